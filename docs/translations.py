@@ -69,7 +69,6 @@ NOT_YET = (
     "service.py",
     "status_lookup.py",
     "storage",
-    "tables",
     "watch",
 )
 """Files and packages whose messages are not translated yet."""
@@ -204,9 +203,14 @@ def fields(text: str) -> frozenset[str]:
 _SENTENCE = re.compile(r"[A-Za-z']{2,}[,;:]? [a-z']{2,}[,;:]? [a-z'{]")
 """Three words one after the other: English for people, not a name."""
 _TECHNICAL = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON) |\(\?|\\[bdsw]"
+    r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON) |\(\?|\\[bdsw]"
+    r"|^from bizverify"
 )
-_SILENT = {"gettext", "gettext_noop", "ngettext", "debug", "info", "AssertionError", "NotImplementedError", "_doc"}
+_SILENT = {
+    *("gettext", "gettext_noop", "ngettext"),
+    *("debug", "info", "_doc", "compile", "removeprefix"),
+    *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
+}
 
 
 def unmarked() -> list[str]:

@@ -15,6 +15,7 @@ import anyio
 from bizverify.dispatch.error_actions import Action, error_action, is_long_wait, is_overload, may_pass
 from bizverify.dispatch.limits import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
 from bizverify.errors import ServiceError
+from bizverify.translation import gettext, gettext_noop
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
     gate: anyio.Lock | None = None
     """Where it is set: of the requests that share it, one at a time is between its permit and its recorded outcome."""
 
-    activity: str = "waiting for the answer"
+    activity: str = gettext_noop("waiting for the answer")
     """What the run was doing with the request, for the note of an interruption."""
 
     @property
@@ -273,7 +274,7 @@ class Dispatcher:
         """Note that a request was in vain; :data:`MAX_FAILURES` of them in a row cancel the run."""
         self._failures += weight
         if self._failures >= MAX_FAILURES:
-            self.cancel(Halt("failing", f"the service fails again and again ({note})"))
+            self.cancel(Halt("failing", gettext("the service fails again and again ({note})", note=note)))
 
     def record_overload(self, error: ServiceError, slot: Slot) -> None:
         """Heed an error that says that too much is asked: fewer at once, and none for as long as the service asks.
@@ -311,7 +312,7 @@ class Dispatcher:
     async def _end_after_drain(self, scope: anyio.CancelScope) -> None:
         await self._cancelled.wait()
         await anyio.sleep(self._drain)
-        log.warning("what was under way has not ended within %s s", self._drain)
+        log.warning(gettext("what was under way has not ended within %s s"), self._drain)
         scope.cancel()
 
     async def _attempt(
@@ -328,7 +329,11 @@ class Dispatcher:
         except BaseException as stopped:  # cancelled, or worse: the request may be on its way
             with anyio.CancelScope(shield=True):
                 await request.record_interruption(
-                    f"the run was stopped while {request.activity} ({type(stopped).__name__})"
+                    gettext(
+                        "the run was stopped while {activity} ({name})",
+                        activity=request.activity,
+                        name=type(stopped).__name__,
+                    )
                 )
             raise
         slot.record_success()

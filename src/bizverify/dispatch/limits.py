@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 _LATE: Final = 0.008
 """Seconds by which a grant may come too early after one that came too late: what a late wake-up lost is made up for."""
@@ -44,7 +45,9 @@ class RateLimiter:
     def __init__(self, per_second: float) -> None:
         interval = 1 / per_second if per_second > 0 else math.nan
         if not (math.isfinite(interval) and math.isfinite(per_second)):
-            raise UsageError(f"a rate of {per_second} per second; give a finite number above 0")
+            raise UsageError(
+                gettext("a rate of {per_second} per second; give a finite number above 0", per_second=per_second)
+            )
         self.per_second = per_second
         self._interval = interval + (_LATE + _SENT) / max(per_second, 1.0)
         self._turn = anyio.Lock()  # fair: whoever asks first is granted first
@@ -106,7 +109,7 @@ class ConcurrencyLimiter:
 
     def __init__(self, concurrency: int) -> None:
         if concurrency < 1:
-            raise UsageError(f"a concurrency of {concurrency}; give 1 or more")
+            raise UsageError(gettext("a concurrency of {concurrency}; give 1 or more", concurrency=concurrency))
         self.capacity = self.maximum = concurrency
         self.backoff_until: float | None = None
         self.overloads = 0
@@ -222,7 +225,14 @@ class RetryBudget:
 
     def __init__(self, share: float = 0.1, least: int = 10, *, most: int = 100, random: Random | None = None) -> None:
         if not (0 <= share <= 1 and 0 <= least <= most):
-            raise UsageError(f"a retry budget of {share} a request, {least} to {most}; give 0 to 1, and least ≤ most")
+            raise UsageError(
+                gettext(
+                    "a retry budget of {share} a request, {least} to {most}; give 0 to 1, and least ≤ most",
+                    share=share,
+                    least=least,
+                    most=most,
+                )
+            )
         self._share = Fraction(share).limit_denominator(1_000_000)  # ten tenths are one
         self._most = most
         self._left = Fraction(least)

@@ -27,6 +27,7 @@ from bizverify.run.cross_row_features import CROWDED, KEYS, SEVERAL, row_keys, w
 from bizverify.schema import ADDED_COLUMNS, Lang
 from bizverify.tables import Table, frames
 from bizverify.tables.table import unique_names, written_column
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.engine import LocalEngine
@@ -46,10 +47,6 @@ ROWS_AT_ONCE: Final = 100_000
 
 BYTES_AT_ONCE: Final = 64 << 20
 
-_NOTHING_CHECKED: Final = (
-    "no statuses checked: no registry was given, so no row will say `send`; build one with `bizverify data "
-    f"build-registry LISTS… -o registry.parquet` and give it as {parameter('registry', 'registry.parquet')}"
-)
 _LARGEST_BATCH: Final = 10_000
 """Rows of a batch that is given back: Spark's own default."""
 
@@ -83,25 +80,38 @@ def verify_batches(
     request = EngineRequest(engine, {}, registry, gazetteer, model, lang, today)
     _refuse_paid(request.kind)
     if threads < 1:
-        raise UsageError(f"{parameter('threads', threads)}: must be a number of threads, 1 or more")
+        raise UsageError(
+            gettext("{parameter}: must be a number of threads, 1 or more", parameter=parameter("threads", threads))
+        )
     note_polars_runs()
     known = read_history(labels)
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)
     found = tuple(name for name in FOUND if name in table.headers)
     prepared = prepare_table(_set_apart(table, found), columns, prefix)
-    unchecked = () if adapter.local.registry or adapter.local.status else (_NOTHING_CHECKED,)
+    unchecked = () if adapter.local.registry or adapter.local.status else (_no_statuses_checked(),)
     for warning in (*prepared.warnings, *(unchecked or adapter.hints(planned=True))):
         python_warnings.warn(warning, stacklevel=2)
     return BatchVerifier(WorkerEngine.of(adapter.local), prepared.reader, prepared.layout, found, threads)
 
 
+def _no_statuses_checked() -> str:
+    return gettext(
+        "no statuses checked: no registry was given, so no row will say `send`; build one with "
+        "`bizverify data build-registry LISTS… -o registry.parquet` and give it as {parameter}",
+        parameter=parameter("registry", "registry.parquet"),
+    )
+
+
 def _refuse_paid(kind: EngineKind) -> None:
     if kind.buys:
         raise UsageError(
-            f"{parameter('engine', kind.name)} buys lookups, and a cluster runs a task again when a machine fails or "
-            "is slow: each run of it would buy; verify the file with bizverify.enrich on one machine, where the ledger "
-            "knows what was paid, or use the local engine here"
+            gettext(
+                "{parameter} buys lookups, and a cluster runs a task again when a machine fails or is "
+                "slow: each run of it would buy; verify the file with bizverify.enrich on one machine, "
+                "where the ledger knows what was paid, or use the local engine here",
+                parameter=parameter("engine", kind.name),
+            )
         )
 
 
@@ -224,8 +234,14 @@ class BatchVerifier:
         except Exception as error:
             reason = (str(error) or repr(error)).splitlines()[0]
             raise InputError(
-                f"{where}: could not be verified ({type(error).__name__}: {reason}); verify these rows alone with "
-                "bizverify.verify_frame to see which row it is, or give the worker more memory where that ran out"
+                gettext(
+                    "{where}: could not be verified ({name}: {reason}); verify these rows alone with "
+                    "bizverify.verify_frame to see which row it is, or give the worker more memory where "
+                    "that ran out",
+                    where=where,
+                    name=type(error).__name__,
+                    reason=reason,
+                )
             ) from error
 
     def _read(self, table: pa.Table) -> tuple[Table, pl.LazyFrame]:
@@ -234,8 +250,11 @@ class BatchVerifier:
         users = _set_apart(read, [name for name in self.found if name in read.headers])
         if users.headers != self.reader.headers or len(users.headers) + len(self.found) != len(read.headers):
             raise InputError(
-                f"the columns are {', '.join(read.headers)}, and not "
-                f"{', '.join((*self.reader.headers, *self.found))}; give verify_batches a sample of the very data"
+                gettext(
+                    "the columns are {headers}, and not {headers2}; give verify_batches a sample of the very data",
+                    headers=", ".join(read.headers),
+                    headers2=", ".join((*self.reader.headers, *self.found)),
+                )
             )
         rows = self.reader.read(users)
         return users, with_given_features(rows, [FOUND[name] for name in self.found]) if self.found else rows

@@ -9,13 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bizverify.translation import gettext, gettext_noop
+
 try:
     from pyspark import SparkFiles, TaskContext
     from pyspark.sql import Column, DataFrame, Window, WindowSpec
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("bizverify.distributed.spark needs pyspark: pip install 'bizverify[spark]'") from error
+    raise ModuleNotFoundError(
+        gettext_noop("bizverify.distributed.spark needs pyspark: pip install 'bizverify[spark]'")
+    ) from error
 
 from bizverify.api import AnyEngine
 from bizverify.distributed.batch_verifier import FOUND, BatchVerifier, verify_batches
@@ -102,7 +106,12 @@ def describe_partition() -> str:
     task = TaskContext.get()
     if task is None:
         return describe_process()
-    of_stage = f"partition {task.partitionId()} of stage {task.stageId()}, attempt {task.attemptNumber()}"
+    of_stage = gettext(
+        "partition {partitionid} of stage {stageid}, attempt {attemptnumber}",
+        partitionid=task.partitionId(),
+        stageid=task.stageId(),
+        attemptnumber=task.attemptNumber(),
+    )
     return f"{of_stage}, {describe_process()}"
 
 

@@ -18,6 +18,7 @@ from bizverify.engine.registry import ATTACHED
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import GazetteerError, RegistryError
 from bizverify.schema import seoul_day
+from bizverify.translation import gettext
 
 FindFile = Callable[[str], Path]
 """Returns where a worker has a file that is known by its path where the program runs; picklable."""
@@ -98,8 +99,12 @@ class WorkerEngine:
 
 
 def _other_version(kind: str, here: Registry | Gazetteer, wanted: FileVersion) -> str:
-    return (
-        f"{here.path}: the {kind} of this worker is version {here.version}, and version {wanted.version} where the "
-        "program runs: rows would be answered by two of them; put the same file on every machine, and start the "
-        "session again where the engine keeps what it has copied"
+    return gettext(
+        "{path}: the {kind} of this worker is version {version}, and version {wanted_version} "
+        "where the program runs: rows would be answered by two of them; put the same file on "
+        "every machine, and start the session again where the engine keeps what it has copied",
+        path=here.path,
+        kind=kind,
+        version=here.version,
+        wanted_version=wanted.version,
     )

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -72,9 +73,13 @@ def note_polars_runs() -> None:
     global _polars_ran_in
     if _polars_ran_in not in (None, os.getpid()):
         raise UsageError(
-            f"process {os.getpid()} was forked after polars had run in process {_polars_ran_in}, whose threads it does "
-            "not have: a query would hang; start workers anew instead: multiprocessing.get_context('spawn'), for "
-            "ProcessPoolExecutor as mp_context="
+            gettext(
+                "process {getpid} was forked after polars had run in process {polars_ran_in}, whose "
+                "threads it does not have: a query would hang; start workers anew instead: "
+                "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
+                getpid=os.getpid(),
+                polars_ran_in=_polars_ran_in,
+            )
         )
     _polars_ran_in = os.getpid()
 

@@ -28,6 +28,7 @@ from bizverify.reference.source_files import Kind, SourceFile, find_sources, for
 from bizverify.schema import pluralize
 from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
+from bizverify.translation import gettext
 
 REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
@@ -204,16 +205,38 @@ class GazetteerReport:
         """The report as (what, how much) for people."""
         found = [
             ("rows read", f"{format_counts(self.read)} from {len(self.sources)} file(s)"),
-            ("buildings", f"{self.buildings:,} on {self.roads:,} roads in {self.districts:,} district(s)"),
+            (
+                "buildings",
+                gettext(
+                    "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
+                    buildings=self.buildings,
+                    roads=self.roads,
+                    districts=self.districts,
+                ),
+            ),
             ("provinces", format_counts(self.provinces)),
-            ("lots", f"{self.lots:,}, {self.additional_lots:,} of them additional"),
+            (
+                "lots",
+                gettext(
+                    "{lots:,}, {additional_lots:,} of them additional",
+                    lots=self.lots,
+                    additional_lots=self.additional_lots,
+                ),
+            ),
             ("dongs", f"{self.dongs:,} legal, {self.administrative:,} administrative"),
         ]
         if any(self.changes.values()):
             found.append(("changes", format_counts(self.changes)))
-            found.append(("abolished", f"{self.abolished:,} addresses that are known to be gone"))
+            found.append(
+                ("abolished", gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished))
+            )
         if self.duplicates:
-            found.append(("repeated", f"{pluralize(self.duplicates, 'row')} of the same management number"))
+            found.append(
+                (
+                    "repeated",
+                    gettext("{count_text} of the same management number", count_text=pluralize(self.duplicates, "row")),
+                )
+            )
         if self.refused:
             found.append(("refused", format_counts({f"no {what}": count for what, count in self.refused.items()})))
             found += [("", example) for example in self.examples]
@@ -246,7 +269,7 @@ def build_gazetteer(
     """
     output = Path(output)
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
-        raise UsageError(f"{output}: a gazetteer is a Parquet file; call it .parquet")
+        raise UsageError(gettext("{output}: a gazetteer is a Parquet file; call it .parquet", output=output))
     found, others = find_sources(sources, output)
     _refuse_undated(found)
     found.sort(key=lambda source: (_ORDER.index(source.kind), source.named or date.min, source.short))
@@ -287,8 +310,11 @@ def _refuse_undated(found: list[SourceFile]) -> None:
         undated = [source for source in days if source.named is None]
         if undated and len(days) > 1:
             raise GazetteerError(
-                f"{undated[0].name}: there is no day in its name or its folder's, so the order of the daily changes is "
-                "not known; put it as YYYYMMDD into the name of the file or folder"
+                gettext(
+                    "{name}: there is no day in its name or its folder's, so the order of the daily changes "
+                    "is not known; put it as YYYYMMDD into the name of the file or folder",
+                    name=undated[0].name,
+                )
             )
 
 
@@ -308,7 +334,11 @@ def _read(found: list[SourceFile], progress: Progress | None) -> Content:
     if "buildings" not in content.rows and "postal" not in content.rows:
         there = ", ".join(dict.fromkeys(source.kind for source in found))
         raise GazetteerError(
-            f"no file with buildings was given, only {there}; give the rnaddrkor_*.txt files of the full set as well"
+            gettext(
+                "no file with buildings was given, only {there}; give the rnaddrkor_*.txt files of the "
+                "full set as well",
+                there=there,
+            )
         )
     return content
 
@@ -323,7 +353,11 @@ def _administrative(found: list[SourceFile]) -> pl.DataFrame | None:
             missing = [header for header in _MAP if header not in table.headers]
             if missing:
                 raise GazetteerError(
-                    f"{source.name}: has no column {', '.join(missing)}; the official file KIKmix.YYYYMMDD.xlsx has"
+                    gettext(
+                        "{name}: has no column {missing}; the official file KIKmix.YYYYMMDD.xlsx has",
+                        name=source.name,
+                        missing=", ".join(missing),
+                    )
                 )
             ids = {name: table.ids[table.headers.index(header)] for header, name in _MAP.items()}
             text = [pl.col(column).cast(pl.String).fill_null("").alias(name) for name, column in ids.items()]

@@ -16,6 +16,7 @@ import polars as pl
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT
 from bizverify.errors import GazetteerError
 from bizverify.reference.source_files import COLUMNS, Kind, SourceFile, lines
+from bizverify.translation import gettext, gettext_noop
 
 INSERT: Final = ("31", "33")
 UPDATE: Final = ("34", "35", "36")
@@ -90,12 +91,18 @@ class Content:
             frames.append(self._compact(source, number, good))
             advance(len(text))
         if not rows and source.kind in ("buildings", "postal"):
-            raise GazetteerError(f"{source.name}: holds no rows; download it again")
+            raise GazetteerError(gettext("{name}: holds no rows; download it again", name=source.name))
         bad = sum(sum(counts.values()) for counts, _ in refused)
         if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
             raise GazetteerError(
-                f"{source.name}: {bad:,} of {rows:,} rows cannot be used, so the file is not what it should be; "
-                f"the first: {_example(refused[0][1].row(0, named=True))}"
+                gettext(
+                    "{name}: {bad:,} of {rows:,} rows cannot be used, so the file is not what it should be; "
+                    "the first: {example}",
+                    name=source.name,
+                    bad=bad,
+                    rows=rows,
+                    example=_example(refused[0][1].row(0, named=True)),
+                )
             )
         for counts, first_ones in refused:
             self._note(source, counts, first_ones)
@@ -188,11 +195,19 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
     place = int((found["bars"] != wanted).arg_max() or 0)
     line, columns = found.row(place)
     if place == rows.len() - 1 and columns < wanted and columns > 1:
-        remedy = "its last line is cut off, so the file is truncated: download it again"
+        remedy = gettext("its last line is cut off, so the file is truncated: download it again")
     else:
-        remedy = "it is damaged, or not the official file: download it again"
+        remedy = gettext("it is damaged, or not the official file: download it again")
     return GazetteerError(
-        f"{source.name}, line {first + place:,}: {columns} columns instead of {wanted} ({line[:40]!r}); {remedy}"
+        gettext(
+            "{name}, line {first:,}: {columns} columns instead of {wanted} ({line!r}); {remedy}",
+            name=source.name,
+            first=first + place,
+            columns=columns,
+            wanted=wanted,
+            line=line[:40],
+            remedy=remedy,
+        )
     )
 
 
@@ -200,9 +215,9 @@ def _problem(kind: Kind) -> pl.Expr:
     """The problem that makes a row unusable (String), null for a good row."""
     tests = [
         ("management number", "id", _digits("id", 1, 26)),
-        ("legal dong code", "dong_code", _digits("dong_code", 10, 10)),
+        (gettext("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
         ("province", "sido", pl.col("sido").is_not_null()),
-        ("town or dong", "emd", pl.coalesce("emd", *(["town"] if kind == "postal" else [])).is_not_null()),
+        (gettext("town or dong"), "emd", pl.coalesce("emd", *(["town"] if kind == "postal" else [])).is_not_null()),
         ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
         ("lot number", "lot_main", _number("lot_main")),
         ("lot number", "lot_sub", _number("lot_sub")),
@@ -218,7 +233,7 @@ def _problem(kind: Kind) -> pl.Expr:
         ]
     reasons: tuple[str, ...] = ("", *INSERT, *UPDATE) if kind in ("buildings", "lots") else (*INSERT, *UPDATE, *DELETE)
     if kind != "postal":
-        tests.append(("known move reason", "reason", pl.col("reason").fill_null("").is_in(reasons)))
+        tests.append((gettext("known move reason"), "reason", pl.col("reason").fill_null("").is_in(reasons)))
     found = pl.lit(None, pl.String)
     for problem, _, good in reversed(tests):
         found = pl.when(~good.fill_null(False)).then(pl.lit(problem)).otherwise(found)
@@ -227,21 +242,25 @@ def _problem(kind: Kind) -> pl.Expr:
 
 _SHOWN: Final = {
     "management number": ("id",),
-    "legal dong code": ("dong_code",),
+    gettext_noop("legal dong code"): ("dong_code",),
     "mountain sign": ("san",),
     "lot number": ("lot_main", "lot_sub"),
     "road code": ("road_code",),
     "underground sign": ("under",),
     "building number": ("main", "sub"),
     "postal code": ("zipcode",),
-    "known move reason": ("reason",),
+    gettext_noop("known move reason"): ("reason",),
 }
 
 
 def _example(row: dict[str, object]) -> str:
     problem = str(row["problem"])
     values = [str(row[name]) for name in _SHOWN.get(problem, ()) if row[name] is not None]
-    said = f"{'-'.join(values)[:40]!r} is no {problem}" if values else f"there is no {problem}"
+    said = (
+        gettext("{join!r} is no {problem}", join="-".join(values)[:40], problem=problem)
+        if values
+        else gettext("there is no {problem}", problem=problem)
+    )
     return f"line {row['line']:,}: {said}"
 
 

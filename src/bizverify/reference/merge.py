@@ -15,6 +15,7 @@ from bizverify.engine.address import regions
 from bizverify.errors import GazetteerError
 from bizverify.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
 from bizverify.reference.source_files import Kind, SourceFile
+from bizverify.translation import gettext
 
 _DELETES = [int(reason) for reason in DELETE]
 _INSERTS = [int(reason) for reason in INSERT]
@@ -43,7 +44,7 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
         "inserted": last.height - int(gone.sum()) - int((~goes_from_here).sum()),
         "updated": int((~goes_from_here).sum()),
         "deleted": int(goes_from_here.sum()),
-        "deleted but not there": int(gone.sum()) - int(goes_from_here.sum()),
+        gettext("deleted but not there"): int(gone.sum()) - int(goes_from_here.sum()),
     }
     kept = rows.join(last.select(ID), on=list(ID), how="anti", maintain_order="left")
     came = last.filter(~gone)
@@ -163,7 +164,13 @@ def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind:
     if twice.height:
         district, files = twice.row(0)
         names = " and ".join(found[number].name for number in files[:2])
-        raise GazetteerError(f"{district} is in two files, {names}; give each province once, of the newest month")
+        raise GazetteerError(
+            gettext(
+                "{district} is in two files, {names}; give each province once, of the newest month",
+                district=district,
+                names=names,
+            )
+        )
 
 
 def _add_buildings(made: Together, content: Content) -> None:
@@ -180,9 +187,9 @@ def _add_buildings(made: Together, content: Content) -> None:
     named, count = _add_postal_names(made, official, postal.filter(beside))
     made.rows = pl.concat([named, alone])
     made.notes.append(
-        f"the postal files gave {count:,} names of buildings; "
-        + (f"{alone.height:,} buildings of other provinces; " if alone.height else "")
-        + "where both have a building, the address agency's file counts"
+        gettext("the postal files gave {count:,} names of buildings; ", count=count)
+        + (gettext("{height:,} buildings of other provinces; ", height=alone.height) if alone.height else "")
+        + gettext("where both have a building, the address agency's file counts")
     )
 
 
@@ -221,11 +228,21 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
         files = [source.name for source in found if source.kind == "lots"]
         shown = ", ".join(files[:_SHOWN]) + (", …" if len(files) > _SHOWN else "")
         raise GazetteerError(
-            f"{shown}: {orphans:,} of {once.height:,} additional lots belong to buildings that no file has; "
-            "a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set of one month"
+            gettext(
+                "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file "
+                "has; a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set "
+                "of one month",
+                shown=shown,
+                orphans=orphans,
+                height=once.height,
+            )
         )
     if orphans:
-        made.notes.append(f"{orphans:,} additional lots belong to buildings that no file has; they are left out")
+        made.notes.append(
+            gettext(
+                "{orphans:,} additional lots belong to buildings that no file has; they are left out", orphans=orphans
+            )
+        )
 
 
 def _apply_changes(made: Together, content: Content) -> None:
@@ -235,7 +252,7 @@ def _apply_changes(made: Together, content: Content) -> None:
         provinces = made.of_street(made.rows, "sido").unique()
         here = made.of_street(events, "sido").is_in(provinces.implode())
         made.rows, made.gone, made.changes = changed_rows(made.rows, events.filter(here))
-        made.changes["of other provinces"] = events.height - int(here.sum())
+        made.changes[gettext("of other provinces")] = events.height - int(here.sum())
     more = _rows(content, "lot changes")
     if more is not None:
         here_too = more.join(made.rows.select(ID), on=list(ID), how="semi", maintain_order="left")
@@ -248,8 +265,13 @@ def _say_old_changes(made: Together, found: list[SourceFile]) -> None:
     old = [source for source in found if source.kind == "changes" and full and (source.dated or max(full)) < max(full)]
     if old:
         made.notes.append(
-            f"{len(old):,} daily file(s), the first {old[0].short}, are older than the buildings of {max(full)}: "
-            "they may have undone what is newer; give only the days after the full set"
+            gettext(
+                "{count:,} daily file(s), the first {short}, are older than the buildings of {full}: "
+                "they may have undone what is newer; give only the days after the full set",
+                count=len(old),
+                short=old[0].short,
+                full=max(full),
+            )
         )
 
 

@@ -23,6 +23,7 @@ from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
+from bizverify.translation import gettext
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
@@ -64,11 +65,18 @@ class RegistryReport:
         found = [
             ("rows read", f"{self.rows:,} from {len(self.sources)} file(s)"),
             ("businesses", f"{self.businesses:,} ({format_counts(self.by_status)})"),
-            ("repeated", f"{self.duplicates:,} older rows of the same number"),
-            ("statuses of", f"{self.newest} at the newest" if self.newest else "a day that no source tells"),
+            ("repeated", gettext("{duplicates:,} older rows of the same number", duplicates=self.duplicates)),
+            (
+                "statuses of",
+                gettext("{newest} at the newest", newest=self.newest)
+                if self.newest
+                else gettext("a day that no source tells"),
+            ),
         ]
         if self.undated:
-            remedy = f"no ground for sending; {parameter('as_of')} tells it where you know it"
+            remedy = gettext(
+                "no ground for sending; {parameter} tells it where you know it", parameter=parameter("as_of")
+            )
             found.append(("without a day", f"{pluralize(self.undated, 'status', 'statuses')}: {remedy}"))
         if self.known_besides:
             found.append(("known besides", format_counts(self.known_besides)))
@@ -77,7 +85,14 @@ class RegistryReport:
         if self.unknown_words:
             found.append(("unknown words", format_counts(self.unknown_words)))
         if self.strange_words:
-            found.append(("passed over", f"{format_counts(self.strange_words)} (said of taxation or merging)"))
+            found.append(
+                (
+                    "passed over",
+                    gettext(
+                        "{format_counts} (said of taxation or merging)", format_counts=format_counts(self.strange_words)
+                    ),
+                )
+            )
         return [*found, ("output", self.output)]
 
     def __str__(self) -> str:
@@ -123,7 +138,9 @@ def build_registry(
         counts = _counts(rows)
         usable = counts.pop("usable")
         if not usable:
-            raise RegistryError(f"no row of {counts['rows']:,} has a usable number and a known status")
+            raise RegistryError(
+                gettext("no row of {counts:,} has a usable number and a known status", counts=counts["rows"])
+            )
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
         version = f"{counts['newest'] or _UNDATED}-{_digest(paths)}"
@@ -156,7 +173,7 @@ def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) 
 def check_registry_name(output: Path) -> None:
     """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
-        raise UsageError(f"{output}: a registry is a Parquet file; call it .parquet")
+        raise UsageError(gettext("{output}: a registry is a Parquet file; call it .parquet", output=output))
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -193,14 +210,22 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
                 if path.suffix.lower() in EXTENSIONS and not same_file(path, output)
             ]
             if not inside:
-                raise RegistryError(f"{source}: the folder holds no table; {', '.join(EXTENSIONS)} are read")
+                raise RegistryError(
+                    gettext(
+                        "{source}: the folder holds no table; {extensions} are read",
+                        source=source,
+                        extensions=", ".join(EXTENSIONS),
+                    )
+                )
             paths += inside
         elif same_file(source, output):
-            raise UsageError(f"{output}: is one of the sources; give the registry a name of its own")
+            raise UsageError(
+                gettext("{output}: is one of the sources; give the registry a name of its own", output=output)
+            )
         else:
             paths.append(source)
     if not paths:
-        raise RegistryError("no source was given")
+        raise RegistryError(gettext("no source was given"))
     return paths
 
 
@@ -213,8 +238,12 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
         chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
     if "status" not in chosen:
         raise RegistryError(
-            f"{table.name}: no column with a status was found; the headers are: {', '.join(table.headers)}; "
-            "name it with `columns={'status': 'HEADER'}`"
+            gettext(
+                "{name}: no column with a status was found; the headers are: {headers}; name it with "
+                "`columns={{'status': 'HEADER'}}`",
+                name=table.name,
+                headers=", ".join(table.headers),
+            )
         )
     return chosen
 

@@ -19,6 +19,7 @@ from bizverify.reference.registry_builder import publish_registry, read_about
 from bizverify.reference.source_files import format_counts
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
 from bizverify.reference.status_store import StatusStore
+from bizverify.translation import gettext
 
 SOURCE: Final = "nts"
 """What a registry's list of sources calls the tax authority's API."""
@@ -54,7 +55,14 @@ class FetchedRegistry:
         """The report as (what, how much) for people."""
         fetch = self.fetch
         found = [
-            ("numbers", f"{fetch.numbers:,}, {fetch.from_store:,} of them fresh before"),
+            (
+                "numbers",
+                gettext(
+                    "{numbers:,}, {from_store:,} of them fresh before",
+                    numbers=fetch.numbers,
+                    from_store=fetch.from_store,
+                ),
+            ),
             ("asked nts", str(fetch)),
         ]
         if fetch.budget_left is not None:
@@ -66,7 +74,7 @@ class FetchedRegistry:
             found.append(("businesses", f"{self.businesses:,} ({format_counts(self.by_status)})"))
         if fetch.halt is not None:
             found.append(("refused" if fetch.exit_code == AuthenticationError.exit_code else "paused", fetch.halt))
-        return [*found, ("output", self.output or "nothing was written")]
+        return [*found, ("output", self.output or gettext("nothing was written"))]
 
 
 def fetch_registry(
@@ -133,7 +141,7 @@ def _fetch(
         return run_async(lambda: fetch_statuses(numbers, options, known=known, watch=watch_all, cancel=token), token)
     except KeyboardInterrupt:
         answered = seen[0].answered if seen else 0
-        note = f"{answered:,} statuses of this run are stored; the same command goes on"
+        note = gettext("{answered:,} statuses of this run are stored; the same command goes on", answered=answered)
         raise KeyboardInterrupt(note) from None
 
 

@@ -21,6 +21,7 @@ from bizverify.options import ENV_NTS_KEY_FILE, StatusOptions
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bizverify.schema import pluralize, seoul_day
+from bizverify.translation import gettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,34 @@ class RunStatuses:
     def notes(self) -> tuple[str, ...]:
         """What was wrong with answers, a sentence each."""
         problems = self.fetch.problems.items()
-        return tuple(f"in the tax authority's answers: {what} ({pluralize(count, 'time')})" for what, count in problems)
+        return tuple(
+            gettext(
+                "in the tax authority's answers: {what} ({count_text})", what=what, count_text=pluralize(count, "time")
+            )
+            for what, count in problems
+        )
 
     def lines(self) -> list[tuple[str, str]]:
         """What was asked, or would be, as (what, how much) for people."""
-        stored = f"{self.fetch.from_store:,} from the status store"
+        stored = gettext("{from_store:,} from the status store", from_store=self.fetch.from_store)
         if self.planned:
-            return [("would ask nts", f"{pluralize(self.fetch.left, 'number')}, at no cost; {stored}")]
+            return [
+                (
+                    gettext("would ask nts"),
+                    gettext(
+                        "{count_text}, at no cost; {stored}",
+                        count_text=pluralize(self.fetch.left, "number"),
+                        stored=stored,
+                    ),
+                )
+            ]
         return [("asked nts", f"{self.fetch}; {stored}")]
 
 
 def status_files(options: StatusOptions) -> dict[str, Path | None]:
     """Return the files that asking reads or keeps, by what they are: no output may replace one."""
     key = options.key_file or os.environ.get(ENV_NTS_KEY_FILE)
-    return {"status store": STATUS_FILE.find(options.store), "NTS key file": Path(key) if key else None}
+    return {"status store": STATUS_FILE.find(options.store), gettext("NTS key file"): Path(key) if key else None}
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
@@ -99,9 +114,11 @@ def fetch_for_rows(
     numbers, token = numbers_of(rows), cancel or CancelToken()
     fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token), token)
     if fetch.exit_code == StoppedError.exit_code:
-        raise StoppedError(f"stopped while statuses were fetched; the same call goes on: {fetch.halt}")
+        raise StoppedError(
+            gettext("stopped while statuses were fetched; the same call goes on: {halt}", halt=fetch.halt)
+        )
     if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
-        raise AuthenticationError(f"{fetch.halt}; nothing was written")
+        raise AuthenticationError(gettext("{halt}; nothing was written", halt=fetch.halt))
     day = seoul_day()
     # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
     aged_before = day if fetch.halt is not None else day - timedelta(days=floor(options.max_age))

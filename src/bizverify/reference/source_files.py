@@ -22,6 +22,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.tables.publish import same_file
+from bizverify.translation import gettext
 
 Kind = Literal["buildings", "lots", "changes", "lot changes", "postal", "admins"]
 
@@ -87,7 +88,9 @@ class SourceFile:
         except (BadZipFile, zlib.error, EOFError) as error:
             raise _unzippable(self.path, error) from error
         except OSError as error:
-            raise GazetteerError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+            raise GazetteerError(
+                gettext("{name}: cannot be read: {reason}", name=self.name, reason=error.strerror or error)
+            ) from error
 
     def _open_member(self, archive: ZipFile, member: str) -> IO[bytes]:
         try:
@@ -105,18 +108,32 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
     others: list[str] = []
     for source in map(Path, given):
         if same_file(source, output):
-            raise UsageError(f"{output}: is one of the sources; give the gazetteer a name of its own")
+            raise UsageError(
+                gettext("{output}: is one of the sources; give the gazetteer a name of its own", output=output)
+            )
         try:
             sources, left = _find_in(source)
         except OSError as error:
-            reason = "there is no such file or folder" if isinstance(error, FileNotFoundError) else error.strerror
+            reason = (
+                gettext("there is no such file or folder") if isinstance(error, FileNotFoundError) else error.strerror
+            )
             raise GazetteerError(f"{error.filename or source}: {reason or error}") from error
         if not source.is_dir() and not sources:
-            raise GazetteerError(f"{source}: is none of the official address files; {_describe_expected(left)}")
+            raise GazetteerError(
+                gettext(
+                    "{source}: is none of the official address files; {describe_expected}",
+                    source=source,
+                    describe_expected=_describe_expected(left),
+                )
+            )
         found += sources
         others += left
     if not found:
-        raise GazetteerError(f"no official address file was found; {_describe_expected(others)}")
+        raise GazetteerError(
+            gettext(
+                "no official address file was found; {describe_expected}", describe_expected=_describe_expected(others)
+            )
+        )
     return _once(found), others
 
 
@@ -139,8 +156,13 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
             first += whole.count(b"\n")
             if len(rest) > LONGEST_LINE:
                 raise GazetteerError(
-                    f"{source.name}, line {first:,}: is longer than {LONGEST_LINE:,} bytes; "
-                    "it is damaged, or not the official file: download it again"
+                    gettext(
+                        "{name}, line {first:,}: is longer than {longest_line:,} bytes; it is damaged, or not "
+                        "the official file: download it again",
+                        name=source.name,
+                        first=first,
+                        longest_line=LONGEST_LINE,
+                    )
                 )
             block = file.read(BLOCK)
             digest.update(block)
@@ -273,8 +295,11 @@ def _encoding(source: SourceFile, head: bytes) -> str:
         return "cp949"
     if source.kind != "postal":
         raise GazetteerError(
-            f"{source.name}, line 1: is UTF-8, but the official file is CP949; "
-            "it was saved by another program: use the file as it was downloaded"
+            gettext(
+                "{name}, line 1: is UTF-8, but the official file is CP949; it was saved by another "
+                "program: use the file as it was downloaded",
+                name=source.name,
+            )
         )
     return "utf-8"
 
@@ -291,23 +316,40 @@ def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -
         line = first + block.count(b"\n", 0, error.start)
         if error.end == len(block) and "incomplete" in error.reason:
             raise GazetteerError(
-                f"{source.name}, line {line:,}: its last line is cut off within a character, "
-                "so the file is truncated: download it again"
+                gettext(
+                    "{name}, line {line:,}: its last line is cut off within a character, so the file is "
+                    "truncated: download it again",
+                    name=source.name,
+                    line=line,
+                )
             ) from error
         raise GazetteerError(
-            f"{source.name}, line {line:,}: the byte 0x{block[error.start]:02x} is not {encoding.upper()}; "
-            "the file is damaged or was saved by another program: download it again"
+            gettext(
+                "{name}, line {line:,}: the byte 0x{block:02x} is not {upper}; the file is damaged or "
+                "was saved by another program: download it again",
+                name=source.name,
+                line=line,
+                block=block[error.start],
+                upper=encoding.upper(),
+            )
         ) from error
     return (text.replace("\r\n", "\n") if "\r" in text else text).encode()
 
 
 def _unzippable(path: Path, error: Exception) -> GazetteerError:
-    reason = "has a password" if "password" in str(error) else f"is damaged or cut off ({error})"
-    return GazetteerError(f"{path}: the zip {reason}; download it again, or unpack it and give the folder")
+    reason = "has a password" if "password" in str(error) else gettext("is damaged or cut off ({error})", error=error)
+    return GazetteerError(
+        gettext(
+            "{path}: the zip {reason}; download it again, or unpack it and give the folder", path=path, reason=reason
+        )
+    )
 
 
 def _describe_expected(others: list[str]) -> str:
     seen = f" (there: {', '.join(others[:5])}{', …' if len(others) > 5 else ''})" if others else ""
     if any(": " in name and name.lower().endswith(".zip") for name in others):
-        seen += "; a zip within a zip is not opened: unpack the outer one and give the folder"
-    return f"rnaddrkor_*.txt, jibun_rnaddrkor_*.txt, daily changes and zipcode_DB files are read, or zips of them{seen}"
+        seen += gettext("; a zip within a zip is not opened: unpack the outer one and give the folder")
+    return gettext(
+        "rnaddrkor_*.txt, jibun_rnaddrkor_*.txt, daily changes and zipcode_DB files are read, or zips of them{seen}",
+        seen=seen,
+    )

@@ -26,6 +26,7 @@ from bizverify.options import StatusOptions
 from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bizverify.reference.status_store import DayUsage, StatusStore
 from bizverify.schema import pluralize, seoul_day
+from bizverify.translation import gettext
 
 _COMMIT_EVERY: Final = 0.2
 """Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
@@ -76,11 +77,11 @@ class StatusFetch:
     def __str__(self) -> str:
         parts = [f"{pluralize(self.asked, 'number')} in {pluralize(self.calls, 'call')}", f"{self.answered:,} answered"]
         if self.unregistered:
-            parts.append(f"{self.unregistered:,} of them not registered")
+            parts.append(gettext("{unregistered:,} of them not registered", unregistered=self.unregistered))
         if self.unanswered:
-            parts.append(f"{self.unanswered:,} without an answer today")
+            parts.append(gettext("{unanswered:,} without an answer today", unanswered=self.unanswered))
         if self.left:
-            parts.append(f"{self.left:,} still to be asked")
+            parts.append(gettext("{left:,} still to be asked", left=self.left))
         return ", ".join(parts)
 
 
@@ -93,11 +94,22 @@ def load_nts_key(options: StatusOptions) -> NtsKey:
     """Return the key of a fetch run; raise :class:`UsageError` saying how to get one where there is none."""
     key = NtsKey.find(options.key_file) if options.key is None else options.key
     if key is not None and not isinstance(key, NtsKey):
-        raise UsageError(f"{parameter('key')} is of the class {type(key).__name__}; give a bizverify.NtsKey")
+        raise UsageError(
+            gettext(
+                "{parameter} is of the class {name}; give a bizverify.NtsKey",
+                parameter=parameter("key"),
+                name=type(key).__name__,
+            )
+        )
     if key is None:
         raise UsageError(
-            f"no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md shows how) and set "
-            f"{NtsKey.ENV}, or name a file that holds it ({parameter(NtsKey.FILE)}, {NtsKey.ENV_FILE})"
+            gettext(
+                "no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md "
+                "shows how) and set {env}, or name a file that holds it ({parameter}, {env_file})",
+                env=NtsKey.ENV,
+                parameter=parameter(NtsKey.FILE),
+                env_file=NtsKey.ENV_FILE,
+            )
         )
     return key
 
@@ -302,7 +314,9 @@ class _FetchRun:
         """End the run where nobody has replied for long: whoever waits for it has other sources."""
         since, patience = self._unanswered_since, self._options.patience
         if since is not None and anyio.current_time() - since > patience:
-            silence = f"the tax authority's API has not answered for {patience:g} s; try again later"
+            silence = gettext(
+                "the tax authority's API has not answered for {patience:g} s; try again later", patience=patience
+            )
             self.dispatcher.cancel(Halt("unreachable", str(self._last_error or silence)))
 
     def _take_group(self) -> _Group:
@@ -337,12 +351,14 @@ class _FetchRun:
         self._is_shared = self._is_shared or self._store.changed_elsewhere()
         self._report.budget_left = None if budget is None else max(0, budget - used.numbers)
         if used.exhausted:
-            self._halt_for_day("the key's requests of the day are used up", self._today())
+            self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
         elif self._report.budget_left == 0:
             self._halt_for_day(self._budget_note(), self._today())
 
     def _budget_note(self) -> str:
-        return f"the budget of {pluralize(self._options.budget or 0, 'number')} a day is used up"
+        return gettext(
+            "the budget of {count_text} a day is used up", count_text=pluralize(self._options.budget or 0, "number")
+        )
 
     def _halt_for_day(self, note: str, day: date) -> None:
         """End the run because nothing more may be asked on a day, unless it has ended for another reason."""
@@ -368,10 +384,12 @@ class _FetchRun:
             raise halt.error
         if not self._report.left:
             return
-        note = str(self._last_error or "some calls came to nothing") if halt is None else halt.note
+        note = str(self._last_error or gettext("some calls came to nothing")) if halt is None else halt.note
         if self._spent is not None:
-            note += f"; it goes on from {self._spent + timedelta(days=1)} 00:00 in Seoul"
-        self._report.halt = f"{note} ({pluralize(self._report.left, 'number')} still to be asked)"
+            note += gettext("; it goes on from {spent} 00:00 in Seoul", spent=self._spent + timedelta(days=1))
+        self._report.halt = gettext(
+            "{note} ({count_text} still to be asked)", note=note, count_text=pluralize(self._report.left, "number")
+        )
         self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
         if halt is not None and isinstance(halt.error, BizverifyError):  # a refused key
             self._report.exit_code = halt.error.exit_code

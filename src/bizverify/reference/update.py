@@ -14,11 +14,16 @@ from bizverify.reference.gazetteer_builder import Progress, build_gazetteer
 from bizverify.reference.registry_fetch import Watch, refresh_registry
 from bizverify.reference.source_files import SourceFile, find_sources
 from bizverify.schema import pluralize
+from bizverify.translation import gettext, gettext_noop
 
-_DOWNLOAD: Final = "download this month's 도로명주소 한글 전체분 from https://business.juso.go.kr into that folder"
+_DOWNLOAD: Final = gettext_noop(
+    "download this month's 도로명주소 한글 전체분 from https://business.juso.go.kr into that folder"
+)
 BY_HAND: Final = {
-    "mail-order registry": "download 통신판매사업자 from https://www.ftc.go.kr, then `bizverify data build-registry`",
-    "all of them": "step by step: docs/data-sources.md",
+    "mail-order registry": gettext_noop(
+        "download 통신판매사업자 from https://www.ftc.go.kr, then `bizverify data build-registry`"
+    ),
+    gettext_noop("all of them"): gettext_noop("step by step: docs/data-sources.md"),
 }
 """What cannot be fetched from here, and how it is had."""
 
@@ -44,8 +49,12 @@ def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None =
     ``exit_code`` is 4 where the key is refused, 5 where the same call goes on later, and ``remedy`` says why.
     """
     report = refresh_registry(path, options, watch=watch)
-    said = f"{pluralize(report.updated, 'status', 'statuses')} of a newer day, {report.fetch}"
-    remedy = None if report.fetch.halt is None else f"{report.fetch.halt}; the same command goes on"
+    said = gettext(
+        "{count_text} of a newer day, {fetch}",
+        count_text=pluralize(report.updated, "status", "statuses"),
+        fetch=report.fetch,
+    )
+    remedy = None if report.fetch.halt is None else gettext("{halt}; the same command goes on", halt=report.fetch.halt)
     state: Literal["refreshed", "current"] = "current" if report.output is None else "refreshed"
     return DataUpdate("registry", str(path), state, said, remedy, report.exit_code)
 
@@ -60,12 +69,20 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
     found, _ = find_sources(addresses, path)
     before = Gazetteer.open(path) if path.exists() else None
     if before is not None and not _is_newer(found, before):
-        said = f"built from these files or newer ones (addresses of {before.source_date or 'a day that is not known'})"
+        said = gettext(
+            "built from these files or newer ones (addresses of {source_date})",
+            source_date=before.source_date or gettext("a day that is not known"),
+        )
         return DataUpdate("gazetteer", str(path), "current", said, _DOWNLOAD)
     if before is not None and (lost := _lost_files(found, before)):
         raise GazetteerError(
-            f"{path}: was built from {', '.join(lost)}, too, which are not among the files given, so their addresses "
-            "would be lost; put them there, or build it with `bizverify data build-gazetteer`"
+            gettext(
+                "{path}: was built from {lost}, too, which are not among the files given, so their "
+                "addresses would be lost; put them there, or build it with `bizverify data "
+                "build-gazetteer`",
+                path=path,
+                lost=", ".join(lost),
+            )
         )
     report = build_gazetteer(addresses, path, progress=progress)
     return DataUpdate(

@@ -29,6 +29,7 @@ from bizverify.storage.filesystem import (
     state_directory,
     sync_folder,
 )
+from bizverify.translation import gettext, gettext_noop
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100
@@ -70,8 +71,8 @@ class FileKind:
     exclusive: bool = False
     variable: str = ""
     default: str = ""
-    busy: str = "another process is writing to it for long; try again"
-    unwritten: str = "nothing was written; free space"
+    busy: str = gettext_noop("another process is writing to it for long; try again")
+    unwritten: str = gettext_noop("nothing was written; free space")
     minimum: tuple[int, int, int] = (3, 37, 0)
     """The oldest SQLite that reads ``ddl`` and ``migrations``: STRICT tables came with 3.37."""
 
@@ -82,11 +83,11 @@ class FileKind:
 
     @property
     def _choose(self) -> str:
-        return f"choose another with {parameter(self.parameter)}"
+        return gettext("choose another with {parameter}", parameter=parameter(self.parameter))
 
     @property
     def _restore(self) -> str:
-        return f"restore it from a backup, or {self._choose}"
+        return gettext("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
         """Return the file's path: ``given``, the one in the environment, or the default in the state directory.
@@ -102,7 +103,14 @@ class FileKind:
             if path == self.find(state_directory() / self.default):
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             elif not path.parent.is_dir():
-                raise self.error(f"{path}: the folder {path.parent} does not exist; create it first, or {self._choose}")
+                raise self.error(
+                    gettext(
+                        "{path}: the folder {parent} does not exist; create it first, or {choose}",
+                        path=path,
+                        parent=path.parent,
+                        choose=self._choose,
+                    )
+                )
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
         """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it.
@@ -134,8 +142,12 @@ class FileKind:
             self._refuse_network_file_system(path)
             if self.exclusive and _log_of(path).exists():
                 raise self.error(
-                    f"{path}: is missing, but what was last written to it is there ({_log_of(path).name}); "
-                    f"{self._restore}"
+                    gettext(
+                        "{path}: is missing, but what was last written to it is there ({name}); {restore}",
+                        path=path,
+                        name=_log_of(path).name,
+                        restore=self._restore,
+                    )
                 )
             unfinished.unlink(missing_ok=True)
             os.close(create_private(unfinished))
@@ -189,59 +201,110 @@ class FileKind:
         except sqlite3.DatabaseError as error:
             raise self.error(f"{path}: {self._explain(error)}") from error
         except OSError as error:
-            advice = "make it writable, or " if isinstance(error, PermissionError) else ""
-            reason = f"cannot be used: {error.strerror or error}; {advice}check {parameter(self.parameter)}"
+            advice = gettext("make it writable, or ") if isinstance(error, PermissionError) else ""
+            reason = gettext(
+                "cannot be used: {reason}; {advice}check {parameter}",
+                reason=error.strerror or error,
+                advice=advice,
+                parameter=parameter(self.parameter),
+            )
             raise self.error(f"{path}: {reason}") from error
 
     def _explain(self, error: sqlite3.DatabaseError) -> str:
         """Return what happened, and what to do, in words."""
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith("SQLITE_FULL"):
-            return f"the disk is full, so {self.unwritten}"
+            return gettext("the disk is full, so {unwritten}", unwritten=self.unwritten)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return self.busy
         if name.startswith("SQLITE_READONLY"):
-            return f"is read-only; make it writable, or {self._choose}"
+            return gettext("is read-only; make it writable, or {choose}", choose=self._choose)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return f"is damaged ({error}); {self._restore}"
         if name.startswith("SQLITE_CONSTRAINT"):
-            return f"was used against its rules ({error}); this is a defect of bizverify, please report it"
-        return f"cannot be used ({error}); look at the disk, and try again"
+            return gettext(
+                "was used against its rules ({error}); this is a defect of bizverify, please report it", error=error
+            )
+        return gettext("cannot be used ({error}); look at the disk, and try again", error=error)
 
     def _refuse_old_sqlite(self, path: Path) -> None:
         if sqlite3.sqlite_version_info < self.minimum:
             needed = ".".join(map(str, self.minimum[:2]))
             raise self.error(
-                f"{path}: {self.noun} needs SQLite {needed} or newer, and this Python has {sqlite3.sqlite_version}; "
-                "use a Python that comes with a newer SQLite, or update SQLite"
+                gettext(
+                    "{path}: {noun} needs SQLite {needed} or newer, and this Python has {sqlite_version}; "
+                    "use a Python that comes with a newer SQLite, or update SQLite",
+                    path=path,
+                    noun=self.noun,
+                    needed=needed,
+                    sqlite_version=sqlite3.sqlite_version,
+                )
             )
 
     def _refuse_network_file_system(self, path: Path) -> None:
         if kind := network_file_system(path.parent, mount_table()):
             raise self.error(
-                f"{path}: is on a network file system ({kind}), where nothing keeps two processes apart; "
-                f"choose a file on a local disk with {parameter(self.parameter)}"
+                gettext(
+                    "{path}: is on a network file system ({kind}), where nothing keeps two processes apart; "
+                    "choose a file on a local disk with {parameter}",
+                    path=path,
+                    kind=kind,
+                    parameter=parameter(self.parameter),
+                )
             )
 
     def _inspect_header(self, path: Path, *, killed: bool) -> None:
         """Raise ``error`` unless the header says a whole file of this kind. SQLite has not opened it yet."""
         if not path.is_file():
-            raise self.error(f"{path}: is not a file; name {self.noun} with {parameter(self.parameter)}")
+            raise self.error(
+                gettext(
+                    "{path}: is not a file; name {noun} with {parameter}",
+                    path=path,
+                    noun=self.noun,
+                    parameter=parameter(self.parameter),
+                )
+            )
         with path.open("r+b" if self.exclusive else "rb") as file:
             header, size = file.read(_HEADER), file.seek(0, os.SEEK_END)
         if not size:
             raise self.error(
-                f"{path}: is empty, so what it held is lost; {self._restore}, or delete it to begin a new one"
+                gettext(
+                    "{path}: is empty, so what it held is lost; {restore}, or delete it to begin a new one",
+                    path=path,
+                    restore=self._restore,
+                )
             )
         if len(header) < _HEADER or not header.startswith(_MAGIC):
-            raise self.error(f"{path}: is not {self.noun} (no SQLite database); {self._restore}")
+            raise self.error(
+                gettext(
+                    "{path}: is not {noun} (no SQLite database); {restore}",
+                    path=path,
+                    noun=self.noun,
+                    restore=self._restore,
+                )
+            )
         if int.from_bytes(header[68:72]) != self.application_id:
-            raise self.error(f"{path}: is a database of another application, not {self.noun}; {self._choose}")
+            raise self.error(
+                gettext(
+                    "{path}: is a database of another application, not {noun}; {choose}",
+                    path=path,
+                    noun=self.noun,
+                    choose=self._choose,
+                )
+            )
         page = int.from_bytes(header[16:18])
         expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
         # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
         if self.exclusive and size < expected and not killed:
-            raise self.error(f"{path}: is cut short ({size:,} bytes of {expected:,}); {self._restore}")
+            raise self.error(
+                gettext(
+                    "{path}: is cut short ({size:,} bytes of {expected:,}); {restore}",
+                    path=path,
+                    size=size,
+                    expected=expected,
+                    restore=self._restore,
+                )
+            )
 
     def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool, killed: bool) -> None:
         """Set locks and durability, and bring the file to this release's version."""
@@ -253,7 +316,13 @@ class FileKind:
         if writing:
             journal = "wal" if self.exclusive else "truncate"
             if connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0] != journal:
-                raise self.error(f"{path}: cannot keep a {journal} journal; choose a folder on a local disk")
+                raise self.error(
+                    gettext(
+                        "{path}: cannot keep a {journal} journal; choose a folder on a local disk",
+                        path=path,
+                        journal=journal,
+                    )
+                )
             if killed:
                 self._check_pages(connection, path)
             if version < self.version:
@@ -266,11 +335,23 @@ class FileKind:
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > self.version:
             raise self.error(
-                f"{path}: was written by a newer bizverify (version {version}, not {self.version}) and is left as it "
-                "is; update this one"
+                gettext(
+                    "{path}: was written by a newer bizverify (version {version}, not {version2}) and is "
+                    "left as it is; update this one",
+                    path=path,
+                    version=version,
+                    version2=self.version,
+                )
             )
         if version < 1:
-            raise self.error(f"{path}: has version {version}, which no bizverify writes; {self._restore}")
+            raise self.error(
+                gettext(
+                    "{path}: has version {version}, which no bizverify writes; {restore}",
+                    path=path,
+                    version=version,
+                    restore=self._restore,
+                )
+            )
         return version
 
     def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -296,9 +377,10 @@ class FileKind:
     @contextmanager
     def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
         """Hold the file's lock through the block, or enter it without when another process has brought it forward."""
-        taken = (
-            f"was written by an older bizverify and must be brought to version {self.version}, but another process is "
-            "using it; stop that one, or restart it with this bizverify, and try again"
+        taken = gettext(
+            "was written by an older bizverify and must be brought to version {version}, but another "
+            "process is using it; stop that one, or restart it with this bizverify, and try again",
+            version=self.version,
         )
         deadline = time.monotonic() + _WAIT
         lock = None

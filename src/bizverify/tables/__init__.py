@@ -28,6 +28,7 @@ from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
 from bizverify.tables.publish import is_unfinished, publish_file, remove_unfinished
 from bizverify.tables.table import Enriched, Format, Table
+from bizverify.translation import gettext, gettext_noop
 
 __all__ = [
     "FILE_OPTIONS",
@@ -56,12 +57,13 @@ ONLY_ENCODING: Final = {"encoding": "encoding"}
 _NAMED: Final = re.compile("`(sheet|encoding|json_path)=")
 """An option as :func:`bizverify.errors.parameter` writes it."""
 _INSTEAD: Final = {
-    re.compile(r"choose with `json_path=[^`]*`"): "keep one of them in the file",
-    re.compile(r"name its encoding with `encoding=`"): "save it as UTF-8",
-    re.compile(r"in an encoding that `encoding=` has to name"): "not in UTF-8",
-    re.compile(r"`sheet=` chooses another"): "the one that is meant must be the first",
-    re.compile(r"choose another with `sheet=`"): "put a table first",
+    gettext_noop("choose with `json_path=…`"): gettext_noop("keep one of them in the file"),
+    gettext_noop("name its encoding with `encoding=`"): gettext_noop("save it as UTF-8"),
+    gettext_noop("in an encoding that `encoding=` has to name"): gettext_noop("not in UTF-8"),
+    gettext_noop("`sheet=` chooses another"): gettext_noop("the one that is meant must be the first"),
+    gettext_noop("choose another with `sheet=`"): gettext_noop("put a table first"),
 }
+"""Remedies as they stand in messages of readers, in every language (``…``: any value), and those in their place."""
 
 
 @contextmanager
@@ -85,7 +87,11 @@ def open_table(
             table = _read_any(path, sheet, encoding, json_path, has_header, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-            raise InputError(f"{path}: cannot be read: {reason}; TMPDIR chooses where copies are made") from error
+            raise InputError(
+                gettext(
+                    "{path}: cannot be read: {reason}; TMPDIR chooses where copies are made", path=path, reason=reason
+                )
+            ) from error
         except (InputError, UsageError) as error:
             if (message := _reword_options(str(error), options)) == str(error):
                 raise
@@ -104,14 +110,22 @@ def _read_any(
     file = open_file(path, resources)
     format = detect_format(file)
     for option, given, formats, meant in (
-        ("sheet", sheet, (*WORKBOOKS, "html"), "workbooks"),
-        ("encoding", encoding, ("csv", "html"), "CSV files"),
-        ("json_path", json_path, ("json",), "JSON documents"),
-        ("has_header", None if has_header else False, ("csv", *WORKBOOKS), "CSV files and workbooks"),
+        ("sheet", sheet, (*WORKBOOKS, "html"), gettext("workbooks")),
+        ("encoding", encoding, ("csv", "html"), gettext("CSV files")),
+        ("json_path", json_path, ("json",), gettext("JSON documents")),
+        ("has_header", None if has_header else False, ("csv", *WORKBOOKS), gettext("CSV files and workbooks")),
     ):
         if given is not None and format not in formats:
             named = parameter(option, given) if isinstance(given, bool) else parameter(option)
-            raise UsageError(f"{path}: {named} is for {meant}, this file is {format}")
+            raise UsageError(
+                gettext(
+                    "{path}: {named} is for {meant}, this file is {format}",
+                    path=path,
+                    named=named,
+                    meant=meant,
+                    format=format,
+                )
+            )
     if format == "csv":
         return csv.read(file, encoding, resources, has_header=has_header)
     if format in WORKBOOKS:
@@ -135,7 +149,9 @@ def reading(table: Table) -> Iterator[None]:
             raise
         if isinstance(table.source, csv.Dialect):
             raise csv.explain_error(table.file, table.source, error) from error
-        raise InputError(f"{table.path}: cannot be read: {str(error).splitlines()[0]}") from error
+        raise InputError(
+            gettext("{path}: cannot be read: {reason}", path=table.path, reason=str(error).splitlines()[0])
+        ) from error
 
 
 def write_table(result: Enriched, target: Path, format: Format, encoding: str | None = None) -> pl.DataFrame:
@@ -144,7 +160,7 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     Raises :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and format != "csv":
-        raise UsageError(f"{target}: `output_encoding=` is for CSV files")
+        raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))
     if format == "xlsx":
         from bizverify.tables import excel
 
@@ -193,7 +209,8 @@ def _read(file: File, format: Format, json_path: str | None, resources: ExitStac
 def _reword_options(message: str, options: Mapping[str, str]) -> str:
     """A message of a reader with the options that its caller has; another remedy for those that it does not have."""
     for remedy, instead in _INSTEAD.items():
-        found = remedy.search(message)
+        pattern = re.compile(re.escape(gettext(remedy)).replace("…", "[^`]*"))
+        found = pattern.search(message)
         if found and any(option[1] not in options for option in _NAMED.finditer(found[0])):
-            message = remedy.sub(instead, message)
+            message = message.replace(found[0], gettext(instead))
     return _NAMED.sub(lambda option: f"`{options.get(option[1], option[1])}=", message)

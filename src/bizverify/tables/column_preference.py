@@ -21,20 +21,21 @@ from bizverify.tables.header_vocabulary import (
 )
 from bizverify.tables.role_content import ADDRESS, PROVINCE, is_filled
 from bizverify.tables.table import Table
+from bizverify.translation import gettext, gettext_noop
 
 SAMPLE_ROWS: Final = 1000
 """How many of the first rows the content of columns is judged by."""
 
 _NOTATIONS: Final[tuple[Notation, ...]] = ("road", "any", "lot")
 _KINDS: Final[Mapping[Purpose, str]] = {
-    "mail": "a mailing address",
-    "delivery": "a delivery address",
-    "business": "the address of the business",
-    "billing": "a billing address",
-    "head office": "a head office",
-    "site": "a site",
-    "home": "a home",
-    "former": "a former address",
+    "mail": gettext_noop("a mailing address"),
+    "delivery": gettext_noop("a delivery address"),
+    "business": gettext_noop("the address of the business"),
+    "billing": gettext_noop("a billing address"),
+    "head office": gettext_noop("a head office"),
+    "site": gettext_noop("a site"),
+    "home": gettext_noop("a home"),
+    "former": gettext_noop("a former address"),
 }
 _MARGIN: Final = 0.05
 """Shares that differ by less are taken for equal."""
@@ -75,7 +76,12 @@ class Candidate:
         return list(PURPOSES).index(self.kind), self.choice.why == "similar"
 
     def __str__(self) -> str:
-        return f"{self.choice.header!r} (#{self.place + 1}, {self.filled:.0%} filled)"
+        return gettext(
+            "{header!r} (#{place}, {filled:.0%} filled)",
+            header=self.choice.header,
+            place=self.place + 1,
+            filled=self.filled,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +144,21 @@ class ColumnCandidates:
         parts += rest
         names = ", ".join(f"{one.choice.header!r} (#{one.place + 1})" for one in parts)
         joined = "+".join(_advice(self.table, one) for one in parts) if len(parts) > len(rest) else "#1+#2"
-        which = "joins them" if len(parts) > len(rest) else "names the columns of the address, in its order"
+        which = (
+            gettext("joins them")
+            if len(parts) > len(rest)
+            else gettext("names the columns of the address, in its order")
+        )
         return (
             Alert(
-                f"{self.table.name}: no column holds whole addresses, only parts of them are in {names}, so no address "
-                f"is verified and none is there to send to; {parameter('columns', {'address': joined})} {which}"
+                gettext(
+                    "{name}: no column holds whole addresses, only parts of them are in {names}, so no "
+                    "address is verified and none is there to send to; {parameter} {which}",
+                    name=self.table.name,
+                    names=names,
+                    parameter=parameter("columns", {"address": joined}),
+                    which=which,
+                )
             ),
         )
 
@@ -156,8 +172,8 @@ class ColumnCandidates:
         if not left or is_detail(given.header):
             return ()
         advice = parameter("columns", {"address": "+".join(_advice(self.table, one) for one in (own, *left))})
-        called = " and ".join(repr(detail.choice.header) for detail in left)
-        return (f"{called} is not part of the address; {advice} joins it",)
+        called = gettext(" and ").join(repr(detail.choice.header) for detail in left)
+        return (gettext("{called} is not part of the address; {advice} joins it", called=called, advice=advice),)
 
     def zipcode(self, places: Sequence[int], address: Choice | None) -> Preferred:
         """The postal code of the chosen address, and of none of the other addresses among ``places``."""
@@ -168,12 +184,17 @@ class ColumnCandidates:
         bases = [own, *self._addresses(places)[0]]
         fitting = [one for one in found if _owner_kind(one, bases, nearest=True) == own.kind]
         if not fitting:
-            names = " and ".join(map(str, found))
+            names = gettext(" and ").join(map(str, found))
             return Preferred(
                 None,
                 (
-                    f"zipcode: {names} belongs to another address than {address.header!r} and is not used; "
-                    f"{parameter('columns', {'zipcode': _advice(self.table, found[0])})} uses it",
+                    gettext(
+                        "zipcode: {names} belongs to another address than {header!r} and is not used; "
+                        "{parameter} uses it",
+                        names=names,
+                        header=address.header,
+                        parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
+                    ),
                 ),
             )
         most = max(one.right for one in fitting)
@@ -187,7 +208,11 @@ class ColumnCandidates:
             ),
         )
         best, *others = ranked
-        why = f"it stands nearest to {address.header!r}" if best.purpose is None else "it is of the same kind"
+        why = (
+            gettext("it stands nearest to {header!r}", header=address.header)
+            if best.purpose is None
+            else gettext("it is of the same kind")
+        )
         return Preferred(best.choice, self._explain_choice("zipcode", best, others, why))
 
     def name(self, places: Sequence[int]) -> Preferred:
@@ -209,11 +234,11 @@ class ColumnCandidates:
         if not others:
             return Preferred(best.choice)
         if best.choice.confidence > others[0].choice.confidence:
-            why = "its header is the more usual one"
+            why = gettext("its header is the more usual one")
         elif best.filled > others[0].filled + _MARGIN:
-            why = "it is filled in more rows"
+            why = gettext("it is filled in more rows")
         else:
-            why = "it stands first"
+            why = gettext("it stands first")
         return Preferred(best.choice, self._explain_choice("name", best, others, why))
 
     def _among(self, best: Candidate, others: list[Candidate], fullest: float) -> tuple[Candidate, list[str]]:
@@ -225,23 +250,37 @@ class ColumnCandidates:
         other = next((one for one in same if not self._alike(best, one)), None)
         by_content = best.group == second.group and second.right < fullest - _MARGIN
         if other is not None:
-            names = " and ".join(f"{one.choice.header!r} (#{one.place + 1})" for one in (best, other))
+            names = gettext(" and ").join(f"{one.choice.header!r} (#{one.place + 1})" for one in (best, other))
             raise ColumnError(
-                f"{self.table.name}: {names} fit equally well as the address, and they differ; choose with "
-                f"{parameter('columns', {'address': _advice(self.table, best)})}"
+                gettext(
+                    "{name}: {names} fit equally well as the address, and they differ; choose with {parameter}",
+                    name=self.table.name,
+                    names=names,
+                    parameter=parameter("columns", {"address": _advice(self.table, best)}),
+                )
             )
         if same:
-            why = "both hold the same"
+            why = gettext("both hold the same")
         elif best.kind != second.kind:
-            why = f"{_KINDS[best.kind]} comes before {_KINDS[second.kind]}"
+            why = gettext(
+                "{first} comes before {other}", first=gettext(_KINDS[best.kind]), other=gettext(_KINDS[second.kind])
+            )
         elif by_content:
-            why = f"it holds an address in {best.right:.0%} of the rows, the other in {second.right:.0%}"
+            why = gettext(
+                "it holds an address in {share:.0%} of the rows, the other in {other:.0%}",
+                share=best.right,
+                other=second.right,
+            )
         elif best.notation != second.notation:
-            why = "addresses by road come before others" if best.notation == "road" else "those by lot come last"
+            why = (
+                gettext("addresses by road come before others")
+                if best.notation == "road"
+                else gettext("those by lot come last")
+            )
         else:
-            why = "its header is the more usual one"
+            why = gettext("its header is the more usual one")
         blank = max(other.filled for other in others) - best.filled
-        why += "; rows where it is blank have no address" if blank > _MARGIN else ""
+        why += gettext("; rows where it is blank have no address") if blank > _MARGIN else ""
         notes = self._explain_choice("address", best, others, why, loud=by_content or blank > _MARGIN)
         return best, list(notes)
 
@@ -251,9 +290,17 @@ class ColumnCandidates:
         if not others:
             return ()
         names = ", ".join(map(str, others))
-        text = f"{role}: {best} was taken and not {names}, because {why}"
-        text += f" (as far as the first {SAMPLE_ROWS:,} rows show)" if self._sample.height == SAMPLE_ROWS else ""
-        text += f"; {parameter('columns', {role: _advice(self.table, others[0])})} takes another"
+        text = gettext(
+            "{role}: {best} was taken and not {names}, because {why}", role=role, best=best, names=names, why=why
+        )
+        text += (
+            gettext(" (as far as the first {sample_rows:,} rows show)", sample_rows=SAMPLE_ROWS)
+            if self._sample.height == SAMPLE_ROWS
+            else ""
+        )
+        text += gettext(
+            "; {parameter} takes another", parameter=parameter("columns", {role: _advice(self.table, others[0])})
+        )
         return (Alert(text) if loud else text,)
 
     def _addresses(self, places: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
@@ -314,10 +361,21 @@ def _header_rank(base: Candidate) -> tuple[tuple[int, bool], int, float]:
 
 
 def _passed_over(base: Candidate, best: Candidate) -> Alert:
-    why = "fits by its header as well"
+    why = gettext("fits by its header as well")
     if base.kind != best.kind:
-        why = f"would come first, since {_KINDS[base.kind]} comes before {_KINDS[best.kind]}"
-    return Alert(f"address: {base} {why}, but few of its cells hold an address; {best} was taken for all rows")
+        why = gettext(
+            "would come first, since {first} comes before {other}",
+            first=gettext(_KINDS[base.kind]),
+            other=gettext(_KINDS[best.kind]),
+        )
+    return Alert(
+        gettext(
+            "address: {base} {why}, but few of its cells hold an address; {best} was taken for all rows",
+            base=base,
+            why=why,
+            best=best,
+        )
+    )
 
 
 def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = False) -> Purpose | None:
@@ -364,10 +422,13 @@ def _names(detail: Candidate, base: Candidate) -> bool:
 
 
 def _joined_note(base: Candidate, joined: Sequence[JoinedColumn], advice: str) -> str:
-    parts = " and ".join(f"{part.header!r} (#{part.column + 1})" for part in joined)
-    return (
-        f"address: {parts} is joined to {base.choice.header!r} (#{base.place + 1}); "
-        f"{parameter('columns', {'address': advice})} leaves it out"
+    parts = gettext(" and ").join(f"{part.header!r} (#{part.column + 1})" for part in joined)
+    return gettext(
+        "address: {parts} is joined to {header!r} (#{place}); {parameter} leaves it out",
+        parts=parts,
+        header=base.choice.header,
+        place=base.place + 1,
+        parameter=parameter("columns", {"address": advice}),
     )
 
 

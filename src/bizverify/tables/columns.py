@@ -28,6 +28,7 @@ from bizverify.tables.header_vocabulary import (
 )
 from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.table import TEXTS, Table
+from bizverify.translation import gettext
 
 __all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column", "own_columns"]
 
@@ -126,14 +127,28 @@ def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:
 def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str | Sequence[str]]) -> dict[str, Choice]:
     """The columns that the user names, of types that can be read as text."""
     if unknown := set(given) - set(roles):
-        raise UsageError(f"unknown column role {sorted(unknown)[0]!r}; the roles are {', '.join(roles)}")
+        raise UsageError(
+            gettext(
+                "unknown column role {unknown!r}; the roles are {roles}",
+                unknown=sorted(unknown)[0],
+                roles=", ".join(roles),
+            )
+        )
     schema = table.frame.collect_schema()
     chosen = {role: given_choice(table, role, header) for role, header in given.items()}
     for role, choice in chosen.items():
         for part in choice.parts:
             kind = schema[table.ids[part.column]]
             if not _prints(kind):
-                raise ColumnError(f"{table.name}: column {part.header!r} holds {kind}, which cannot be the {role}")
+                raise ColumnError(
+                    gettext(
+                        "{name}: column {header!r} holds {kind}, which cannot be the {role}",
+                        name=table.name,
+                        header=part.header,
+                        kind=kind,
+                        role=role,
+                    )
+                )
     return chosen
 
 
@@ -210,11 +225,21 @@ def _by_party(
     party, reason = decided
     others = [choices[other.number] for other in competing if other is not party]
     instead = ", ".join(
-        f"for {_quote_choice(other)} give `columns={{'b_no': '#{other.column + 1}'}}`" for other in others
+        gettext(
+            "for {choice} give {parameter}",
+            choice=_quote_choice(other),
+            parameter=parameter("columns", {"b_no": f"#{other.column + 1}"}),
+        )
+        for other in others
     )
     return choices[party.number], (
-        f"each row holds {len(competing)} parties; {_quote_choice(choices[party.number])} was chosen, with what "
-        f"belongs to it, because {reason}; {instead}",
+        gettext(
+            "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
+            count=len(competing),
+            choice=_quote_choice(choices[party.number]),
+            reason=reason,
+            instead=instead,
+        ),
     )
 
 
@@ -223,26 +248,46 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]
     if not fitting:
         named = "#1" if all(map(POSITION.fullmatch, table.headers)) else "HEADER"
         raise ColumnError(
-            f"{table.name}: no column with business numbers was found; {listed_headers(table)}; "
-            f"name it with {parameter('columns', {'b_no': named})}"
+            gettext(
+                "{name}: no column with business numbers was found; {headers}; name it with {parameter}",
+                name=table.name,
+                headers=listed_headers(table),
+                parameter=parameter("columns", {"b_no": named}),
+            )
         )
     best, *rest = fitting
     equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
     if equal:
-        names = " and ".join(map(_quote_choice, [best, *equal]))
+        names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
         advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
         raise ColumnError(
-            f"{table.name}: {names} fit equally well as the business number; choose with "
-            f"{parameter('columns', {'b_no': advice})}"
+            gettext(
+                "{name}: {names} fit equally well as the business number; choose with {parameter}",
+                name=table.name,
+                names=names,
+                parameter=parameter("columns", {"b_no": advice}),
+            )
         )
     others = [choice for choice in rest if (shares[choice.column][0] or 0.0) >= _MOSTLY]
     if not others:
         return best, ()
-    names = ", ".join(f"{_quote_choice(one)}, where {shares[one.column][0] or 0:.0%} are numbers" for one in others)
-    why = "its header says so most surely" if best.why != "content" else "its numbers have right check digits"
+    names = ", ".join(
+        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column][0] or 0)
+        for one in others
+    )
+    why = (
+        gettext("its header says so most surely")
+        if best.why != "content"
+        else gettext("its numbers have right check digits")
+    )
     return best, (
-        f"b_no: {_quote_choice(best)} was taken and not {names}, because {why}; "
-        f"{parameter('columns', {'b_no': f'#{others[0].column + 1}'})} takes another",
+        gettext(
+            "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
+            choice=_quote_choice(best),
+            names=names,
+            why=why,
+            parameter=parameter("columns", {"b_no": f"#{others[0].column + 1}"}),
+        ),
     )
 
 
@@ -259,7 +304,7 @@ def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tupl
         first, *rest = [JoinedColumn(each, table.headers[each]) for each in three]
         choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
         names = " + ".join(repr(part.header) for part in choice.parts)
-        return choice, (f"b_no: the number is in three columns, {names}, which are joined",)
+        return choice, (gettext("b_no: the number is in three columns, {names}, which are joined", names=names),)
     return None
 
 
@@ -286,14 +331,23 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
 
 def _explain_headless(table: Table, choice: Choice) -> str:
     """A note on a number column found by content alone; an :class:`Alert` where no header of the table is known."""
-    text = (
-        f"column {choice.column + 1} was chosen by what it holds, its header is {choice.header!r}; if that is a value "
-        "and not a header, give `has_header=False` or put a row of headers above it: the row is not verified now"
+    text = gettext(
+        "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
+        "value and not a header, give `has_header=False` or put a row of headers above it: the "
+        "row is not verified now",
+        column=choice.column + 1,
+        header=choice.header,
     )
     if any(has_role(header) for header in table.headers):
         return text
     first = ", ".join(header for header in table.headers[:_SHOWN] if header)
-    return Alert(f"the first row ({first}) was read as the header, though it names nothing that is known: {text}")
+    return Alert(
+        gettext(
+            "the first row ({first}) was read as the header, though it names nothing that is known: {text}",
+            first=first,
+            text=text,
+        )
+    )
 
 
 def _quote_choice(choice: Choice) -> str:

@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 
 from bizverify.errors import InputError
 from bizverify.tables.size_limits import limits, or_raise_limit
+from bizverify.translation import gettext
 
 Packing = Literal["gzip", "zstd"]
 
@@ -58,19 +59,33 @@ def open_file(path: Path, resources: ExitStack) -> File:
     Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
     """
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where a name is too long
-        raise InputError(f"{path}: is a folder, not a file; give a file in it")
+        raise InputError(gettext("{path}: is a folder, not a file; give a file in it", path=path))
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
-            raise InputError(f"{path}: is a pipe, which can be read only once; save what it gives as a file first")
+            raise InputError(
+                gettext("{path}: is a pipe, which can be read only once; save what it gives as a file first", path=path)
+            )
         with path.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
         if url := url_of(path):
-            remedy = "give the path alone" if url.startswith("file:") else "copy the file here and give the copy's path"
-            raise InputError(f"{url}: is a URL, and only files on this machine are read; {remedy}") from None
-        raise InputError(f"{path}: there is no such file in {path.absolute().parent}; check its name") from None
+            remedy = (
+                gettext("give the path alone")
+                if url.startswith("file:")
+                else gettext("copy the file here and give the copy's path")
+            )
+            raise InputError(
+                gettext("{url}: is a URL, and only files on this machine are read; {remedy}", url=url, remedy=remedy)
+            ) from None
+        raise InputError(
+            gettext(
+                "{path}: there is no such file in {parent}; check its name", path=path, parent=path.absolute().parent
+            )
+        ) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be opened: {error.strerror}; check who may read it") from error
+        raise InputError(
+            gettext("{path}: cannot be opened: {reason}; check who may read it", path=path, reason=error.strerror)
+        ) from error
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):
             return File(path, resources.enter_context(_unpack(path, packing)), packing)
@@ -138,9 +153,23 @@ def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
                         raise _too_large(path, cap)
                     out.write(chunk)
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path}: cannot be unpacked ({packing}): {str(error).splitlines()[0]}") from error
+            raise InputError(
+                gettext(
+                    "{path}: cannot be unpacked ({packing}): {reason}",
+                    path=path,
+                    packing=packing,
+                    reason=str(error).splitlines()[0],
+                )
+            ) from error
         yield copy
 
 
 def _too_large(path: Path, cap: int) -> InputError:
-    return InputError(f"{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise_limit('unpacked')}")
+    return InputError(
+        gettext(
+            "{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise}",
+            path=path,
+            cap=cap,
+            or_raise=or_raise_limit("unpacked"),
+        )
+    )

@@ -11,6 +11,7 @@ from zipfile import ZipFile
 from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bizverify.tables.table import Format
+from bizverify.translation import gettext, gettext_noop
 
 _SUFFIXES: Final[dict[Format, tuple[str, ...]]] = {
     "csv": (".csv", ".tsv", ".tab", ".txt"),
@@ -28,34 +29,38 @@ EXTENSIONS: Final = {suffix: format for format, suffixes in _SUFFIXES.items() fo
 _READ_ONLY: Final[tuple[Format, ...]] = ("xls", "xlsb", "ods", "html")
 """Formats whose output is an .xlsx."""
 _PACKABLE: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
-READABLE: Final = "CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, HTML tables, JSON, NDJSON and Parquet are read"
+READABLE: Final = gettext_noop("CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, HTML tables, JSON, NDJSON and Parquet are read")
 
 _HEAD: Final = 4096
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _PARQUET: Final = b"PAR1"
 _SEALED: Final = b"PARE"
 _FOREIGN: Final = {
-    b"%PDF": "a PDF; export the table as .xlsx or .csv",
-    b"HWP Document File": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
-    b"Rar!": "a RAR archive; unpack it first",
-    b"7z\xbc\xaf": "a 7-Zip archive; unpack it first",
-    _SEALED: "a Parquet file with an encrypted footer; write it without encryption",
-    b"\x89PNG": "an image; give the file that it was made from",
-    b"\xff\xd8\xff": "an image; give the file that it was made from",
-    b"GIF8": "an image; give the file that it was made from",
-    b"{\\rtf": "a document in rich text (.rtf); copy its table into a sheet and save that as .xlsx",
-    b"SQLite format 3": "a SQLite database; export the table as .csv",
+    b"%PDF": gettext_noop("a PDF; export the table as .xlsx or .csv"),
+    b"HWP Document File": gettext_noop("a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx"),
+    b"Rar!": gettext_noop("a RAR archive; unpack it first"),
+    b"7z\xbc\xaf": gettext_noop("a 7-Zip archive; unpack it first"),
+    _SEALED: gettext_noop("a Parquet file with an encrypted footer; write it without encryption"),
+    b"\x89PNG": gettext_noop("an image; give the file that it was made from"),
+    b"\xff\xd8\xff": gettext_noop("an image; give the file that it was made from"),
+    b"GIF8": gettext_noop("an image; give the file that it was made from"),
+    b"{\\rtf": gettext_noop("a document in rich text (.rtf); copy its table into a sheet and save that as .xlsx"),
+    b"SQLite format 3": gettext_noop("a SQLite database; export the table as .csv"),
 }
 _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells them
-    "EncryptedPackage": "protected with a password; open it in Excel, save it without one (File, Info, Protect "
-    "Workbook, Encrypt with Password, empty) and try again",
-    "HwpSummaryInformation": "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx",
-    "WordDocument": "a Word document; copy its table into a sheet and save that as .xlsx",
+    "EncryptedPackage": gettext_noop(
+        "protected with a password; open it in Excel, save it without one (File, Info, Protect "
+        "Workbook, Encrypt with Password, empty) and try again"
+    ),
+    "HwpSummaryInformation": gettext_noop(
+        "a Hangul (.hwp) document; copy its table into a sheet and save that as .xlsx"
+    ),
+    "WordDocument": gettext_noop("a Word document; copy its table into a sheet and save that as .xlsx"),
 }
 _OTHER_ZIPS: Final = {
-    "word/": "a Word document (.docx)",
-    "ppt/": "a PowerPoint presentation (.pptx)",
-    "Index/": "a workbook of Numbers, or another document of Apple's",
+    "word/": gettext_noop("a Word document (.docx)"),
+    "ppt/": gettext_noop("a PowerPoint presentation (.pptx)"),
+    "Index/": gettext_noop("a workbook of Numbers, or another document of Apple's"),
 }
 _OBJECTS: Final = re.compile(rb'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _ARRAY: Final = re.compile(rb"\[\s*(?:[\[{}\]\"0-9]|-[0-9]|null|true|false|$)")  # "[거래처 목록]" is a title
@@ -70,10 +75,18 @@ def detect_format(file: File) -> Format:
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
-        raise InputError(f"{file.path}: is what Excel leaves beside an open workbook; give the workbook itself")
+        raise InputError(
+            gettext("{path}: is what Excel leaves beside an open workbook; give the workbook itself", path=file.path)
+        )
     if not head.strip(b"\x00\t\r\n \xef\xbb\xbf\xff\xfe"):
-        what = "is empty" if not head else "is empty but for blanks" if head.strip(b"\x00") else "holds zero bytes only"
-        raise InputError(f"{file.path}: {what}; export or copy it again")
+        what = (
+            gettext("is empty")
+            if not head
+            else gettext("is empty but for blanks")
+            if head.strip(b"\x00")
+            else gettext("holds zero bytes only")
+        )
+        raise InputError(gettext("{path}: {what}; export or copy it again", path=file.path, what=what))
     return _binary_format(file, head) or _text_format(file, head)
 
 
@@ -83,18 +96,45 @@ def output_format(path: Path) -> Format:
     format = EXTENSIONS.get(plain.suffix.lower())
     if format is None or format in _READ_ONLY:
         known = " ".join(extension for extension, format in EXTENSIONS.items() if format not in _READ_ONLY)
-        raise OutputError(f"{path}: cannot write the format {plain.suffix!r}; use one of {known}")
+        raise OutputError(
+            gettext(
+                "{path}: cannot write the format {suffix!r}; use one of {known}",
+                path=path,
+                suffix=plain.suffix,
+                known=known,
+            )
+        )
     if plain != path and format not in _PACKABLE:
-        raise OutputError(f"{path}: {format} files are packed inside already; leave {path.suffix} out")
+        raise OutputError(
+            gettext(
+                "{path}: {format} files are packed inside already; leave {suffix} out",
+                path=path,
+                format=format,
+                suffix=path.suffix,
+            )
+        )
     return format
 
 
 def refuse_in_place(path: Path, format: Format) -> None:
     """Raise :class:`UsageError` for an input that cannot be written as it is: one only read, a packed workbook."""
     if format in _READ_ONLY:
-        raise UsageError(f"{path}: cannot be replaced in place, {format} files are only read; give an output.xlsx")
+        raise UsageError(
+            gettext(
+                "{path}: cannot be replaced in place, {format} files are only read; give an output.xlsx",
+                path=path,
+                format=format,
+            )
+        )
     if unpacked_name(path) != path and format not in _PACKABLE:
-        raise UsageError(f"{path}: cannot be replaced in place, {format} files are written without {path.suffix}")
+        raise UsageError(
+            gettext(
+                "{path}: cannot be replaced in place, {format} files are written without {suffix}",
+                path=path,
+                format=format,
+                suffix=path.suffix,
+            )
+        )
 
 
 def default_output(path: Path, format: Format) -> Path:
@@ -116,7 +156,7 @@ def _binary_format(file: File, head: bytes) -> Format | None:
         return _ole_format(file)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(file) or _ends_with(file, magic)):
-            raise InputError(f"{file.path}: is {what}")
+            raise InputError(gettext("{path}: is {what}", path=file.path, what=gettext(what)))
     return None
 
 
@@ -137,7 +177,11 @@ def _zip_format(file: File) -> Format:
             names = set(archive.namelist())
             kind = archive.read("mimetype")[:64] if "mimetype" in names else b""
     except BROKEN_ZIP as error:
-        raise InputError(f"{file.path}: is a damaged zip or workbook ({error}); copy or export it again") from error
+        raise InputError(
+            gettext(
+                "{path}: is a damaged zip or workbook ({error}); copy or export it again", path=file.path, error=error
+            )
+        ) from error
     if "xl/workbook.xml" in names:
         return "xlsx"
     if "xl/workbook.bin" in names:
@@ -145,13 +189,31 @@ def _zip_format(file: File) -> Format:
     if kind.startswith(b"application/vnd.oasis.opendocument.spreadsheet"):
         return "ods"
     if kind.startswith(b"application/hwp+zip"):
-        raise InputError(f"{file.path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx")
+        raise InputError(
+            gettext(
+                "{path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx", path=file.path
+            )
+        )
     for folder, what in _OTHER_ZIPS.items():
         if any(name.startswith(folder) for name in names):
-            raise InputError(f"{file.path}: is {what}; copy its table into a sheet and save that as .xlsx")
+            raise InputError(
+                gettext(
+                    "{path}: is {what}; copy its table into a sheet and save that as .xlsx",
+                    path=file.path,
+                    what=gettext(what),
+                )
+            )
     if any(name.startswith("xl/") for name in names):
-        raise InputError(f"{file.path}: is a workbook of an unusual make; open it in Excel and save it again")
-    raise InputError(f"{file.path}: is a zip but not a workbook; unpack it first; {READABLE}")
+        raise InputError(
+            gettext("{path}: is a workbook of an unusual make; open it in Excel and save it again", path=file.path)
+        )
+    raise InputError(
+        gettext(
+            "{path}: is a zip but not a workbook; unpack it first; {readable}",
+            path=file.path,
+            readable=gettext(READABLE),
+        )
+    )
 
 
 def _ole_format(file: File) -> Format:
@@ -159,7 +221,7 @@ def _ole_format(file: File) -> Format:
     content = file.data.read_bytes()
     for stream, what in _STREAMS.items():
         if stream.encode("utf-16-le") in content:
-            raise InputError(f"{file.path}: is {what}")
+            raise InputError(gettext("{path}: is {what}", path=file.path, what=gettext(what)))
     return "xls"
 
 
@@ -175,29 +237,48 @@ def _text_format(file: File, head: bytes) -> Format:
     if by_name == "csv" and suffix != ".txt":
         return "json" if _OBJECTS.match(start) else by_name
     if b"\x00" in head and not utf16:
-        raise InputError(f"{file.path}: holds binary data of no known format; {READABLE}")
+        raise InputError(
+            gettext(
+                "{path}: holds binary data of no known format; {readable}", path=file.path, readable=gettext(READABLE)
+            )
+        )
     if start[:1] == b"{" or _ARRAY.match(start):
         return "json"
     if by_name is not None or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
         return "csv"  # also a text that bears the name of a workbook
-    raise InputError(f"{file.path}: neither its extension nor its content is of a known format; {READABLE}")
+    raise InputError(
+        gettext(
+            "{path}: neither its extension nor its content is of a known format; {readable}",
+            path=file.path,
+            readable=gettext(READABLE),
+        )
+    )
 
 
 def _is_web_page(file: File, start: bytes) -> bool:
     """Whether a text is a page in HTML, by its first part in lower case; refuse its kin, which only Excel reads."""
     if _MAIL_HEADER.match(start) and _MHTML.search(start):
         raise InputError(
-            f"{file.path}: is a web page in a single file (MHTML), as Excel saves one; open it in Excel and save it as "
-            ".xlsx"
+            gettext(
+                "{path}: is a web page in a single file (MHTML), as Excel saves one; open it in Excel "
+                "and save it as .xlsx",
+                path=file.path,
+            )
         )
     if b"urn:schemas-microsoft-com:office:spreadsheet" in start and not _PAGE.search(start):
-        raise InputError(f"{file.path}: is an XML spreadsheet of Excel 2003; open it in Excel and save it as .xlsx")
+        raise InputError(
+            gettext(
+                "{path}: is an XML spreadsheet of Excel 2003; open it in Excel and save it as .xlsx", path=file.path
+            )
+        )
     marked_up = start.lstrip(b"\xff\xfe")[:1] == b"<"
     called = file.name.suffix.lower() in (".xls", ".html", ".htm")
     if (marked_up or called) and _PAGE.search(start):
         return True
     if start.startswith(b"<?xml"):
-        raise InputError(f"{file.path}: is XML of a kind that is not read; open it in Excel and save it as .xlsx")
+        raise InputError(
+            gettext("{path}: is XML of a kind that is not read; open it in Excel and save it as .xlsx", path=file.path)
+        )
     return False
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from bizverify.errors import InputError
 from bizverify.tables.columns import has_role
 from bizverify.tables.table import Enriched, Table, column_ids, positional
+from bizverify.translation import gettext
 
 _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, NotImplementedError)
 """What polars raises where it has no such type; pyarrow's errors are among these."""
@@ -22,7 +23,9 @@ def read(frame: Any) -> Table:
     Raises :class:`InputError` for anything else.
     """
     lazy, headers = _lazy(frame)
-    return Table(lazy, headers, "frame", "the frame", notes=nested_roles(headers, lazy.collect_schema().dtypes()))
+    return Table(
+        lazy, headers, "frame", gettext("the frame"), notes=nested_roles(headers, lazy.collect_schema().dtypes())
+    )
 
 
 def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -37,7 +40,11 @@ def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple
     Of structs, values can be named (see :mod:`bizverify.tables.nested`).
     """
     return tuple(
-        f"column {header!r} holds {dtype}, so it is not used; give its text in a column of its own"
+        gettext(
+            "column {header!r} holds {dtype}, so it is not used; give its text in a column of its own",
+            header=header,
+            dtype=dtype,
+        )
         for header, dtype in zip(headers, dtypes, strict=True)
         if dtype.is_nested() and not isinstance(dtype, pl.Struct) and has_role(header)
     )
@@ -59,7 +66,10 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
         if isinstance(converted, pl.DataFrame):
             return converted.lazy(), tuple(frame.column_names)
     raise InputError(
-        f"a {type(frame).__name__} is no table; give a polars, pandas or pyarrow one, or a file to enrich()"
+        gettext(
+            "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()",
+            name=type(frame).__name__,
+        )
     )
 
 
@@ -73,7 +83,11 @@ def _from_arrow(frame: Any) -> pl.DataFrame | pl.Series:
             try:
                 pl.from_arrow(column)
             except _NOT_CONVERTED:
-                message = f"column {name!r}: {column.type} values cannot be read; make them text, or leave it out"
+                message = gettext(
+                    "column {name!r}: {type} values cannot be read; make them text, or leave it out",
+                    name=name,
+                    type=column.type,
+                )
                 raise InputError(message) from None
         raise
 
@@ -84,7 +98,13 @@ def _series(column: Any) -> pl.Series:
         return cast(pl.Series, pl.from_pandas(column))
     except _NOT_CONVERTED:
         if column.dtype != object:
-            raise InputError(f"column {column.name!r}: {column.dtype} values cannot be read; make them text") from None
+            raise InputError(
+                gettext(
+                    "column {name!r}: {dtype} values cannot be read; make them text",
+                    name=column.name,
+                    dtype=column.dtype,
+                )
+            ) from None
         # only such columns are gone through value by value: no type of polars or pyarrow holds them
         return pl.Series([_text(value) for value in column], dtype=pl.String)
 

@@ -10,6 +10,7 @@ from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import Choice, JoinedColumn
 from bizverify.tables.role_content import JOINABLE
 from bizverify.tables.table import Table
+from bizverify.translation import gettext
 
 POSITION: Final = re.compile(r"#[1-9][0-9]*")
 """A column named by its place: ``#3``."""
@@ -25,10 +26,17 @@ def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
     first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
     if rest and role not in JOINABLE:
         raise UsageError(
-            f"{_quote_given(role, given)} names {len(places)} columns; only {', '.join(JOINABLE)} may be in several"
+            gettext(
+                "{parameter} names {count} columns; only {joinable} may be in several",
+                parameter=_quote_given(role, given),
+                count=len(places),
+                joinable=", ".join(JOINABLE),
+            )
         )
     if len(set(places)) < len(places):
-        raise UsageError(f"{_quote_given(role, given)} names a column twice; name each once")
+        raise UsageError(
+            gettext("{parameter} names a column twice; name each once", parameter=_quote_given(role, given))
+        )
     return Choice(first.column, first.header, 1.0, "given", tuple(rest))
 
 
@@ -42,13 +50,25 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
     for item in select:
         if not item.strip(", "):
             raise UsageError(
-                f"{table.name}: {parameter('select', item.strip())} names no column; {listed_headers(table)}"
+                gettext(
+                    "{name}: {parameter} names no column; {headers}",
+                    name=table.name,
+                    parameter=parameter("select", item.strip()),
+                    headers=listed_headers(table),
+                )
             )
         for name in [item] if _places_named(table, item) else _split_at(table, item, ","):
             found = _places_named(table, name)
             if not found:
                 named = parameter("select", name.strip())
-                raise UsageError(f"{table.name}: {named} names no column; {listed_headers(table)}")
+                raise UsageError(
+                    gettext(
+                        "{name}: {named} names no column; {headers}",
+                        name=table.name,
+                        named=named,
+                        headers=listed_headers(table),
+                    )
+                )
             kept |= found
     return frozenset(kept)
 
@@ -59,9 +79,24 @@ def named_column(table: Table, name: str, option: str) -> int:
     if len(places) == 1:
         return places[0]
     if places:
-        these = " or ".join(parameter(option, f"#{place + 1}") for place in places)
-        raise UsageError(f"{table.name}: {len(places)} columns are headed {name!r}; give {these}")
-    raise UsageError(f"{table.name}: {parameter(option, name)} names no column; {listed_headers(table)}")
+        these = gettext(" or ").join(parameter(option, f"#{place + 1}") for place in places)
+        raise UsageError(
+            gettext(
+                "{name}: {count} columns are headed {header!r}; give {these}",
+                name=table.name,
+                count=len(places),
+                header=name,
+                these=these,
+            )
+        )
+    raise UsageError(
+        gettext(
+            "{name}: {parameter} names no column; {headers}",
+            name=table.name,
+            parameter=parameter(option, name),
+            headers=listed_headers(table),
+        )
+    )
 
 
 def _quote_given(role: str, given: str | Sequence[str]) -> str:
@@ -70,13 +105,13 @@ def _quote_given(role: str, given: str | Sequence[str]) -> str:
 
 def listed_headers(table: Table) -> str:
     """The headers of a table for a message."""
-    return "the headers are: " + ", ".join(header or "(blank)" for header in table.headers)
+    return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
 
 
 def _split(table: Table, given: str | Sequence[str]) -> list[str]:
     if not isinstance(given, str):
         if not given:
-            raise UsageError("a role in columns has an empty list; name at least one header")
+            raise UsageError(gettext("a role in columns has an empty list; name at least one header"))
         return list(given)
     return [given] if given in table.headers or "+" not in given else _split_at(table, given, "+")
 
@@ -100,9 +135,24 @@ def _one_place(table: Table, role: str, name: str) -> int:
     if len(places) == 1:
         return places[0]
     if places:
-        these = " or ".join(parameter("columns", {role: f"#{place + 1}"}) for place in places)
-        raise ColumnError(f"{table.name}: {len(places)} columns are headed {name!r}; give {these}")
-    raise ColumnError(f"{table.name}: no column is headed {name.strip()!r}; {listed_headers(table)}")
+        these = gettext(" or ").join(parameter("columns", {role: f"#{place + 1}"}) for place in places)
+        raise ColumnError(
+            gettext(
+                "{name}: {count} columns are headed {header!r}; give {these}",
+                name=table.name,
+                count=len(places),
+                header=name,
+                these=these,
+            )
+        )
+    raise ColumnError(
+        gettext(
+            "{name}: no column is headed {header!r}; {headers}",
+            name=table.name,
+            header=name.strip(),
+            headers=listed_headers(table),
+        )
+    )
 
 
 def _places_named(table: Table, name: str) -> set[int]:

@@ -19,6 +19,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.tables.table import Table
+from bizverify.translation import gettext
 
 Side = Literal["supplier", "buyer"]
 Purpose = Literal["mail", "delivery", "business", "billing", "head office", "site", "home", "former"]
@@ -220,9 +221,11 @@ def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] 
     best = [party for party in competing if kinds[party.number] == max(kinds.values())]
     if len(best) == 1:
         others = [kinds[party.number] for party in competing if party is not best[0]]
-        return best[0], "the other side has the same number in every row" if max(others) else "the other side has none"
+        return best[0], gettext("the other side has the same number in every row") if max(others) else gettext(
+            "the other side has none"
+        )
     buyers = [party for party in best if party.side == "buyer"]
-    return (buyers[0], "it is the buyer's side") if len(buyers) == 1 else None
+    return (buyers[0], gettext("it is the buyer's side")) if len(buyers) == 1 else None
 
 
 def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:

@@ -14,6 +14,7 @@ from bizverify import business_number
 from bizverify.errors import InputError, parameter
 from bizverify.schema import ADDED_COLUMNS, OUR_COLUMNS
 from bizverify.tables.columns import has_role
+from bizverify.translation import gettext
 
 LOOK: Final = 40
 """How many rows are looked at."""
@@ -44,7 +45,7 @@ class Heading:
     headers: tuple[str, ...]
 
 
-def headless(rows: Sequence[Row], *, name: str = "the table") -> Heading | None:
+def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
     """Return the heading of a table without one: no line, and ``#1``, ``#2``, … as its headers.
 
     ``None`` where the first row has the names of our columns: the output of an earlier run, which has a header.
@@ -52,7 +53,7 @@ def headless(rows: Sequence[Row], *, name: str = "the table") -> Heading | None:
     """
     first = next((row for row in rows if any(map(_is_filled, row))), None)
     if first is None:
-        raise InputError(f"{name}: is empty")
+        raise InputError(gettext("{name}: is empty", name=name or gettext("the table")))
     if sum(bool(cell and OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
         return None
     return Heading(-1, -1, tuple(f"#{place + 1}" for place in range(max(map(len, rows)))))
@@ -60,11 +61,15 @@ def headless(rows: Sequence[Row], *, name: str = "the table") -> Heading | None:
 
 def headless_note(headers: Sequence[str]) -> str:
     """The note on a table that is read without a header."""
-    called = f"its columns are called {headers[0]} to {headers[-1]}" if len(headers) > 1 else "its column is called #1"
-    return f"read without a header: {called}, in the output too"
+    called = (
+        gettext("its columns are called {first} to {last}", first=headers[0], last=headers[-1])
+        if len(headers) > 1
+        else gettext("its column is called #1")
+    )
+    return gettext("read without a header: {called}, in the output too", called=called)
 
 
-def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "the table") -> Heading:
+def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "") -> Heading:
     """Find the header among the first rows of a table.
 
     It is the row with the most cells that name a role (the number's counts most), else the first one that holds at
@@ -75,15 +80,20 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
     if not any(counts):
-        raise InputError(f"{name}: is empty")
+        raise InputError(gettext("{name}: is empty", name=name or gettext("the table")))
     numbered, certain = _rows_with_numbers(rows)
     data = next((place for place in certain if not _has_label(rows[place])), len(rows))
     free = [place for place in range(data) if counts[place] and place not in numbered]
     if not free:
         place = next(place for place, count in enumerate(counts) if count)
         raise InputError(
-            f"{name}: has no header, row {place + 1} holds a business number already; give "
-            f"{parameter('has_header', False)}, or put a row of headers above it"
+            gettext(
+                "{name}: has no header, row {place} holds a business number already; give {parameter}, "
+                "or put a row of headers above it",
+                name=name,
+                place=place + 1,
+                parameter=parameter("has_header", False),
+            )
         )
     main = _main_line(rows, counts, free)
     first, last = _lines(rows, main, free, merges)

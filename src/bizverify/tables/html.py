@@ -19,6 +19,7 @@ from bizverify.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bizverify.tables.heading import LOOK, Merge, Row, find_heading
 from bizverify.tables.size_limits import beyond_limit, limits
 from bizverify.tables.table import Table, column_ids
+from bizverify.translation import gettext
 
 _BATCH: Final = 10_000
 _PENDING: Final = 1 << 20
@@ -117,12 +118,18 @@ class Page(HTMLParser):
         """Read the next part of the page."""
         super().feed(data)
         if len(self.rawdata) > _PENDING:
-            raise InputError(f"{self._path}: has a tag or a comment without an end; open it in Excel, save it as .xlsx")
+            raise InputError(
+                gettext(
+                    "{path}: has a tag or a comment without an end; open it in Excel, save it as .xlsx", path=self._path
+                )
+            )
 
     def close(self) -> None:
         """End the page: close what is open; raise :class:`InputError` where it ends within a tag."""
         if len(self.rawdata) > _UNENDED:
-            raise InputError(f"{self._path}: ends in the middle of a tag or a comment; the file is not whole")
+            raise InputError(
+                gettext("{path}: ends in the middle of a tag or a comment; the file is not whole", path=self._path)
+            )
         super().close()
         while self._open:
             self._end_table()
@@ -176,7 +183,10 @@ class Page(HTMLParser):
     def _begin_table(self) -> None:
         if len(self._open) >= self._limits.depth or len(self.grids) >= _TABLES:
             raise InputError(
-                f"{self._path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx"
+                gettext(
+                    "{path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx",
+                    path=self._path,
+                )
             )
         self.grids.append(PageTable(self._open[-1].grid if self._open else None))
         self._open.append(_Open(self.grids[-1]))
@@ -205,7 +215,9 @@ class Page(HTMLParser):
         text = _cell_text(table.texts)
         table.texts = None
         if len(text) > self._limits.text:
-            raise beyond_limit(self._path, f"has a cell of more than {self._limits.text:,} characters", "text")
+            raise beyond_limit(
+                self._path, gettext("has a cell of more than {text:,} characters", text=self._limits.text), "text"
+            )
         while table.reaching and len(table.cells) in table.reaching:
             table.cells.append(None)
         left, (down, across) = len(table.cells), table.span
@@ -213,7 +225,11 @@ class Page(HTMLParser):
         if down > 1 or across > 1:
             self._span(table, left, down, across)
         if len(table.cells) > self._limits.columns:
-            raise beyond_limit(self._path, f"has a table of more than {self._limits.columns:,} columns", "columns")
+            raise beyond_limit(
+                self._path,
+                gettext("has a table of more than {columns:,} columns", columns=self._limits.columns),
+                "columns",
+            )
 
     def _span(self, table: _Open, left: int, down: int, across: int) -> None:
         assert table.cells is not None  # noqa: S101 - a cell ends in a row
@@ -234,7 +250,7 @@ class Page(HTMLParser):
         table.grid.add(cells)
         self._cells += len(cells) + 1
         if max(self._cells, table.grid.height * table.grid.width) > self._limits.cells:
-            raise beyond_limit(self._path, f"has more than {self._limits.cells:,} cells", "cells")
+            raise beyond_limit(self._path, gettext("has more than {cells:,} cells", cells=self._limits.cells), "cells")
 
 
 def _cell_text(texts: Sequence[str]) -> str:
@@ -261,20 +277,36 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     page = decode_file(file, encoding, lambda coding: _parse_page(file, coding))
     grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
     if not grids:
-        title = f" (its title is {page.title!r})" if page.title else ""
+        title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
         raise InputError(
-            f"{file.path}: is a web page without a table{title}, such as a portal's login or error page, or the frame "
-            "of a workbook saved as a web page; open it in Excel or a browser, and save its table as .xlsx"
+            gettext(
+                "{path}: is a web page without a table{title}, such as a portal's login or error page, "
+                "or the frame of a workbook saved as a web page; open it in Excel or a browser, and save "
+                "its table as .xlsx",
+                path=file.path,
+                title=title,
+            )
         )
     named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
     if wanted is not None and wanted not in named:
-        raise UsageError(f"{file.path}: has no {wanted!r}; it has {', '.join(map(repr, named))}")
+        raise UsageError(
+            gettext(
+                "{path}: has no {wanted!r}; it has {named}",
+                path=file.path,
+                wanted=wanted,
+                named=", ".join(map(repr, named)),
+            )
+        )
     chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
     notes = []
     if others:
         names = ", ".join(map(repr, others))
         notes.append(
-            f"business numbers stand in {names} of the page too; this is {chosen.name!r}, `sheet=` chooses another"
+            gettext(
+                "business numbers stand in {names} of the page too; this is {name!r}, `sheet=` chooses another",
+                names=names,
+                name=chosen.name,
+            )
         )
     return Table(
         chosen.frame.lazy(),

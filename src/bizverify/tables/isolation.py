@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from bizverify import errors
 from bizverify.errors import BizverifyError
+from bizverify.translation import VARIABLE, current_language
 
 _CODE: Final = "from bizverify.tables.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
@@ -51,15 +52,16 @@ def run_isolated(
 
     Arguments and the result are what JSON can hold; a function that has more to give writes it to a file that an
     argument names. The child may hold ``memory`` bytes and run for ``seconds``, with ``threads`` threads of polars;
-    ``folder`` becomes its working folder and the place of its temporary files. ``checkpoint`` is called every 20 ms and
-    ends the child by raising. The child runs in a session of its own, so that Ctrl-C reaches the parent alone, and ends
-    with the parent. In a process that is isolated already the function is called at once, without a child.
+    ``folder`` becomes its working folder and the place of its temporary files. It speaks the current language.
+    ``checkpoint`` is called every 20 ms and ends the child by raising. The child runs in a session of its own, so that
+    Ctrl-C reaches the parent alone, and ends with the parent. In a process that is isolated already the function is
+    called at once, without a child.
 
     Raises what the function raises, if it is a :class:`BizverifyError` or an :class:`OSError`; :class:`IsolationError`.
     """
     if _isolated:
         return _find_function(function)(**arguments)
-    environment = os.environ | {"POLARS_MAX_THREADS": str(threads), "PYTHONUTF8": "1"}
+    environment = os.environ | {"POLARS_MAX_THREADS": str(threads), "PYTHONUTF8": "1", VARIABLE: current_language()}
     if folder is not None:
         environment["TMPDIR"] = os.fspath(folder.absolute())
     command = [sys.executable, "-P", "-c", _CODE]

@@ -18,6 +18,7 @@ from bizverify.schema import Choice, JoinedColumn
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import has_role, level_of
 from bizverify.tables.table import Table, column_ids
+from bizverify.translation import gettext
 
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200
@@ -167,8 +168,12 @@ def _find_roles(
         fitting = [leaf.header for leaf in leaves if _is_sure(_KEY, leaf.path[-1]) or _is_sure(_KEY, leaf.header)]
         if len(fitting) > 1:
             raise ColumnError(
-                f"{table.name}: {' and '.join(map(repr, fitting))} fit equally well as the business number; choose "
-                f"with {parameter('columns', {_KEY: fitting[0]})}"
+                gettext(
+                    "{name}: {names} fit equally well as the business number; choose with {parameter}",
+                    name=table.name,
+                    names=gettext(" and ").join(map(repr, fitting)),
+                    parameter=parameter("columns", {_KEY: fitting[0]}),
+                )
             )
         found |= dict.fromkeys([_KEY], fitting[0]) if fitting else {}
     number = next((leaf for leaf in leaves if leaf.header == found.get(_KEY, given.get(_KEY))), None)
@@ -183,14 +188,18 @@ def _notes(
 ) -> Iterator[str]:
     """Notes on what was taken from within objects, and on headers of roles with objects that are not used."""
     if found:
-        named = ", ".join(f"{role} is {header!r}" for role, header in found.items())
-        yield f"taken from within objects: {named}; `columns=` chooses others"
+        named = ", ".join(gettext("{role} is {header!r}", role=role, header=header) for role, header in found.items())
+        yield gettext("taken from within objects: {named}; `columns=` chooses others", named=named)
     for role in roles:
         rest = [leaf for leaf in leaves if role not in chosen and has_role(leaf.path[0], role)]
         if rest:
             yield (
-                f"column {rest[0].path[0]!r} holds objects and is not used; name the key that is the {role}: "
-                f"{parameter('columns', {role: rest[0].header})}"
+                gettext(
+                    "column {path!r} holds objects and is not used; name the key that is the {role}: {parameter}",
+                    path=rest[0].path[0],
+                    role=role,
+                    parameter=parameter("columns", {role: rest[0].header}),
+                )
             )
 
 

@@ -22,6 +22,7 @@ from bizverify.tables.compression import File, private_folder
 from bizverify.tables.frames import nested_roles
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.tables.table import Enriched, Table, column_ids, unique_names, written_column
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +125,7 @@ def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
     with file.data.open("rb") as stream:
         stream.seek(max(0, file.data.stat().st_size - _TAIL))
         if stream.read().endswith(b"PARE"):
-            raise InputError(f"{file.path}: is encrypted; write it without encryption")
+            raise InputError(gettext("{path}: is encrypted; write it without encryption", path=file.path))
     try:
         with _parquet(file) as parquet:
             footer, arrow = parquet.metadata, parquet.schema_arrow
@@ -133,7 +134,9 @@ def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
             codecs = _leaves_codecs(parquet)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(file, error) from error
-    notes = tuple(f"column {name!r}: its old timestamps (INT96) are written in microseconds" for name in old)
+    notes = tuple(
+        gettext("column {name!r}: its old timestamps (INT96) are written in microseconds", name=name) for name in old
+    )
     return Schema(arrow, codecs), notes
 
 
@@ -154,8 +157,17 @@ def _refuse_wide_decimals(file: File, arrow: pa.Schema) -> None:
 
     for field in arrow:
         if pa.types.is_decimal(field.type) and field.type.precision > _DIGITS:
-            what = f"decimals of {field.type.precision} digits, more than {_DIGITS}"
-            raise InputError(f"{file.path}: column {field.name!r} holds {what}; make them text or narrower")
+            what = gettext(
+                "decimals of {precision} digits, more than {digits}", precision=field.type.precision, digits=_DIGITS
+            )
+            raise InputError(
+                gettext(
+                    "{path}: column {name!r} holds {what}; make them text or narrower",
+                    path=file.path,
+                    name=field.name,
+                    what=what,
+                )
+            )
 
 
 def _refuse_inflating(file: File, footer: Any) -> None:
@@ -166,15 +178,17 @@ def _refuse_inflating(file: File, footer: Any) -> None:
         chunks = list(_chunks(group))
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
         if size > limits().inflated:
-            raise _too_large(file, place, f"unfolds to {size:,} bytes", "inflated")
+            raise _too_large(file, place, gettext("unfolds to {size:,} bytes", size=size), "inflated")
         if max(sum(chunk.num_values for chunk in chunks), group.num_rows) > most:
-            what = f"claims {group.num_rows:,} rows, more than its size can mean"
+            what = gettext("claims {num_rows:,} rows, more than its size can mean", num_rows=group.num_rows)
             raise _too_large(file, place, what, "cells")
 
 
 def _too_large(file: File, place: int, what: str, limit: str) -> InputError:
-    remedy = f"write it in smaller row groups{or_raise_limit(limit)}"
-    return InputError(f"{file.path}: row group {place + 1} {what}; {remedy}")
+    remedy = gettext("write it in smaller row groups{or_raise}", or_raise=or_raise_limit(limit))
+    return InputError(
+        gettext("{path}: row group {place} {what}; {remedy}", path=file.path, place=place + 1, what=what, remedy=remedy)
+    )
 
 
 def _chunks(group: Any) -> Iterator[Any]:
@@ -289,4 +303,6 @@ def _codecs(schema: Schema, added: list[str], arrow: pa.Schema) -> dict[str, str
 
 
 def _unreadable(file: File, error: BaseException) -> InputError:
-    return InputError(f"{file.path}: is not a readable Parquet file: {str(error).splitlines()[0]}")
+    return InputError(
+        gettext("{path}: is not a readable Parquet file: {reason}", path=file.path, reason=str(error).splitlines()[0])
+    )

@@ -24,6 +24,7 @@ from bizverify.storage.filesystem import (
     sync_file,
     sync_folder,
 )
+from bizverify.translation import gettext
 
 _OURS: Final = ".bizverify-"
 _UNFINISHED: Final = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-")
@@ -53,8 +54,12 @@ def publish_file(target: Path) -> Iterator[Path]:
     except OSError as error:
         if _is_of_another_file(error, temporary):
             place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-            raise InputError(f"{place}cannot be read: {error.strerror or error}") from error
-        raise OutputError(f"{target}: cannot be written: {error.strerror or error}") from error
+            raise InputError(
+                gettext("{place}cannot be read: {reason}", place=place, reason=error.strerror or error)
+            ) from error
+        raise OutputError(
+            gettext("{target}: cannot be written: {reason}", target=target, reason=error.strerror or error)
+        ) from error
     finally:
         with suppress(OSError):  # what still has it open after an error must not hide that error; it is swept later
             temporary.unlink(missing_ok=True)
@@ -74,7 +79,11 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
         backup = _backup(target, apart_from)
     except OSError as error:
         raise OutputError(
-            f"{target}: cannot be backed up: {error.strerror or error}; give another output or `backup=False`"
+            gettext(
+                "{target}: cannot be backed up: {reason}; give another output or `backup=False`",
+                target=target,
+                reason=error.strerror or error,
+            )
         ) from error
     try:
         sync_folder(target.parent)
@@ -115,9 +124,13 @@ def _is_of_another_file(error: OSError, temporary: Path) -> bool:
 def _reserve(target: Path) -> tuple[Path, int]:
     """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
     if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises where a name is too long
-        raise OutputError(f"{target}: is a folder; name a file in it")
+        raise OutputError(gettext("{target}: is a folder; name a file in it", target=target))
     if not target.parent.is_dir():
-        raise OutputError(f"{target}: the folder {target.parent} does not exist; create it first")
+        raise OutputError(
+            gettext(
+                "{target}: the folder {parent} does not exist; create it first", target=target, parent=target.parent
+            )
+        )
     _sweep(target)
     temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
     descriptor = None
@@ -131,7 +144,11 @@ def _reserve(target: Path) -> tuple[Path, int]:
             os.close(descriptor)
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise OutputError(f"{target}: cannot be written: {error.strerror}; choose another output") from error
+        raise OutputError(
+            gettext(
+                "{target}: cannot be written: {reason}; choose another output", target=target, reason=error.strerror
+            )
+        ) from error
     return temporary, descriptor
 
 

@@ -13,6 +13,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.schema import Alert, Choice
 from bizverify.tables.table import Table
+from bizverify.translation import gettext
 
 JOINABLE: Final = ("b_no", "name", "address")
 """The roles whose value may be in several columns."""
@@ -145,10 +146,17 @@ def content_role(
 def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
     """The alert that says which column was taken for which role where no column has a header."""
     used = {part.column for choice in chosen.values() for part in choice.parts}
-    taken = ", ".join(f"{'+'.join(part.header for part in choice.parts)} as {role}" for role, choice in chosen.items())
+    taken = ", ".join(
+        gettext("{header} as {role}", header="+".join(part.header for part in choice.parts), role=role)
+        for role, choice in chosen.items()
+    )
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
-    rest = f"; not used: {', '.join(left)}" if left else ""
+    rest = gettext("; not used: {left}", left=", ".join(left)) if left else ""
     return Alert(
-        f"no column has a header, so they were chosen by what they hold: {taken}{rest}; make sure, and name others "
-        "as in `columns={'name': '#2'}`"
+        gettext(
+            "no column has a header, so they were chosen by what they hold: {taken}{rest}; make "
+            "sure, and name others as in `columns={{'name': '#2'}}`",
+            taken=taken,
+            rest=rest,
+        )
     )

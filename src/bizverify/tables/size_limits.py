@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError, UsageError
+from bizverify.translation import gettext
 
 VARIABLE: Final = "BIZVERIFY_LIMITS"
 _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
@@ -51,19 +52,28 @@ def _parse_limits(text: str) -> SizeLimits:
         name, _, value = part.partition("=")
         digits, unit = (value[:-1], _UNITS.get(value[-1:].upper(), 0)) if value[-1:].isalpha() else (value, 1)
         if name not in names or not digits.isdecimal() or not int(digits) * unit:
-            raise UsageError(f"{VARIABLE}: {part!r} is no limit; write NAME=NUMBER, the names are {', '.join(names)}")
+            raise UsageError(
+                gettext(
+                    "{variable}: {part!r} is no limit; write NAME=NUMBER, the names are {names}",
+                    variable=VARIABLE,
+                    part=part,
+                    names=", ".join(names),
+                )
+            )
         given[name] = int(digits) * unit
     return replace(SizeLimits(), **given)
 
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
     """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
-    return InputError(f"{path}: {what}; make it smaller{or_raise_limit(limit)}")
+    return InputError(
+        gettext("{path}: {what}; make it smaller{or_raise}", path=path, what=what, or_raise=or_raise_limit(limit))
+    )
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
     """The end of a remedy that is open to whoever runs the program; ``limit`` is a field of :class:`SizeLimits`."""
-    return f", or raise the limit with {VARIABLE}={limit}={value}"
+    return gettext(", or raise the limit with {variable}={limit}={value}", variable=VARIABLE, limit=limit, value=value)
 
 
 def drop_limit_remedy(message: str) -> str:

@@ -13,6 +13,7 @@ from polars.datatypes import DataTypeClass
 from bizverify.errors import OutputError
 from bizverify.schema import REASON_SEPARATOR
 from bizverify.tables.compression import File
+from bizverify.translation import gettext
 
 Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
 
@@ -158,7 +159,13 @@ def refuse_binary(frame: pl.LazyFrame, format: str) -> None:
     """Raise :class:`OutputError` where a column holds bytes, which a format of text cells has no place for."""
     for name, dtype in frame.collect_schema().items():
         if _holds_binary(dtype):
-            raise OutputError(f"column {name!r} holds binary data, which {format} cannot hold; write Parquet")
+            raise OutputError(
+                gettext(
+                    "column {name!r} holds binary data, which {format} cannot hold; write Parquet",
+                    name=name,
+                    format=format,
+                )
+            )
 
 
 def _holds_binary(dtype: pl.DataType | DataTypeClass) -> bool:

@@ -22,6 +22,7 @@ from bizverify.reference.nts.nts_key import NtsKey
 from bizverify.reference.nts.replies import StatusReply, read_reply
 from bizverify.reference.nts.reply_errors import reply_error
 from bizverify.schema import seoul_day
+from bizverify.translation import gettext, gettext_noop
 
 ENV_NTS_URL: Final = "BIZVERIFY_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
@@ -29,7 +30,7 @@ MAX_NUMBERS: Final = 100
 """How many numbers one call may ask for."""
 
 _PATH: Final = ("api", "nts-businessman", "v1", "status")
-_SUBJECT: Final = "the tax authority's API"
+_SUBJECT: Final = gettext_noop("the tax authority's API")
 _TIMEOUT: Final = 35.0
 """Seconds: an overloaded portal says so (504) after 30."""
 
@@ -68,7 +69,7 @@ class NtsClient:
         self._url = base.url(*_PATH)
         self._subject = _SUBJECT if base.origin == NTS_URL else f"{_SUBJECT} ({base.origin})"
         self._today = today
-        again = "it is free to ask again, so try later"
+        again = gettext("it is free to ask again, so try later")
         self._make_transport = partial(
             Transport,
             base,
@@ -80,16 +81,16 @@ class NtsClient:
             tls=tls_context(verify, base),
             wording=Wording(
                 self._subject,
-                unreachable="check the network, and try again later",
+                unreachable=gettext("check the network, and try again later"),
                 incomplete=again,
-                untrusted="name the file with your network's certificates in SSL_CERT_FILE",
+                untrusted=gettext("name the file with your network's certificates in SSL_CERT_FILE"),
                 in_doubt=again,
             ),
         )
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
-            raise UsageError("this client is open already: use one `async with` at a time")
+            raise UsageError(gettext("this client is open already: use one `async with` at a time"))
         self._transport = self._make_transport()
         return self
 
@@ -108,7 +109,9 @@ class NtsClient:
         reply, or its absence, means: an error under :class:`~bizverify.errors.ServiceError`, in one sentence.
         """
         if self._transport is None:
-            raise UsageError(f"this {type(self).__name__} is not open: use it inside `async with … as nts`")
+            raise UsageError(
+                gettext("this {name} is not open: use it inside `async with … as nts`", name=type(self).__name__)
+            )
         asked = _unique_digits(numbers)
         day = self._today()
         outcome = await self._ask(self._transport, json.dumps({"b_no": asked}, separators=(",", ":")).encode())
@@ -148,7 +151,12 @@ def _base_url(given: str | None) -> BaseUrl:
         raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
     if base.scheme == "http" and not base.is_loopback:
         raise UsageError(
-            f"http://{base.host}: plain http would show the {NtsKey.NAME} to the network; give {ENV_NTS_URL} with https"
+            gettext(
+                "http://{host}: plain http would show the {name} to the network; give {env_nts_url} with https",
+                host=base.host,
+                name=NtsKey.NAME,
+                env_nts_url=ENV_NTS_URL,
+            )
         )
     return base
 
@@ -165,5 +173,11 @@ def _digits_of(number: str | int) -> str:
     if not isinstance(number, int):
         return ten_digits("numbers", number)
     if not 0 < number < 10**10:
-        raise UsageError(f"{parameter('numbers')}: holds {number}, which has not up to ten digits")
+        raise UsageError(
+            gettext(
+                "{parameter}: holds {number}, which has not up to ten digits",
+                parameter=parameter("numbers"),
+                number=number,
+            )
+        )
     return f"{number:010d}"  # a registry's

@@ -17,11 +17,14 @@ from bizverify.engine.registry import STATUS_SCHEMA, observations
 from bizverify.engine.text_values import day_expr
 from bizverify.errors import ServiceError
 from bizverify.reference.nts.reply_errors import reply_error, shorten
+from bizverify.translation import gettext, gettext_noop
 
-NOT_ASKED: Final = "a row of a number that was not asked was left out"
-UNREADABLE: Final = "a row without a readable number was left out"
-CONFLICTING: Final = "a number came twice with different statuses and counts as not answered: ask again later"
-NO_STATUS: Final = "a number came without a status and counts as not answered: ask again later"
+NOT_ASKED: Final = gettext_noop("a row of a number that was not asked was left out")
+UNREADABLE: Final = gettext_noop("a row without a readable number was left out")
+CONFLICTING: Final = gettext_noop(
+    "a number came twice with different statuses and counts as not answered: ask again later"
+)
+NO_STATUS: Final = gettext_noop("a number came without a status and counts as not answered: ask again later")
 
 _FIELDS: Final = ("b_stt", "b_stt_cd", "tax_type", "utcc_yn")
 _LONGEST_FIELD: Final = 160
@@ -157,11 +160,16 @@ def _read_words(status: str, code: str, taxation: str, merged: str) -> _Meaning:
     if said["problem"] == "no_status":
         problem = NO_STATUS
     elif said["biz_status"] is None:
-        problem = (
-            f"the status {_quote(said['word'])} is not known and counts as not answered: look for a newer bizverify"
+        problem = gettext(
+            "the status {quote} is not known and counts as not answered: look for a newer bizverify",
+            quote=_quote(said["word"]),
         )
     elif code and by_code["biz_status"] != said["biz_status"]:
-        problem = f"the status {_quote(status)} has the code {_quote(code)} and counts as not answered: ask again later"
+        problem = gettext(
+            "the status {quote} has the code {quote_quote} and counts as not answered: ask again later",
+            quote=_quote(status),
+            quote_quote=_quote(code),
+        )
     return _Meaning(None if problem else said["biz_status"], said["taxation"], said["merged"], problem)
 
 

@@ -28,12 +28,12 @@ from bizverify.errors import (
     TooLargeError,
     UnavailableError,
 )
+from bizverify.translation import gettext, gettext_noop
 
 _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
 _LONGEST: Final = 60
 _DEEPEST: Final = 4
-_API: Final = "국세청_사업자등록정보 진위확인 및 상태조회 서비스"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,53 +46,71 @@ class _Fault:
     wait: float | None = None
 
 
-_LATER: Final = "try again later"
+_LATER: Final = gettext_noop("try again later")
 _NO_SUCH_API: Final = _Fault(
-    NotFoundError, "there is no such API", "check BIZVERIFY_NTS_URL, and see at data.go.kr whether the API has moved"
+    NotFoundError,
+    gettext_noop("there is no such API"),
+    gettext_noop("check BIZVERIFY_NTS_URL, and see at data.go.kr whether the API has moved"),
 )
 _WRONG_KEY: Final = _Fault(
     AuthenticationError,
-    "the key is not registered",
-    "copy it again from data.go.kr (마이페이지 → 인증키); a new key works up to an hour after its 활용신청",
+    gettext_noop("the key is not registered"),
+    gettext_noop(
+        "copy it again from data.go.kr (마이페이지 → 인증키); a new key works up to an hour after its 활용신청"
+    ),
 )
 _REFUSED: Final = _Fault(
     PlanError,
-    "the key has no access to this API (yet)",
-    f"see at data.go.kr (마이페이지) that the 활용신청 of {_API} is approved (승인), and wait up to an hour after that",
+    gettext_noop("the key has no access to this API (yet)"),
+    gettext_noop(
+        "see at data.go.kr (마이페이지) that the 활용신청 of 국세청_사업자등록정보 진위확인 및 상태조회 서비스 "
+        "is approved (승인), and wait up to an hour after that"
+    ),
 )
 _BLOCKED: Final = _Fault(
     PlanError,
-    "it does not take requests from this network's IP address",
-    "ask from another network, or have data.go.kr (공공데이터활용지원센터) lift the block",
+    gettext_noop("it does not take requests from this network's IP address"),
+    gettext_noop("ask from another network, or have data.go.kr (공공데이터활용지원센터) lift the block"),
 )
-_MALFORMED: Final = _Fault(RejectedError, "it calls the request malformed", "report this as a defect of bizverify")
-_TOO_LARGE: Final = _Fault(TooLargeError, "it calls the request too large", "ask for fewer numbers a call")
+_MALFORMED: Final = _Fault(
+    RejectedError, gettext_noop("it calls the request malformed"), gettext_noop("report this as a defect of bizverify")
+)
+_TOO_LARGE: Final = _Fault(
+    TooLargeError, gettext_noop("it calls the request too large"), gettext_noop("ask for fewer numbers a call")
+)
 _DAY_IS_OVER: Final = _Fault(
     QuotaError,
-    "the key's requests of the day are used up",
-    "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
+    gettext_noop("the key's requests of the day are used up"),
+    gettext_noop("go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr"),
 )
 _TOO_FAST: Final = _Fault(
-    QuotaError, "too many requests in one second", "ask again a second later, and more slowly", _SECOND
+    QuotaError,
+    gettext_noop("too many requests in one second"),
+    gettext_noop("ask again a second later, and more slowly"),
+    _SECOND,
 )
-_BROKEN: Final = _Fault(UnavailableError, "it failed with an error of its own", _LATER)
+_BROKEN: Final = _Fault(UnavailableError, gettext_noop("it failed with an error of its own"), _LATER)
 
 _PORTAL_CODES: Final = {
     "1": _BROKEN,
     "2": _BROKEN,
     "4": _BROKEN,
-    "5": _Fault(UnavailableError, "the tax authority did not answer the portal in time", _LATER),
+    "5": _Fault(UnavailableError, gettext_noop("the tax authority did not answer the portal in time"), _LATER),
     "12": _NO_SUCH_API,
     "20": _REFUSED,
-    "21": _Fault(AuthenticationError, "the key is disabled for the time being", "see data.go.kr (마이페이지) for why"),
+    "21": _Fault(
+        AuthenticationError,
+        gettext_noop("the key is disabled for the time being"),
+        gettext_noop("see data.go.kr (마이페이지) for why"),
+    ),
     "22": _DAY_IS_OVER,
     "23": _TOO_FAST,
     "29": _BLOCKED,
     "30": _WRONG_KEY,
     "31": _Fault(
         AuthenticationError,
-        "the key's term (활용기간) has ended",
-        "extend it at data.go.kr (마이페이지 → 연장신청)",
+        gettext_noop("the key's term (활용기간) has ended"),
+        gettext_noop("extend it at data.go.kr (마이페이지 → 연장신청)"),
     ),
     "32": _BLOCKED,
     "99": _BROKEN,
@@ -104,8 +122,8 @@ _API_CODES: Final = {
     "-4": _WRONG_KEY,
     "-999": _Fault(
         UnavailableError,
-        "it failed and does not say why",
-        "try again later, and if it stays so copy the key again from data.go.kr (마이페이지 → 인증키)",
+        gettext_noop("it failed and does not say why"),
+        gettext_noop("try again later, and if it stays so copy the key again from data.go.kr (마이페이지 → 인증키)"),
     ),
     "BAD_JSON_REQUEST": _MALFORMED,
     "REQUEST_DATA_MALFORMED": _MALFORMED,
@@ -119,30 +137,38 @@ _STATUSES: Final = {
     401: _WRONG_KEY,
     403: _REFUSED,
     404: _NO_SUCH_API,
-    407: _Fault(AuthenticationError, "the proxy wants a user and password", "put them into HTTPS_PROXY"),
+    407: _Fault(
+        AuthenticationError,
+        gettext_noop("the proxy wants a user and password"),
+        gettext_noop("put them into HTTPS_PROXY"),
+    ),
     411: _MALFORMED,
     413: _TOO_LARGE,
     429: _TOO_FAST,
-    504: _Fault(UnavailableError, "it did not answer in time", _LATER),
+    504: _Fault(UnavailableError, gettext_noop("it did not answer in time"), _LATER),
 }
 _PAGE: Final = _Fault(
     UnavailableError,
-    "a web page came instead of an answer",
-    "it may be under maintenance (점검): try again later, and if it stays so check BIZVERIFY_NTS_URL and the proxy",
+    gettext_noop("a web page came instead of an answer"),
+    gettext_noop(
+        "it may be under maintenance (점검): try again later, and if it stays so check BIZVERIFY_NTS_URL and the proxy"
+    ),
 )
 _REDIRECT: Final = _Fault(
-    RejectedError, "it redirects elsewhere, which is not followed", "check BIZVERIFY_NTS_URL and the proxy"
+    RejectedError,
+    gettext_noop("it redirects elsewhere, which is not followed"),
+    gettext_noop("check BIZVERIFY_NTS_URL and the proxy"),
 )
 _UNKNOWN_CODE: Final = _Fault(
     UnavailableError,
-    "it answers with a code that is not known",
-    "try again later, and if it stays so look the code up at data.go.kr",
+    gettext_noop("it answers with a code that is not known"),
+    gettext_noop("try again later, and if it stays so look the code up at data.go.kr"),
 )
-_DAMAGED: Final = _Fault(UnavailableError, "the answer is damaged", _LATER)
+_DAMAGED: Final = _Fault(UnavailableError, gettext_noop("the answer is damaged"), _LATER)
 _SHAPE: Final = _Fault(
     ShapeError,
-    "the answer has another shape than the API's",
-    "check BIZVERIFY_NTS_URL, and whether a newer bizverify knows the shape",
+    gettext_noop("the answer has another shape than the API's"),
+    gettext_noop("check BIZVERIFY_NTS_URL, and whether a newer bizverify knows the shape"),
 )
 
 
@@ -152,7 +178,13 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
     ``body``: of a reply of success, one without statuses; the key is blotted out already.
     """
     fault, evidence = _find_fault(status, body)
-    words = f"{subject}: {fault.what} ({', '.join([f'HTTP {status}', *evidence])}); {fault.remedy}"
+    words = gettext(
+        "{subject}: {what} ({evidence}); {remedy}",
+        subject=subject,
+        what=gettext(fault.what),
+        evidence=", ".join([f"HTTP {status}", *evidence]),
+        remedy=gettext(fault.remedy),
+    )
     wait = fault.wait if retry_after is None or fault is _DAY_IS_OVER else retry_after  # no wait but midnight's helps
     detail = body_message(body)
     return fault.kind(words, status=status, detail=detail, retry_after=wait, raw=body[:RAW_KEPT])
@@ -203,7 +235,7 @@ def _read_xml(body: bytes) -> object:
         root: Element = fromstring(body)
         return {element.tag.rpartition("}")[2]: element.text or "" for element in root.iter()}
     except (ParseError, DefusedXmlException, ValueError, LookupError, RecursionError):
-        return "is neither JSON nor XML"
+        return gettext("is neither JSON nor XML")
 
 
 def _reasons(value: object, depth: int = 0) -> Iterator[object]:

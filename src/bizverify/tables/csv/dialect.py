@@ -16,6 +16,7 @@ from bizverify.tables.csv.encoding import MARKED_UTF8, Coding
 from bizverify.tables.csv.line_check import bare_cr
 from bizverify.tables.heading import LOOK, Heading, find_heading, headless
 from bizverify.tables.size_limits import limits, or_raise_limit
+from bizverify.translation import gettext
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([,;\t|:^~#!])"?\n?', re.IGNORECASE)
@@ -102,7 +103,7 @@ def _split(
             return delimiter, records, starts, heading
     if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
         raise bare_cr(path, 1)
-    raise InputError(f"{path}: has no header line, or its quotes do not match")
+    raise InputError(gettext("{path}: has no header line, or its quotes do not match", path=path))
 
 
 def _refuse_wide(path: Path, columns: int) -> None:
@@ -110,8 +111,13 @@ def _refuse_wide(path: Path, columns: int) -> None:
     most = limits().columns
     if columns > most:
         raise InputError(
-            f"{path}: has {columns:,} columns, more than {most:,}; take out those that are not "
-            f"needed{or_raise_limit('columns', str(columns))}"
+            gettext(
+                "{path}: has {columns:,} columns, more than {most:,}; take out those that are not needed{or_raise}",
+                path=path,
+                columns=columns,
+                most=most,
+                or_raise=or_raise_limit("columns", str(columns)),
+            )
         )
 
 

@@ -19,6 +19,7 @@ import polars as pl
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.compression import File
 from bizverify.tables.heading import LOOK
+from bizverify.translation import gettext
 
 SPACE: Final = "\N{NO-BREAK SPACE}"
 CODECS: Final = ("cp949", "euc_kr")
@@ -141,7 +142,7 @@ class Undecodable(Exception):
     """Bytes that an encoding does not have: where, from 1, and in which words."""
 
     def __init__(self, coding: Coding, line: int, column: int, what: str) -> None:
-        super().__init__(f"line {line}, character {column}: {what}")
+        super().__init__(gettext("line {line}, character {column}: {what}", line=line, column=column, what=what))
         self.coding = coding
 
 
@@ -157,7 +158,7 @@ def coding_named(name: str) -> Coding:
             return _WITH_MARK.get(codec, Coding(codec))
     except (LookupError, ValueError, TypeError):
         pass
-    raise UsageError(f"unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16")
+    raise UsageError(gettext("unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16", name=name))
 
 
 def codings(file: File, encoding: str | None) -> list[Coding]:
@@ -203,7 +204,13 @@ def sample_of(file: File, coding: Coding) -> str:
     if whole:
         return text
     if "\n" not in text:
-        raise InputError(f"{file.path}: its first line is longer than {len(head):,} bytes; this is no table")
+        raise InputError(
+            gettext(
+                "{path}: its first line is longer than {count:,} bytes; this is no table",
+                path=file.path,
+                count=len(head),
+            )
+        )
     return text[: text.rindex("\n") + 1]
 
 
@@ -229,7 +236,13 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
             rest.append(part[cut:])
             held += len(part) - cut
         if held > _LONGEST:
-            raise InputError(f"{file.path}: has a line of more than {_LONGEST >> 20} MB; this is no table")
+            raise InputError(
+                gettext(
+                    "{path}: has a line of more than {longest} MB; this is no table",
+                    path=file.path,
+                    longest=_LONGEST >> 20,
+                )
+            )
     if held:
         yield b"".join(rest)
 
@@ -341,7 +354,13 @@ def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[byt
         if coding.bare_cr:
             if b"\n" in data:
                 found = line + text[: text.index("\n")].count("\r")
-                raise InputError(f"{file.path}: line {found}: its lines end in CR up to here, then in LF; save it anew")
+                raise InputError(
+                    gettext(
+                        "{path}: line {found}: its lines end in CR up to here, then in LF; save it anew",
+                        path=file.path,
+                        found=found,
+                    )
+                )
             data = data.replace(b"\r", b"\n")
         if data:
             yield data
@@ -357,4 +376,9 @@ def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int)
     end = "\r" if coding.bare_cr else "\n"
     line += (ends := before.count(end))
     column = len(before) - before.rfind(end) + (0 if ends else column)
-    return Undecodable(coding, line, column, f"byte 0x{error.object[error.start]:02x} is not {coding}")
+    return Undecodable(
+        coding,
+        line,
+        column,
+        gettext("byte 0x{byte:02x} is not {coding}", byte=error.object[error.start], coding=coding),
+    )

@@ -22,6 +22,7 @@ import polars as pl
 
 from bizverify.errors import InputError
 from bizverify.tables.table import column_ids
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 NAMED: Final = 10
 _OPEN: Final = 4 << 20
@@ -31,6 +32,17 @@ _QUOTED: Final = re.compile(rb'"[^"]*+"')
 
 class Irregular(Exception):
     """A file with a line that polars would not read, or not read right, but may be a table all the same."""
+
+
+_TOO_LONG: Final = {
+    True: gettext_noop(
+        "{path}: line {line} has {fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}"
+    ),
+    False: gettext_noop(
+        "{path}: line {line} has {fields} fields, the first ones {width}{more}; quote cells that hold {delimiter!r}"
+    ),
+}
+"""The messages on a line with too many fields, by whether there is a header."""
 
 
 @dataclass(slots=True)
@@ -47,8 +59,10 @@ class LineNumbers:
             self.first.append(line)
 
     def __str__(self) -> str:
-        more = f" and {self.count - len(self.first):,} more" if self.count > len(self.first) else ""
-        return f"line{'s' if self.count > 1 else ''} {', '.join(map(str, self.first))}{more}"
+        numbers = ", ".join(map(str, self.first))
+        if self.count > len(self.first):
+            return gettext("lines {numbers} and {more:,} more", numbers=numbers, more=self.count - len(self.first))
+        return ngettext("line {numbers}", "lines {numbers}", self.count, numbers=numbers)
 
 
 class Survey:
@@ -189,16 +203,29 @@ class Survey:
 def nul_byte(path: Path, line: int, column: int) -> InputError:
     """A NUL in a text means that something else went wrong before."""
     return InputError(
-        f"{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or in an encoding "
-        "that `encoding=` has to name"
+        gettext(
+            "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or in "
+            "an encoding that `encoding=` has to name",
+            path=path,
+            line=line,
+            column=column,
+        )
     )
 
 
 def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
     """A CR in a cell without quotes, which polars drops at the cell's end."""
-    where = f"line {line}" if column is None else f"line {line}, character {column}"
+    where = (
+        gettext("line {line}", line=line)
+        if column is None
+        else gettext("line {line}, character {column}", line=line, column=column)
+    )
     return InputError(
-        f"{path}: {where}: holds a CR that ends no line; save the file with one kind of line end, or quote the cell"
+        gettext(
+            "{path}: {where}: holds a CR that ends no line; save the file with one kind of line end, or quote the cell",
+            path=path,
+            where=where,
+        )
     )
 
 
@@ -253,7 +280,7 @@ def repair(
             writer = quoting if any("\r" in cell for cell in fields) else minimal
             writer.writerow(fields[:width])
     if found.long.count:
-        raise _too_long(path, found, width, delimiter, "the header" if headed else "the first ones")
+        raise _too_long(path, found, width, delimiter, headed=headed)
     return found
 
 
@@ -270,10 +297,19 @@ def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tu
     except csv.Error as error:
         if "new-line" in str(error):
             raise bare_cr(path, reader.line_num + skip) from error
-        endless = f", or it is longer than {csv.field_size_limit():,} characters" if "limit" in str(error) else ""
+        endless = (
+            gettext(", or it is longer than {most:,} characters", most=csv.field_size_limit())
+            if "limit" in str(error)
+            else ""
+        )
         raise InputError(
-            f"{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in quotes and write "
-            "a quote in it twice"
+            gettext(
+                "{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in "
+                "quotes and write a quote in it twice",
+                path=path,
+                line=line,
+                endless=endless,
+            )
         ) from error
 
 
@@ -286,9 +322,21 @@ def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:
         yield line
 
 
-def _too_long(path: Path, found: Repaired, width: int, delimiter: str, others: str) -> InputError:
+def _too_long(path: Path, found: Repaired, width: int, delimiter: str, *, headed: bool) -> InputError:
     line = found.long.first[0]
-    more = f" ({found.long.count:,} such lines: {found.long})" if found.long.count > 1 else ""
+    more = (
+        gettext(" ({count:,} such lines: {long})", count=found.long.count, long=found.long)
+        if found.long.count > 1
+        else ""
+    )
     return InputError(
-        f"{path}: line {line} has {found.fields} fields, {others} {width}{more}; quote cells that hold {delimiter!r}"
+        gettext(
+            _TOO_LONG[headed],
+            path=path,
+            line=line,
+            fields=found.fields,
+            width=width,
+            more=more,
+            delimiter=delimiter,
+        )
     )

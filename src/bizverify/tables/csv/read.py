@@ -11,17 +11,17 @@ from typing import BinaryIO, Final, TypeVar
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.schema import pluralize
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.csv.dialect import Dialect, sniff_dialect
 from bizverify.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
-from bizverify.tables.csv.line_check import Irregular, LineNumbers, Repaired, Survey, repair
+from bizverify.tables.csv.line_check import Irregular, Repaired, Survey, repair
 from bizverify.tables.heading import headless_note
 from bizverify.tables.table import Table, column_ids
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 T = TypeVar("T")
 
-_TWO: Final = ", or if files of two encodings were put together, save both as UTF-8 first"
+_TWO: Final = gettext_noop(", or if files of two encodings were put together, save both as UTF-8 first")
 _SPACE: Final = SPACE.encode()
 
 
@@ -55,10 +55,22 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
             failures.append(failure)
     if len(failures) > 1:
         raise InputError(
-            f"{file.path}: is neither UTF-8 ({failures[0]}) nor CP949 ({failures[1]}); "
-            f"name its encoding with `encoding=`{_TWO}"
+            gettext(
+                "{path}: is neither UTF-8 ({first}) nor CP949 ({second}); name its encoding with `encoding=`{two}",
+                path=file.path,
+                first=failures[0],
+                second=failures[1],
+                two=gettext(_TWO),
+            )
         ) from failures[1]
-    raise InputError(f"{file.path}: {failures[0]}; name its encoding with `encoding=`{_TWO}") from failures[0]
+    raise InputError(
+        gettext(
+            "{path}: {failure}; name its encoding with `encoding=`{two}",
+            path=file.path,
+            failure=failures[0],
+            two=gettext(_TWO),
+        )
+    ) from failures[0]
 
 
 def explain_error(file: File, dialect: Dialect, error: Exception) -> InputError:
@@ -79,7 +91,9 @@ def explain_error(file: File, dialect: Dialect, error: Exception) -> InputError:
             )
         except (InputError, Undecodable) as reason:
             return reason if isinstance(reason, InputError) else InputError(f"{file.path}: {reason}")
-    return InputError(f"{file.path}: cannot be read as CSV: {str(error).splitlines()[0]}")
+    return InputError(
+        gettext("{path}: cannot be read as CSV: {reason}", path=file.path, reason=str(error).splitlines()[0])
+    )
 
 
 def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
@@ -119,7 +133,7 @@ def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool) ->
     except pl.exceptions.PolarsError as error:
         raise explain_error(file, dialect, error) from error
     if width != len(headers):
-        raise InputError(f"{file.path}: the header line cannot be read; check its quotes")
+        raise InputError(gettext("{path}: the header line cannot be read; check its quotes", path=file.path))
     return Table(
         frame,
         headers,
@@ -201,17 +215,34 @@ def _is_ended(file: File, coding: Coding) -> bool:
 
 
 def _notes(looked: _CheckedFile, width: int, dialect: Dialect) -> tuple[str, ...]:
-    notes, found, most = [], looked.found, f"the header's {width}" if dialect.headed else f"{width}"
+    notes, found = [], looked.found
+    most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
     if found.short.count:
-        notes.append(_note(found.short, f"fewer fields than {most}; their missing cells are blank"))
+        notes.append(
+            ngettext(
+                "1 line has fewer fields than {most}; their missing cells are blank: {places}",
+                "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
+                found.short.count,
+                most=most,
+                places=found.short,
+            )
+        )
     if isinstance(found, Repaired) and found.surplus.count:
-        notes.append(_note(found.surplus, f"blank fields beyond {most}, which are left out"))
+        notes.append(
+            ngettext(
+                "1 line has blank fields beyond {most}, which are left out: {places}",
+                "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
+                found.surplus.count,
+                most=most,
+                places=found.surplus,
+            )
+        )
     if looked.raw_spaces:
-        bytes_ = pluralize(looked.raw_spaces, "byte")
-        notes.append(f"{bytes_} 0xA0, which CP949 does not have, read as no-break spaces and written as they were")
+        notes.append(
+            ngettext(
+                "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+                "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+                looked.raw_spaces,
+            )
+        )
     return tuple(notes)
-
-
-def _note(places: LineNumbers, what: str) -> str:
-    lines = f"{places.count:,} lines have" if places.count > 1 else "1 line has"
-    return f"{lines} {what}: {places}"

@@ -19,6 +19,7 @@ from bizverify.tables.compression import unpacked_name
 from bizverify.tables.csv.dialect import Dialect
 from bizverify.tables.csv.encoding import Coding, coding_named
 from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
+from bizverify.translation import gettext
 
 _CHUNK: Final = 1 << 20
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -178,12 +179,19 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
     found = cells.select(held).with_row_index("row").filter(pl.any_horizontal(pl.exclude("row"))).head(1)
     first = found.collect(engine="streaming")
     if character in _heading(result, dialect) or first.is_empty():
-        where = "the header"
+        where = gettext("the header")
     else:
         row, *holds = first.row(0)
-        where = f"row {row + 1:,} below the header, column {headers[holds.index(True)]!r}"
+        where = gettext(
+            "row {row:,} below the header, column {header!r}", row=row + 1, header=headers[holds.index(True)]
+        )
     return OutputError(
-        f"{where}: {dialect.encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`"
+        gettext(
+            "{where}: {encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`",
+            where=where,
+            encoding=dialect.encoding,
+            character=character,
+        )
     )
 
 

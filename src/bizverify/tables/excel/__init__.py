@@ -23,6 +23,7 @@ from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary
+from bizverify.translation import gettext
 
 __all__ = ["Sheet", "count_rows", "read", "refuse", "refuse_wide", "write"]
 
@@ -36,14 +37,19 @@ def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
     if isinstance(table.source, Sheet) and table.file is not None and not anew:
         if summary:
             raise OutputError(
-                "a summary sheet cannot be added to a workbook of yours without changing other parts of it; "
-                "leave `summary=True` out, or write a new workbook from a CSV"
+                gettext(
+                    "a summary sheet cannot be added to a workbook of yours without changing other parts of "
+                    "it; leave `summary=True` out, or write a new workbook from a CSV"
+                )
             )
         with ZipFile(table.file.data) as archive:
             refuse_other_kind(archive, target)
     elif target.suffix.lower() != ".xlsx":
         raise OutputError(
-            f"a new workbook holds no macros, Excel would not open it as {target.suffix}; give `output='OUT.xlsx'`"
+            gettext(
+                "a new workbook holds no macros, Excel would not open it as {suffix}; give `output='OUT.xlsx'`",
+                suffix=target.suffix,
+            )
         )
 
 
@@ -51,8 +57,12 @@ def refuse_wide(width: int) -> None:
     """Raise :class:`OutputError` for more columns than a sheet has; known before any row is."""
     if width > MAX_COLUMNS:
         raise OutputError(
-            f"the output's {width:,} columns are more than a sheet has ({MAX_COLUMNS:,}); give `output='OUT.csv'` "
-            "or OUT.parquet, or keep fewer with `select=`"
+            gettext(
+                "the output's {width:,} columns are more than a sheet has ({max_columns:,}); give "
+                "`output='OUT.csv'` or OUT.parquet, or keep fewer with `select=`",
+                width=width,
+                max_columns=MAX_COLUMNS,
+            )
         )
 
 

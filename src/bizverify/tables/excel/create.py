@@ -20,6 +20,7 @@ from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
 from bizverify.tables.table import Enriched, Section
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
@@ -198,15 +199,24 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
 def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
     if frame.width > MAX_COLUMNS:
         raise OutputError(
-            f"{frame.width:,} columns are more than a sheet holds ({MAX_COLUMNS:,}); write CSV or Parquet"
+            gettext(
+                "{width:,} columns are more than a sheet holds ({max_columns:,}); write CSV or Parquet",
+                width=frame.width,
+                max_columns=MAX_COLUMNS,
+            )
         )
     texts = frame.select(pl.col(pl.String).str.len_chars().max().fill_null(0))
     for column, header in result.layout:
         if column in texts.columns and texts[column][0] > MAX_CELL:
             row = frame[column].str.len_chars().arg_max()
             raise OutputError(
-                f"column {header!r}, row {(row or 0) + 1:,}: a cell of more than {MAX_CELL:,} characters, which no "
-                "workbook holds; write CSV or Parquet"
+                gettext(
+                    "column {header!r}, row {value:,}: a cell of more than {max_cell:,} characters, which no "
+                    "workbook holds; write CSV or Parquet",
+                    header=header,
+                    value=(row or 0) + 1,
+                    max_cell=MAX_CELL,
+                )
             )
 
 

@@ -17,9 +17,15 @@ from bizverify.tables.excel.cells import MAX_COLUMNS, MAX_ROW, WIDTHS, Area, col
 from bizverify.tables.excel.package import read_part, related_parts
 from bizverify.tables.excel.ranges import AddedColumns
 from bizverify.tables.excel.xml_edit import Element, elements_of
+from bizverify.translation import gettext, gettext_noop
 
 _ANCHORS: Final = ("twoCellAnchor", "oneCellAnchor", "absoluteAnchor")
 _KINDS: Final = {"graphicFrame": "chart", "pic": "picture"}
+_NAMED: Final = {
+    "chart": gettext_noop("the chart {name!r} ({area})"),
+    "picture": gettext_noop("the picture {name!r} ({area})"),
+    "shape": gettext_noop("the shape {name!r} ({area})"),
+}
 _POINT: Final = 12_700
 _CHARACTER: Final = 7 * 9_525
 """English metric units of a point, and of a character's width in Excel's usual font."""
@@ -51,15 +57,22 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
     if not new:
         return
     first, last = min(new.values()), max(new.values())
-    columns = f"{column_letter(first)} to {column_letter(last)}"
-    remedy = f"drag them to the right of column {column_letter(last)}"
+    columns = gettext("{first} to {last}", first=column_letter(first), last=column_letter(last))
+    remedy = gettext("drag them to the right of column {letter}", letter=column_letter(last))
     found: dict[str, None] = {}  # a drawing may be there twice, for old readers and new ones
     for drawing_part in related_parts(archive, part, "drawing"):
         if archive.getinfo(drawing_part).file_size > _LARGEST:
-            yield Alert(f"{added.called}: has too many drawings to look at; if some lie over {columns}, {remedy}")
+            yield Alert(
+                gettext(
+                    "{called}: has too many drawings to look at; if some lie over {columns}, {remedy}",
+                    called=added.called,
+                    columns=columns,
+                    remedy=remedy,
+                )
+            )
             continue
         found |= {
-            f"the {drawing.kind} {drawing.name!r} ({drawing.area})": None
+            gettext(_NAMED[drawing.kind], name=drawing.name, area=drawing.area): None
             for drawing in _read_drawings(read_part(archive, drawing_part), drawing_part, _Measures.of(added, new))
             if drawing.area.left <= last
             and drawing.area.right >= first
@@ -67,10 +80,17 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
             and drawing.area.bottom >= added.top
         }
     if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        more = gettext(" and {count} more", count=len(found) - _SHOWN) if len(found) > _SHOWN else ""
         yield Alert(
-            f"{added.called}: the new columns {columns} stand beside your table, under {', '.join([*found][:_SHOWN])}"
-            f"{more}; {remedy}, nothing of them has been changed"
+            gettext(
+                "{called}: the new columns {columns} stand beside your table, under {shown}{more}; "
+                "{remedy}, nothing of them has been changed",
+                called=added.called,
+                columns=columns,
+                shown=", ".join([*found][:_SHOWN]),
+                more=more,
+                remedy=remedy,
+            )
         )
 
 

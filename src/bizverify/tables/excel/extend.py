@@ -33,6 +33,7 @@ from bizverify.tables.excel.sheet_metadata import Styles
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, unusual
 from bizverify.tables.excel.xml_edit import Edit, apply_edits, elements_of
 from bizverify.tables.table import Enriched, Table
+from bizverify.translation import gettext
 
 _BLOCK: Final = 20_000
 _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
@@ -78,7 +79,7 @@ class Splice:
         Raises :class:`AccountingError` unless that is the same, byte for byte, and the cells are as many as there were
         values, each in its row.
         """
-        elements_of(self.head + self.tail, "its new sheet")
+        elements_of(self.head + self.tail, gettext("its new sheet"))
         new = split_rows(pieces, cells=False)
         rows, old = new.rows(), self.sheet
         outside = ~pl.col("r").is_between(self.header, self.bottom)
@@ -88,8 +89,10 @@ class Splice:
             and self._holds(self._cut_rows(replace(old, rows=rows), self.header, self.bottom))
         ):
             raise AccountingError(
-                "nothing was published: the workbook would not be what it was but for the new cells; "
-                "write another format, `output='OUT.csv'`"
+                gettext(
+                    "nothing was published: the workbook would not be what it was but for the new cells; "
+                    "write another format, `output='OUT.csv'`"
+                )
             )
 
     def _holds(self, found: pl.DataFrame) -> bool:
@@ -129,7 +132,7 @@ class Splice:
             new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
         rows = self._cut_rows(self.sheet, first, last)
         if self.crossing and rows["within"].str.contains(_FORMULA).any():
-            raise unusual("formulas stand in the columns of the earlier enrichment")
+            raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
         end = pl.lit(f"</{p}row>").alias("end")
         if rows["r"].equals(new["r"]):
             return encode_rows(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
@@ -193,8 +196,12 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
     bottom = header + frame.height
     if sheet.last_row() != bottom + source.below:
         raise AccountingError(
-            f"nothing was published: the sheet's last row is {sheet.last_row()}, "
-            f"the table's is {bottom + source.below}; write another format, `output='OUT.csv'`"
+            gettext(
+                "nothing was published: the sheet's last row is {last_row}, the table's is {bottom}; "
+                "write another format, `output='OUT.csv'`",
+                last_row=sheet.last_row(),
+                bottom=bottom + source.below,
+            )
         )
     return header, bottom
 
@@ -283,7 +290,12 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
         right = max(sheet.last_column(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
-        raise OutputError(f"the sheet has no room for more columns ({MAX_COLUMNS:,} are the limit); write CSV")
+        raise OutputError(
+            gettext(
+                "the sheet has no room for more columns ({max_columns:,} are the limit); write CSV",
+                max_columns=MAX_COLUMNS,
+            )
+        )
     return places
 
 

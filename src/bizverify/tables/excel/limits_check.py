@@ -16,6 +16,7 @@ from bizverify.errors import InputError
 from bizverify.tables.compression import BROKEN_ZIP
 from bizverify.tables.excel.cells import MAX_COLUMNS, MAX_ROW, column_letter, column_number
 from bizverify.tables.size_limits import beyond_limit, limits
+from bizverify.translation import gettext
 
 _EXACT, _ROUGH = 64, 16
 """Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
@@ -76,7 +77,7 @@ class Extent:
         return self.rows * self.columns
 
     def __str__(self) -> str:
-        return f"{self.rows:,} rows × {self.columns:,} columns"
+        return gettext("{rows:,} rows × {columns:,} columns", rows=self.rows, columns=self.columns)
 
     def take(self, buffer: bytes) -> int:
         """Widen the bounds by the cells that begin in a piece of the sheet's XML; return where it stopped.
@@ -193,23 +194,47 @@ def check_zip(
                 budget -= part.size
             return parts
     except BROKEN_ZIP as error:
-        raise InputError(f"{path}: is a damaged workbook ({error}); open it in Excel and save it again") from error
+        raise InputError(
+            gettext(
+                "{path}: is a damaged workbook ({error}); open it in Excel and save it again", path=path, error=error
+            )
+        ) from error
 
 
 def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
     entries = archive.infolist()
     if len(entries) > _ENTRIES:
-        raise InputError(f"{path}: has {len(entries):,} parts, more than a workbook has; save it again in Excel")
+        raise InputError(
+            gettext(
+                "{path}: has {count:,} parts, more than a workbook has; save it again in Excel",
+                path=path,
+                count=len(entries),
+            )
+        )
     names = [entry.filename.lower() for entry in entries]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{path}: is a damaged workbook (its part {twice} is there twice); save it again in Excel")
+        raise InputError(
+            gettext(
+                "{path}: is a damaged workbook (its part {twice} is there twice); save it again in Excel",
+                path=path,
+                twice=twice,
+            )
+        )
     read = [entry for entry, name in zip(entries, names, strict=True) if not name.startswith(_UNREAD)]
     for entry in read:
         if entry.flag_bits & _ENCRYPTED:
-            raise InputError(f"{path}: is protected with a password; unpack it and save it without one")
+            raise InputError(
+                gettext("{path}: is protected with a password; unpack it and save it without one", path=path)
+            )
         if entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise InputError(f"{path}: its part {entry.filename} is packed in an unusual way; save it again in Excel")
+            raise InputError(
+                gettext(
+                    "{path}: its part {filename} is packed in an unusual way; save it again in Excel",
+                    path=path,
+                    filename=entry.filename,
+                )
+            )
     return read
 
 
@@ -223,20 +248,41 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xm
         for chunk in _chunks(stream):
             part.size += len(chunk)
             if part.size > budget:
-                raise beyond_limit(path, f"its parts unfold to more than {cap.inflated:,} bytes", "inflated")
+                raise beyond_limit(
+                    path, gettext("its parts unfold to more than {inflated:,} bytes", inflated=cap.inflated), "inflated"
+                )
             if part.size > _LARGE and part.size > cap.ratio * max(entry.compress_size, 1):
-                what = f"its part {entry.filename} unfolds to more than {cap.ratio} times its size"
+                what = gettext(
+                    "its part {filename} unfolds to more than {ratio} times its size",
+                    filename=entry.filename,
+                    ratio=cap.ratio,
+                )
                 raise beyond_limit(path, what, "ratio")
             if scan:
                 scan.take(chunk)
         if scan:
             scan.end()
     if part.size != entry.file_size:
-        raise InputError(f"{path}: is a damaged workbook ({entry.filename} is not as long as stated); save it again")
+        raise InputError(
+            gettext(
+                "{path}: is a damaged workbook ({filename} is not as long as stated); save it again",
+                path=path,
+                filename=entry.filename,
+            )
+        )
     if part.extent.area > cap.cells:
         part.extent = _closer(archive, entry, cap.cells)
         if part.extent.area > cap.cells:
-            raise beyond_limit(path, f"{entry.filename} spans {part.extent}, more than {cap.cells:,} cells", "cells")
+            raise beyond_limit(
+                path,
+                gettext(
+                    "{filename} spans {extent}, more than {cells:,} cells",
+                    filename=entry.filename,
+                    extent=part.extent,
+                    cells=cap.cells,
+                ),
+                "cells",
+            )
     return part
 
 
@@ -289,7 +335,7 @@ class _Scan:
         start = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
         root = _ROOT.match(start)
         if root is None:
-            raise self._refusal("is not XML in UTF-8, or declares a document type or entities")
+            raise self._refusal(gettext("is not XML in UTF-8, or declares a document type or entities"))
         kind = root.group(1)
         self._sheet, self._shared = kind not in (b"sst", b"workbook", b"styleSheet"), kind == b"sst"
         self._begun = True
@@ -304,7 +350,11 @@ class _Scan:
                 text = buffer[begin : end if end >= 0 else len(buffer)].partition(b">")[2]
                 characters = len(html.unescape(text.decode("utf-8", "replace"))) if end >= 0 else 0
                 if characters > most or len(text) > _LONGEST_CHARACTER * (most + 1024):
-                    raise beyond_limit(self._path, f"{self._name} has a cell of more than {most:,} characters", "text")
+                    raise beyond_limit(
+                        self._path,
+                        gettext("{name} has a cell of more than {most:,} characters", name=self._name, most=most),
+                        "text",
+                    )
 
     def _measure_texts(self, buffer: bytes) -> int:
         part, place, end = self._part, 0, buffer.rfind(b"</si>") + 5
@@ -336,7 +386,7 @@ class _Scan:
         self._refuse_disorder(buffer, until)
         part.extent.take(buffer)
         if part.extent.odd:
-            raise self._refusal(f"has a cell {part.extent.odd}, which no sheet has")
+            raise self._refusal(gettext("has a cell {odd}, which no sheet has", odd=part.extent.odd))
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
         """The parser loses rows that stand behind a later one.
@@ -350,11 +400,18 @@ class _Scan:
             found = list(map(int, _ROW.findall(buffer, 0, until)))
         rows = [self._last, *found]
         if rows != sorted(rows):
-            raise self._refusal("has rows out of order")
+            raise self._refusal(gettext("has rows out of order"))
         self._last = rows[-1]
 
     def _refusal(self, why: str) -> InputError:
-        return InputError(f"{self._path}: its part {self._name} {why}; open it in Excel and save it again")
+        return InputError(
+            gettext(
+                "{path}: its part {name} {why}; open it in Excel and save it again",
+                path=self._path,
+                name=self._name,
+                why=why,
+            )
+        )
 
 
 def _first_row(buffer: bytes) -> int | None:

@@ -20,6 +20,7 @@ from defusedxml.ElementTree import fromstring
 from bizverify.errors import AccountingError, InputError, OutputError
 from bizverify.tables.compression import BROKEN_ZIP
 from bizverify.tables.excel.xml_edit import elements_of
+from bizverify.translation import gettext
 
 BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
@@ -56,10 +57,14 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
             entries = entries_of(archive)
     except (ElementTree.ParseError, DefusedXmlException, KeyError, BadZipFile, ValueError) as error:
         raise InputError(
-            f"{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel"
+            gettext(
+                "{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel",
+                path=path,
+                error=error,
+            )
         ) from error
     if not entries:
-        raise InputError(f"{path}: is a workbook without sheets; save it again in Excel")
+        raise InputError(gettext("{path}: is a workbook without sheets; save it again in Excel", path=path))
     return entries
 
 
@@ -72,17 +77,17 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
     if len(targets) < len(relations):
-        raise ValueError("a relation is there twice")
+        raise ValueError(gettext("a relation is there twice"))
     entries = [_entry(element, targets, names) for element in book.iter() if _local(element) == "sheet"]
     if len({entry.name for entry in entries}) < len(entries):
-        raise ValueError("two sheets have one name")
+        raise ValueError(gettext("two sheets have one name"))
     return entries
 
 
 def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
     info = archive.getinfo(names[part])
     if info.file_size > _LARGEST_INDEX:
-        raise ValueError(f"{part} is too large")
+        raise ValueError(gettext("{part} is too large", part=part))
     found: ElementTree.Element = fromstring(archive.read(info))
     return found
 
@@ -93,13 +98,15 @@ def _entry(
     identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), None)
     relation = targets.get(identity)
     if relation is None:
-        raise KeyError(f"sheet {element.get('name')!r} has no part")
+        raise KeyError(gettext("sheet {name!r} has no part", name=element.get("name")))
     part = None
     if relation.get("Type", "").endswith("/worksheet"):
         target = posixpath.normpath(posixpath.join("/xl", relation.get("Target", ""))).lstrip("/")
         part = names.get(target.lower())
         if part is None:
-            raise KeyError(f"the part {target} of sheet {element.get('name')!r} is missing")
+            raise KeyError(
+                gettext("the part {target} of sheet {name!r} is missing", target=target, name=element.get("name"))
+            )
     return SheetEntry(element.get("name", ""), element.get("state", "visible") == "visible", part)
 
 
@@ -116,7 +123,7 @@ def sheet_part(archive: ZipFile, sheet: str) -> str:
     """Return the part's name of a sheet; raise :class:`OutputError` where there is none."""
     part = sheet_parts(archive).get(sheet)
     if part is None:
-        raise OutputError(f"the workbook has no sheet {sheet!r} to extend")
+        raise OutputError(gettext("the workbook has no sheet {sheet!r} to extend", sheet=sheet))
     return part
 
 
@@ -149,7 +156,9 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     """Raise :class:`OutputError` where a workbook would get the extension of another kind: Excel would not open it."""
     names = archive.namelist()
     if len(set(names)) != len(names):
-        raise OutputError("the workbook cannot be extended, it holds two parts of one name; write another format")
+        raise OutputError(
+            gettext("the workbook cannot be extended, it holds two parts of one name; write another format")
+        )
     kind = next(
         (
             element.attributes.get("ContentType", "")
@@ -161,12 +170,20 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     wanted = {_MACROS: ".xlsm", _PLAIN: ".xlsx"}.get(kind)
     if wanted is None:
         raise OutputError(
-            f"the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write `output='OUT.csv'`"
+            gettext(
+                "the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write `output='OUT.csv'`",
+                kind=kind,
+            )
         )
     if target.suffix.lower() != wanted:
-        what = "holds macros" if wanted == ".xlsm" else "is one without macros"
+        what = gettext("holds macros") if wanted == ".xlsm" else gettext("is one without macros")
         raise OutputError(
-            f"the workbook {what}, Excel would not open it as {target.suffix}; give `output='OUT{wanted}'`"
+            gettext(
+                "the workbook {what}, Excel would not open it as {suffix}; give `output='OUT{wanted}'`",
+                what=what,
+                suffix=target.suffix,
+                wanted=wanted,
+            )
         )
 
 
@@ -192,14 +209,19 @@ def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None
     """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if old.namelist() != new.namelist():
-            raise AccountingError("nothing was published: the workbook's parts are not the ones it had")
+            raise AccountingError(gettext("nothing was published: the workbook's parts are not the ones it had"))
         for before, after in zip(old.infolist(), new.infolist(), strict=True):
             if before.filename in changed:
                 continue
             if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw_part(old, before) != _raw_part(
                 new, after
             ):
-                raise AccountingError(f"nothing was published: the workbook's part {before.filename} is not as it was")
+                raise AccountingError(
+                    gettext(
+                        "nothing was published: the workbook's part {filename} is not as it was",
+                        filename=before.filename,
+                    )
+                )
 
 
 def read_part(archive: ZipFile, part: str) -> bytes:
@@ -214,7 +236,9 @@ def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
             while piece := stream.read(_PIECE):
                 yield piece
     except (KeyError, *BROKEN_ZIP) as error:
-        raise OutputError(f"the workbook's part {part} cannot be read ({error})") from error
+        raise OutputError(
+            gettext("the workbook's part {part} cannot be read ({error})", part=part, error=error)
+        ) from error
 
 
 def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
@@ -228,7 +252,9 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
             if pending is not None:
                 pending.result()
     except RuntimeError as error:  # zipfile's word for 2 GB and more, which not every Excel reads
-        raise OutputError(f"the sheet is too large for a workbook ({error}); write CSV or Parquet") from error
+        raise OutputError(
+            gettext("the sheet is too large for a workbook ({error}); write CSV or Parquet", error=error)
+        ) from error
 
 
 def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:

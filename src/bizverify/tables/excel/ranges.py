@@ -20,6 +20,7 @@ from bizverify.tables.excel.package import book_part, read_part, related_parts
 from bizverify.tables.excel.sheet_xml import SheetXml
 from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, find_child
 from bizverify.tables.heading import OURS
+from bizverify.translation import gettext
 
 _FILTER_NAME: Final = "_xlnm._FilterDatabase"
 _OF_A_NAME: Final = re.compile(rb"!(\$?[A-Z]{0,3}\$?[0-9]{0,7}:\$?)([A-Z]{0,3})(\$?[0-9]{0,7})\s*(?=<|$)")
@@ -63,7 +64,10 @@ class AddedColumns:
         """A column of the sheet for people: its letter, and its header where it has one."""
         place = column - self.left
         header = self.headers[place] if 0 <= place < len(self.headers) else ""
-        return f"column {column_letter(column)}" + (f" ({header!r})" if header else "")
+        letter = column_letter(column)
+        if header:
+            return gettext("column {letter} ({header!r})", letter=letter, header=header)
+        return gettext("column {letter}", letter=letter)
 
     def reach(self, area: Area, *, gaps: bool) -> int:
         """The last column that an area can be widened to without taking in cells that are not ours.
@@ -106,6 +110,7 @@ class _Range:
     area: Area
     right: int
     why: str = ""
+    is_table: bool = False
 
     @property
     def changed(self) -> bool:
@@ -156,7 +161,7 @@ def _read_filter(element: Element, added: AddedColumns) -> _Range | None:
     area = Area.parse(element.attributes.get("ref", ""))
     if area is None or not _holds_records(area, added):
         return None
-    kind = f"the filter {element.attributes['ref']}"
+    kind = gettext("the filter {area}", area=element.attributes["ref"])
     why = _find_missing(area, added)
     right = area.right if why else added.reach(area, gaps=True)
     return _Range(kind, area, right, why or _find_obstacle(area, right, added))
@@ -169,30 +174,30 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
     if area is None or not _holds_records(area, added):
         return None
     name = root.attributes.get("displayName") or root.attributes.get("name", "")
-    kind = f"the table {name!r} ({area})"
+    kind = gettext("the table {name!r} ({area})", name=name, area=area)
     why = _find_missing(area, added) or _explain_unfit(elements, area, added)
     right = area.right if why else added.reach(area, gaps=False)
     names = [element.attributes.get("name", "").casefold() for element in elements if element.name == "tableColumn"]
     new = [_column_name(header).casefold() for header in _list_new_titles(area, right, added)]
     if len({*names, *new}) < len(names) + len(new):
-        right, why = area.right, "it has a column of the same name as a new one; rename yours"
-    return _Range(kind, area, right, why or _find_obstacle(area, right, added))
+        right, why = area.right, gettext("it has a column of the same name as a new one; rename yours")
+    return _Range(kind, area, right, why or _find_obstacle(area, right, added), is_table=True)
 
 
 def _find_missing(area: Area, added: AddedColumns) -> str:
     """The reason why an area does not fit the table: columns that the answers are about lie outside; else empty."""
     outside = [column for column in sorted(added.record) if not area.left <= column <= area.right]
-    return f"{added.describe_column(outside[0])} is not in it" if outside else ""
+    return gettext("{column} is not in it", column=added.describe_column(outside[0])) if outside else ""
 
 
 def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns) -> str:
     """The reason why no columns can be added to an Excel table; empty where they can."""
     root, columns = elements[0].attributes, [element for element in elements if element.name == "tableColumn"]
     if root.get("headerRowCount") == "0" or area.top != added.top:
-        return f"its header does not stand in row {added.top}, where the header of the file was found"
+        return gettext("its header does not stand in row {top}, where the header of the file was found", top=added.top)
     if root.get("tableType", "worksheet") != "worksheet":
-        return "it is filled by a query"
-    return "" if len(columns) == area.right - area.left + 1 else "it does not list as many columns as it has"
+        return gettext("it is filled by a query")
+    return "" if len(columns) == area.right - area.left + 1 else gettext("it does not list as many columns as it has")
 
 
 def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
@@ -202,10 +207,10 @@ def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
     if not left_out:
         return ""
     if max(left_out) < area.left:
-        return f"{added.describe_column(max(left_out))} stands to the left of it"
+        return gettext("{column} stands to the left of it", column=added.describe_column(max(left_out)))
     if right + 1 in added.ours:
-        return f"column {column_letter(right + 1)} holds something else above or below the rows"
-    return f"{added.describe_column(right + 1)} stands between"
+        return gettext("column {letter} holds something else above or below the rows", letter=column_letter(right + 1))
+    return gettext("{column} stands between", column=added.describe_column(right + 1))
 
 
 def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, found: _Range) -> Iterator[Edit]:
@@ -253,7 +258,11 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
             new = text[: name.start(2)] + column_letter(found.right).encode() + text[name.end(2) :]
             return found, {book: apply_edits(xml, [(element.inner, element.stop, new)])}
         stated = element.text.strip()
-        why = f"the workbook's hidden name {_FILTER_NAME} states another range for it, {stated!r}"
+        why = gettext(
+            "the workbook's hidden name {filter_name} states another range for it, {stated!r}",
+            filter_name=_FILTER_NAME,
+            stated=stated,
+        )
         return replace(found, right=found.area.right, why=found.why or why), {}
     return found, {}
 
@@ -309,22 +318,34 @@ def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Ale
     for found in ranges:
         whole = found.widen()
         whole = Area(whole.left, whole.top, max(whole.right, added.last), max(whole.bottom, added.bottom))
-        table = found.kind.startswith("the table")
         remedy = (
-            f"resize the table to {whole} (Table Design)"
-            if table
-            else f"set the filter anew over {whole} (Data > Filter)"
+            gettext("resize the table to {whole} (Table Design)", whole=whole)
+            if found.is_table
+            else gettext("set the filter anew over {whole} (Data > Filter)", whole=whole)
         )
         if found.why:
             yield Alert(
-                f"{added.called}: {found.kind} does not reach all of the new columns, up to "
-                f"{column_letter(added.last)}: {found.why}. A sort by it moves customers away from their verdicts; "
-                f"before you sort or filter in Excel, {remedy}"
+                gettext(
+                    "{called}: {kind} does not reach all of the new columns, up to {letter}: {why}. A sort "
+                    "by it moves customers away from their verdicts; before you sort or filter in Excel, "
+                    "{remedy}",
+                    called=added.called,
+                    kind=found.kind,
+                    letter=column_letter(added.last),
+                    why=found.why,
+                    remedy=remedy,
+                )
             )
         elif found.area.bottom < added.bottom and added.rows_below(found.area):
             yield Alert(
-                f"{added.called}: {found.kind} ends before the last row of data, {added.bottom}: the rows below it "
-                f"are verified, but not filtered or sorted with the others; in Excel, {remedy}"
+                gettext(
+                    "{called}: {kind} ends before the last row of data, {bottom}: the rows below it are "
+                    "verified, but not filtered or sorted with the others; in Excel, {remedy}",
+                    called=added.called,
+                    kind=found.kind,
+                    bottom=added.bottom,
+                    remedy=remedy,
+                )
             )
 
 
@@ -337,10 +358,16 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
     if gap is not None:
         whole = Area(added.left, added.top, added.last, added.bottom)
         yield Alert(
-            f"{added.called}: {added.describe_column(gap)} is blank between your list and the new columns, because "
-            "other cells stand beside or below the list. A sort by a click moves customers away from their verdicts; "
-            f"before you sort in Excel, mark all columns up to {column_letter(added.last)}, or set a filter over "
-            f"{whole} (Data > Filter)"
+            gettext(
+                "{called}: {column} is blank between your list and the new columns, because "
+                "other cells stand beside or below the list. A sort by a click moves customers away from "
+                "their verdicts; before you sort in Excel, mark all columns up to {letter}, or set a "
+                "filter over {whole} (Data > Filter)",
+                called=added.called,
+                column=added.describe_column(gap),
+                letter=column_letter(added.last),
+                whole=whole,
+            )
         )
 
 
@@ -349,8 +376,12 @@ def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], add
     protected = protection.attributes if (protection := find_child(elements, "sheetProtection")) else {}
     locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
     if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:
-        kinds = " and ".join(found.kind for found in ranges if found.changed)
+        kinds = gettext(" and ").join(found.kind for found in ranges if found.changed)
         yield (
-            f"{added.called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and filters "
-            "by them once the protection is taken off (Review > Unprotect Sheet)"
+            gettext(
+                "{called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and "
+                "filters by them once the protection is taken off (Review > Unprotect Sheet)",
+                called=added.called,
+                kinds=kinds,
+            )
         )

@@ -14,7 +14,6 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.schema import pluralize
 from bizverify.tables.compression import File, private_folder
 from bizverify.tables.excel import limits_check
 from bizverify.tables.excel.package import CORE, SheetEntry, outline
@@ -23,6 +22,7 @@ from bizverify.tables.heading import headless_note
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.tables.table import Format, Table
+from bizverify.translation import gettext, ngettext
 
 _SECONDS: Final = 900
 _RESULT: Final = ("name", "headers", "header", "others", "below", "title_rows")
@@ -72,13 +72,34 @@ def load_to_file(
 
 
 def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
-    advice = f"save its table as .csv{or_raise_limit('memory')}"
+    advice = gettext("save its table as .csv{or_raise}", or_raise=or_raise_limit("memory"))
     if error.reason == "time":
-        return InputError(f"{path}: takes more than {_SECONDS // 60} minutes to read; save its table as .csv")
+        return InputError(
+            gettext(
+                "{path}: takes more than {seconds} minutes to read; save its table as .csv",
+                path=path,
+                seconds=_SECONDS // 60,
+            )
+        )
     if error.reason == "memory":
-        return InputError(f"{path}: takes more than {memory:,} bytes of memory to read; {advice}")
-    detail = error.detail or "the parser gave up"
-    return InputError(f"{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}")
+        return InputError(
+            gettext(
+                "{path}: takes more than {memory:,} bytes of memory to read; {advice}",
+                path=path,
+                memory=memory,
+                advice=advice,
+            )
+        )
+    detail = error.detail or gettext("the parser gave up")
+    return InputError(
+        gettext(
+            "{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}",
+            path=path,
+            memory=memory,
+            detail=detail,
+            advice=advice,
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +141,13 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         loaded = load_isolated(file.data, path, sheet, None, has_header)
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
-        notes.append(f"sheets {names} hold business numbers too; this is {loaded.name!r}, `sheet=` chooses another")
+        notes.append(
+            gettext(
+                "sheets {names} hold business numbers too; this is {name!r}, `sheet=` chooses another",
+                names=names,
+                name=loaded.name,
+            )
+        )
     if loaded.header < 0:
         notes.append(headless_note(loaded.headers))
     extended = format == "xlsx" and loaded.header >= 0
@@ -155,16 +182,29 @@ def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
     times = sum(part.times for part in parts.values())
     if not times:
         return []
-    what = "lengths of a day and more, and times in columns with texts, are read as blank"
-    return [f"times in {pluralize(times, 'cell')} of the workbook: of an .ods {what}; save it as .xlsx to have them"]
+    return [
+        ngettext(
+            "times in {count:,} cell of the workbook: of an .ods lengths of a day and more, and times in columns with "
+            "texts, are read as blank; save it as .xlsx to have them",
+            "times in {count:,} cells of the workbook: of an .ods lengths of a day and more, and times in columns with "
+            "texts, are read as blank; save it as .xlsx to have them",
+            times,
+        )
+    ]
 
 
 def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
     """Notes on cells that are read as blank though Excel shows something."""
     if part.errors:
-        yield f"errors such as #N/A in {pluralize(part.errors, 'cell')} of the sheet are read as blank"
+        yield ngettext(
+            "errors such as #N/A in {count:,} cell of the sheet are read as blank",
+            "errors such as #N/A in {count:,} cells of the sheet are read as blank",
+            part.errors,
+        )
     if part.unsolved:
-        yield "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
+        yield gettext(
+            "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
+        )
 
 
 def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.PartContent]:
@@ -181,7 +221,11 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
     for name, part in sheets.items():
         if not part.table:
             raise InputError(
-                f"{path}: is a damaged workbook (sheet {name!r} has no rows); open it in Excel and save it again"
+                gettext(
+                    "{path}: is a damaged workbook (sheet {name!r} has no rows); open it in Excel and save it again",
+                    path=path,
+                    name=name,
+                )
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)

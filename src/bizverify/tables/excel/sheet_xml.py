@@ -14,8 +14,9 @@ import polars as pl
 from bizverify.errors import OutputError
 from bizverify.tables.excel.cells import MAX_COLUMNS, column_letter, column_number
 from bizverify.tables.excel.xml_edit import Element, elements_of, refuse_encoding
+from bizverify.translation import gettext, gettext_noop
 
-PART: Final = "the part of its sheet"
+PART: Final = gettext_noop("the part of its sheet")
 CUT: Final = "\x01"
 """Put where a row is to be cut; XML cannot hold it."""
 _USUAL: Final = 'c r="'
@@ -55,16 +56,16 @@ class Parted:
         Raises :class:`OutputError` where rows carry no numbers or do not stand in order.
         """
         if not self.blocks:
-            raise unusual("it holds no rows")
+            raise unusual(gettext("it holds no rows"))
         p, rows = self.prefix, pl.concat(block.rows for block in self.blocks)
         number = rows["xml"].str.extract(rf'^<{p}row r="([0-9]+)"')
         if number.null_count():
             number = rows["xml"].str.extract(rf'^\s*<{p}row\s(?:[^>]*?\s)?r="([0-9]+)"')
         if number.null_count() or self.rest.strip():
-            raise unusual("its rows carry no references")
+            raise unusual(gettext("its rows carry no references"))
         number = number.cast(pl.Int64).alias("r")
         if not (number.diff().drop_nulls() > 0).all():
-            raise unusual("its rows do not stand in order")
+            raise unusual(gettext("its rows do not stand in order"))
         return rows.insert_column(0, number)
 
     def cell(self) -> str:
@@ -77,7 +78,7 @@ class Parted:
         texts = [block.rows["xml"] for block in self.blocks]
         cells = sum(text.str.count_matches(rf"<{self.prefix}c[\s/>]").sum() for text in texts)
         if cells != sum(text.str.count_matches(rf"{general}[A-Z]+[0-9]").sum() for text in texts):
-            raise unusual("its rows or cells carry no references")
+            raise unusual(gettext("its rows or cells carry no references"))
         return general
 
     def columns(self, cell: str) -> list[int]:
@@ -110,18 +111,22 @@ def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
                     cut.append(pool.submit(_cut, data[:place], p, cells))
                     data, stop = data[place:], max(stop - place, -1)
         if stop < 0:
-            raise unusual("its XML is written in an unusual way")
+            raise unusual(gettext("its XML is written in an unusual way"))
         cut.append(pool.submit(_cut, data[:stop], p, cells))
         blocks = [block.result() for block in cut]
     if any(block.rest for block in blocks[:-1]):
-        raise unusual("its XML is written in an unusual way")
+        raise unusual(gettext("its XML is written in an unusual way"))
     return Parted(head, p, [block for block in blocks if block.rows.height], blocks[-1].rest, data[stop:])
 
 
 def unusual(why: str) -> OutputError:
     """The error for a sheet that cannot be spliced."""
     return OutputError(
-        f"the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or a new .xlsx from it"
+        gettext(
+            "the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or "
+            "a new .xlsx from it",
+            why=why,
+        )
     )
 
 
@@ -141,18 +146,18 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
         if found:
             refuse_encoding(data, PART)
             return data[: found.end()], found.group(1).decode(), data[found.end() :]
-    elements_of(data, PART)
-    raise unusual("it holds no rows, or they are written in an unusual way")
+    elements_of(data, gettext(PART))
+    raise unusual(gettext("it holds no rows, or they are written in an unusual way"))
 
 
 def _cut(data: bytes, p: str, cells: bool) -> _Block:
     """The rows of a block; raise :class:`OutputError` where it holds what is no row."""
     for sign in (b"!", b"?"):  # a single character is found ten times as fast as two
         if sign in data and b"<" + sign in data:
-            raise unusual("its rows hold comments or other marks")
+            raise unusual(gettext("its rows hold comments or other marks"))
     text = pl.Series("xml", [data], dtype=pl.Binary).cast(pl.String, strict=False)
     if text.null_count():
-        raise unusual("it holds bytes that are not UTF-8")
+        raise unusual(gettext("it holds bytes that are not UTF-8"))
     rows, rest = _rows(text, p)
     if not cells:
         return _Block(rows, rest, None, pl.Series(dtype=pl.String))
@@ -209,9 +214,9 @@ class SheetXml:
         """
         parted = split_rows(pieces, cells=cells)
         around, cut = parted.head + parted.tail, len(parted.head)
-        elements = elements_of(around, PART)
+        elements = elements_of(around, gettext(PART))
         if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
-            raise unusual("its XML is written in an unusual way")
+            raise unusual(gettext("its XML is written in an unusual way"))
         rows, cell = parted.rows(), parted.cell()
         columns = parted.columns(cell) if cells else []
         return cls(around, cut, elements, rows, parted.rest, cell, columns)
@@ -232,7 +237,7 @@ class SheetXml:
             found = self._rows_with_values(self.rows.slice(start, _FEW))
             if found.height:
                 return int(found["r"][0])
-        raise unusual("it holds no values")
+        raise unusual(gettext("it holds no values"))
 
     def last_row(self) -> int:
         """The last row that holds a value: where reading ends."""
@@ -240,7 +245,7 @@ class SheetXml:
             found = self._rows_with_values(self.rows.slice(max(0, stop - _FEW), min(stop, _FEW)))
             if found.height:
                 return int(found["r"][-1])
-        raise unusual("it holds no values")
+        raise unusual(gettext("it holds no values"))
 
     def first_column(self) -> int:
         """The first column (from 1) that holds a value: where reading begins."""
@@ -293,7 +298,7 @@ class SheetXml:
         pieces = pieces.with_columns(letters.replace_strict(number, default=0, return_dtype=pl.Int32).alias("column"))
         same_row = pl.col("r") == pl.col("r").shift(1)
         if pieces.filter(same_row & (pl.col("column") <= pl.col("column").shift(1))).height:
-            raise unusual("the cells of its rows stand in another order than their columns")
+            raise unusual(gettext("the cells of its rows stand in another order than their columns"))
         place, piece = pl.col("column"), pl.col("piece")
         return pieces.group_by("r", maintain_order=True).agg(
             piece.filter(place < first).str.join("").alias("before"),

@@ -16,6 +16,7 @@ from bizverify import business_number
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.columns import has_role
 from bizverify.tables.heading import LOOK, Merge, find_heading, headless
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from fastexcel import ExcelReader, ExcelSheet
@@ -68,7 +69,9 @@ def load_below(book: ExcelReader, sheet: str, whole: SheetGrid, skipped: int, st
     if grid.height != due:
         grid = load_grid(book, sheet, max(skipped + start + grid.height - due, 0))
     if grid.height != due or grid.left != whole.left or grid.frame.width != whole.frame.width:
-        raise InputError(f"{name}: the rows above the header cannot be told apart; delete them and try again")
+        raise InputError(
+            gettext("{name}: the rows above the header cannot be told apart; delete them and try again", name=name)
+        )
     return grid
 
 
@@ -235,8 +238,8 @@ def load(
     try:
         book = fastexcel.read_excel(data)
         if facts is not None and book.sheet_names != [*facts]:  # a line break in a name, say
-            what = "is a damaged workbook (the names of its sheets can be read in two ways)"
-            raise InputError(f"{path}: {what}; save it again in Excel")
+            what = gettext("is a damaged workbook (the names of its sheets can be read in two ways)")
+            raise InputError(gettext("{path}: {what}; save it again in Excel", path=path, what=what))
         if wanted is not None:
             return _load_wanted(book, path, wanted, facts or {}, has_header)
         return _choose_sheet(book, path, facts, has_header)
@@ -250,17 +253,32 @@ def load(
 
 def _unreadable(path: Path, error: BaseException) -> InputError:
     what = (str(error).splitlines() or ["unknown"])[0]
-    return InputError(f"{path}: is not a readable workbook ({what}); open it in Excel and save it again")
+    return InputError(
+        gettext("{path}: is not a readable workbook ({what}); open it in Excel and save it again", path=path, what=what)
+    )
 
 
 def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
     if name not in book.sheet_names:
-        raise UsageError(f"{path}: has no sheet {name!r}; it has {', '.join(map(repr, book.sheet_names))}")
+        raise UsageError(
+            gettext(
+                "{path}: has no sheet {name!r}; it has {sheet_names}",
+                path=path,
+                name=name,
+                sheet_names=", ".join(map(repr, book.sheet_names)),
+            )
+        )
     if name in facts and not facts[name].table:
-        raise UsageError(f"{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`")
+        raise UsageError(
+            gettext(
+                "{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`",
+                path=path,
+                name=name,
+            )
+        )
     loaded = _load_with_header(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
     if loaded is None:
-        raise InputError(f"{path}: sheet {name!r} is empty")
+        raise InputError(gettext("{path}: sheet {name!r} is empty", path=path, name=name))
     return loaded
 
 
@@ -280,7 +298,11 @@ def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | No
         if fit > highest:
             best, highest = found, fit
     if best is None:
-        raise InputError(f"{path}: every visible sheet is empty; show the one that holds the table, or export it again")
+        raise InputError(
+            gettext(
+                "{path}: every visible sheet is empty; show the one that holds the table, or export it again", path=path
+            )
+        )
     if isinstance(best, InputError):
         raise best
     return replace(best, others=tuple(name for name in holding if name != best.name))

@@ -9,6 +9,7 @@ from typing import Final
 from xml.parsers import expat
 
 from bizverify.errors import OutputError
+from bizverify.translation import gettext
 
 _TAG: Final = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 
@@ -66,7 +67,9 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
             stack[-1].text += content
 
     def refuse(*_: object) -> None:
-        raise OutputError(f"the workbook cannot be extended, {part} holds a document type; write CSV")
+        raise OutputError(
+            gettext("the workbook cannot be extended, {part} holds a document type; write CSV", part=part)
+        )
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
     parser.StartDoctypeDeclHandler = refuse
@@ -74,7 +77,9 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
     try:
         parser.Parse(xml, True)
     except expat.ExpatError as error:
-        raise OutputError(f"the workbook cannot be extended, {part} is damaged ({error}); write CSV") from None
+        raise OutputError(
+            gettext("the workbook cannot be extended, {part} is damaged ({error}); write CSV", part=part, error=error)
+        ) from None
     return elements
 
 
@@ -90,7 +95,13 @@ def refuse_encoding(xml: bytes, part: str) -> None:
     if xml.startswith((b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")):
         encoding = "UTF-16"
     if encoding.lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise OutputError(f"the workbook cannot be extended, {part} is encoded in {encoding}; write CSV")
+        raise OutputError(
+            gettext(
+                "the workbook cannot be extended, {part} is encoded in {encoding}; write CSV",
+                part=part,
+                encoding=encoding,
+            )
+        )
 
 
 def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:

@@ -16,6 +16,7 @@ from bizverify.tables.columns import has_role
 from bizverify.tables.json import scan
 from bizverify.tables.json.scan import RecordChunk, Scanner
 from bizverify.tables.size_limits import limits
+from bizverify.translation import gettext, gettext_noop
 
 Step = str | int
 Path_ = tuple[Step, ...]
@@ -26,7 +27,14 @@ _EMPTY: Final = 0
 _FILLED: Final = 1
 _NUMBERED: Final = 2
 """An array of objects with the header of a business number."""
-_WORDS: Final = {b"{": "an object", b"[": "an array", b'"': "a text", b"t": "true", b"f": "false", b"n": "null"}
+_WORDS: Final = {
+    b"{": gettext_noop("an object"),
+    b"[": gettext_noop("an array"),
+    b'"': gettext_noop("a text"),
+    b"t": "true",
+    b"f": "false",
+    b"n": "null",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Document:
         with Scanner(path, self.data, self.start) as scanner:
             yield from scanner.array() if self.kind == "array" else scanner.sequence()
             if not self.path and scanner.peek():
-                raise scanner.fault("there is more behind the end of the array")
+                raise scanner.fault(gettext("there is more behind the end of the array"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +79,8 @@ def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
         for depth, step in enumerate(steps):
             _enter(scanner, step, steps[:depth], json_path)
         if (byte := scanner.peek()) != b"[":
-            what = f"{parameter('json_path', json_path)} leads to {_word(byte)}"
-            raise UsageError(f"{path}: {what}; it must lead to an array of objects")
+            what = gettext("{parameter} leads to {word}", parameter=parameter("json_path", json_path), word=_word(byte))
+            raise UsageError(gettext("{path}: {what}; it must lead to an array of objects", path=path, what=what))
         begin = scanner.position
         _skip_parts(scanner.array())
         document = Document(data, begin, scanner.position, spell_path(steps))
@@ -90,7 +98,13 @@ def find(path: Path, data: Path, start: int) -> Document:
         if scanner.peek() == b"[":
             return Document(data, scanner.position, data.stat().st_size, "", "array")
         if scanner.peek() != b"{":
-            raise InputError(f"{path}: holds {_word(scanner.peek())}, not an array of objects; export it again")
+            raise InputError(
+                gettext(
+                    "{path}: holds {word}, not an array of objects; export it again",
+                    path=path,
+                    word=_word(scanner.peek()),
+                )
+            )
         begin, own = scanner.position, False
         found: list[_FoundArray] = []
         for key in _members(scanner):
@@ -114,14 +128,27 @@ def _check_around(path: Path, document: Document) -> None:
     """Raise :class:`InputError` where what stands around the array is no JSON: it is written back as it is."""
     size = document.data.stat().st_size
     if size - (document.end - document.start) > limits().document:
-        raise InputError(f"{path}: holds too much beside {document.path}; keep the array that is to be verified")
+        raise InputError(
+            gettext(
+                "{path}: holds too much beside {document_path}; keep the array that is to be verified",
+                path=path,
+                document_path=document.path,
+            )
+        )
     with document.data.open("rb") as file:
         before = file.read(document.start).removeprefix(codecs.BOM_UTF8)
         file.seek(document.end)
         try:
             msgspec.json.decode(before + b"[]" + file.read(), type=msgspec.Raw)
         except msgspec.DecodeError as error:
-            raise InputError(f"{path}: is not valid JSON around {document.path}: {error}") from error
+            raise InputError(
+                gettext(
+                    "{path}: is not valid JSON around {document_path}: {error}",
+                    path=path,
+                    document_path=document.path,
+                    error=error,
+                )
+            ) from error
 
 
 def _spell_step(step: Step) -> str:
@@ -138,7 +165,11 @@ def _steps(json_path: str) -> Path_:
         found = _STEP.match(rest)
         if not found:
             raise UsageError(
-                f"{parameter('json_path', json_path)} cannot be read from {rest!r} on; write data.items[0]"
+                gettext(
+                    "{parameter} cannot be read from {rest!r} on; write data.items[0]",
+                    parameter=parameter("json_path", json_path),
+                    rest=rest,
+                )
             )
         key, index, quoted, single = found.groups()
         steps.append(int(index) if index else key or single or _unquote(quoted, json_path))
@@ -150,12 +181,19 @@ def _unquote(quoted: str | None, json_path: str) -> str:
     try:
         return msgspec.json.decode(f'"{quoted or ""}"', type=str)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{parameter('json_path', json_path)}: {quoted!r} cannot be read: {error}") from error
+        raise UsageError(
+            gettext(
+                "{parameter}: {quoted!r} cannot be read: {error}",
+                parameter=parameter("json_path", json_path),
+                quoted=quoted,
+                error=error,
+            )
+        ) from error
 
 
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
     """Stop before the value of a key or an index; raise :class:`UsageError` where there is none."""
-    place = f"in {spell_path(gone)}" if gone else "at the top"
+    place = gettext("in {path}", path=spell_path(gone)) if gone else gettext("at the top")
     seen: list[str] = []
     byte = scanner.peek()
     if isinstance(step, str) and byte == b"{":
@@ -165,23 +203,31 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
             seen.append(key)
             scanner.value()
         more = ", …" if len(seen) > _SHOWN else ""
-        there = f"no key {step!r} {place}; the keys are: {', '.join(seen[:_SHOWN])}{more}"
+        there = gettext(
+            "no key {step!r} {place}; the keys are: {seen}{more}",
+            step=step,
+            place=place,
+            seen=", ".join(seen[:_SHOWN]),
+            more=more,
+        )
     elif isinstance(step, int) and byte == b"[":
         for place_in, _ in enumerate(scanner.items(b"]")):
             if place_in == step:
                 return
             seen.append("")
             scanner.value()
-        there = f"no element {step} {place}; there are {len(seen)}, counted from 0"
+        there = gettext(
+            "no element {step} {place}; there are {count}, counted from 0", step=step, place=place, count=len(seen)
+        )
     else:
-        there = f"{place} stands {_word(byte)}, which has no {step!r}"
+        there = gettext("{place} stands {word}, which has no {step!r}", place=place, word=_word(byte), step=step)
     raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
 
 
 def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
     """Pass a value; note the arrays of objects, and the empty ones, that it is or holds."""
     if len(path) > limits().depth:
-        raise scan.too_deep(scanner.path, f"the object at byte {scanner.position:,}")
+        raise scan.too_deep(scanner.path, gettext("the object at byte {position:,}", position=scanner.position))
     byte = scanner.peek()
     if byte == b"{":
         for key in _members(scanner):
@@ -210,8 +256,12 @@ def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArra
     if len(fitting) > 1:
         paths = ", ".join(spell_path(array.path) for array in fitting)
         raise InputError(
-            f"{path}: holds several arrays of objects ({paths}); choose with "
-            f"{parameter('json_path', spell_path(fitting[0].path))}"
+            gettext(
+                "{path}: holds several arrays of objects ({paths}); choose with {parameter}",
+                path=path,
+                paths=paths,
+                parameter=parameter("json_path", spell_path(fitting[0].path)),
+            )
         )
     if fitting:
         return fitting[0]
@@ -243,4 +293,6 @@ def _members(scanner: Scanner) -> Iterator[str]:
 def _word(byte: bytes) -> str:
     if not byte:
         return "nothing"
-    return _WORDS.get(byte, "a number" if byte in b"-0123456789" else "a text that is no JSON")
+    if byte in _WORDS:
+        return gettext(_WORDS[byte])
+    return gettext("a number") if byte in b"-0123456789" else gettext("a text that is no JSON")

@@ -21,6 +21,7 @@ from bizverify.tables.json import scan
 from bizverify.tables.json.plain_lines import other_lines, plain_pattern
 from bizverify.tables.json.scan import RecordChunk
 from bizverify.tables.size_limits import limits
+from bizverify.translation import gettext
 
 DataType = pl.DataType | DataTypeClass
 Schema = Mapping[str, DataType]
@@ -131,7 +132,13 @@ class ColumnTypes:
                 raise scan.long_key(self.path, key)
             self.types.setdefault(key, pl.Null())
         if len(self.types) > COLUMNS:
-            raise InputError(f"{self.path}: the objects have more than {COLUMNS:,} different keys; give them the same")
+            raise InputError(
+                gettext(
+                    "{path}: the objects have more than {columns:,} different keys; give them the same",
+                    path=self.path,
+                    columns=COLUMNS,
+                )
+            )
         keys: int | None = sum(map(len, objects))
         for key, known in self.types.items():
             tokens = split(b"\n".join(map(methodcaller("get", key, _ABSENT), objects)))
@@ -154,8 +161,21 @@ class ColumnTypes:
             try:
                 _decode_object(line)
             except (msgspec.MsgspecError, RecursionError) as error:
-                raise InputError(f"{self.path}: record {number} is not a JSON object: {error}") from error
-        raise InputError(f"{self.path}: the records at byte {part.start:,} cannot be told apart; one object a line")
+                raise InputError(
+                    gettext(
+                        "{path}: record {number} is not a JSON object: {error}",
+                        path=self.path,
+                        number=number,
+                        error=error,
+                    )
+                ) from error
+        raise InputError(
+            gettext(
+                "{path}: the records at byte {start:,} cannot be told apart; one object a line",
+                path=self.path,
+                start=part.start,
+            )
+        )
 
     def _check_depth(self, part: RecordChunk, nested: pl.Series) -> None:
         """Raise where values are nested beyond the limit: polars reads them on threads with small stacks."""
@@ -168,7 +188,12 @@ class ColumnTypes:
             brackets = brackets.str.replace_all(r"\[\]|\{\}", "")
             brackets = brackets.filter(brackets != "")
         if not brackets.is_empty():
-            raise scan.too_deep(self.path, f"a record from {self.rows + 1:,} to {self.rows + part.count:,}")
+            raise scan.too_deep(
+                self.path,
+                gettext(
+                    "a record from {rows:,} to {part_rows:,}", rows=self.rows + 1, part_rows=self.rows + part.count
+                ),
+            )
 
     def _check_texts(self, part: RecordChunk, texts: pl.Series) -> None:
         """Raise where a text cannot be read, naming the record: half a surrogate pair."""
@@ -186,8 +211,13 @@ class ColumnTypes:
             msgspec.json.decode(raw, type=str)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InputError(
-                f"{self.path}: record {number}, key {key!r}: half a surrogate pair (\\ud800 to \\udfff) is no text; "
-                "cut texts between characters when writing the file"
+                gettext(
+                    "{path}: record {number}, key {key!r}: half a surrogate pair (\\ud800 to \\udfff) is no "
+                    "text; cut texts between characters when writing the file",
+                    path=self.path,
+                    number=number,
+                    key=key,
+                )
             ) from error
 
     def _check_keys(self, part: RecordChunk) -> None:
@@ -196,7 +226,14 @@ class ColumnTypes:
             try:
                 json.loads(line, object_pairs_hook=_once, parse_int=str, parse_float=str, parse_constant=str)
             except _RepeatedError as error:
-                raise InputError(f"{self.path}: record {number} has the key {error} twice; keep one of them") from error
+                raise InputError(
+                    gettext(
+                        "{path}: record {number} has the key {error} twice; keep one of them",
+                        path=self.path,
+                        number=number,
+                        error=error,
+                    )
+                ) from error
 
     def _numbered_lines(self, part: RecordChunk) -> Iterator[tuple[int, bytes]]:
         return enumerate(part.lines.split(b"\n"), self.rows + 1)

@@ -23,6 +23,7 @@ from bizverify.tables.json.locate import Document, at_path, find
 from bizverify.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
 from bizverify.tables.json.scan import CHUNK, RecordChunk, Scanner
 from bizverify.tables.table import RAW, Format, Table, column_ids, json_text
+from bizverify.translation import gettext
 
 _RECORD: Final = "record"
 _FIRST: Final = 1 << 18
@@ -71,7 +72,9 @@ def _document(path: Path, data: Path, format: Format, json_path: str | None) -> 
         first = scanner.peek()
     if first != b"[" and (format == "ndjson" or _is_lines(data, start)):
         if json_path is not None:
-            raise UsageError(f"{path}: `json_path=` is for JSON documents; this file has one object a line")
+            raise UsageError(
+                gettext("{path}: `json_path=` is for JSON documents; this file has one object a line", path=path)
+            )
         return Document(data, start, size, kind="sequence")
     return find(path, data, start) if json_path is None else at_path(path, data, start, json_path)
 
@@ -106,7 +109,14 @@ def _utf8(file: File, resources: ExitStack) -> Path:
             while chunk := text.read(CHUNK):
                 out.write(chunk)
     except UnicodeError as error:
-        raise InputError(f"{file.path}: is not {encoding} throughout: {error}; save the file as UTF-8") from error
+        raise InputError(
+            gettext(
+                "{path}: is not {encoding} throughout: {error}; save the file as UTF-8",
+                path=file.path,
+                encoding=encoding,
+                error=error,
+            )
+        ) from error
     return copy
 
 

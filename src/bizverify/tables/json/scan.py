@@ -13,15 +13,30 @@ import msgspec
 
 from bizverify.errors import InputError
 from bizverify.tables.size_limits import limits, or_raise_limit
+from bizverify.translation import gettext, gettext_noop
 
 _READ_SIZE: Final = 1 << 20
 _AT: Final = re.compile(r" \(byte (\d+)\)")
 _REMEDIES: Final = {
-    rb"-?(NaN|Infinity)": "NaN and Infinity are no JSON; write null for them",
-    rb"'": "JSON has double quotes only",
-    rb"//|/\*|#": "JSON has no comments; take them out",
-    rb"None|True|False": "this is Python, not JSON; save it with json.dump",
+    rb"-?(NaN|Infinity)": gettext_noop("NaN and Infinity are no JSON; write null for them"),
+    rb"'": gettext_noop("JSON has double quotes only"),
+    rb"//|/\*|#": gettext_noop("JSON has no comments; take them out"),
+    rb"None|True|False": gettext_noop("this is Python, not JSON; save it with json.dump"),
 }
+_SAID_BY_MSGSPEC: Final = (
+    gettext_noop("Input data was truncated"),
+    gettext_noop("expected ',' or ']'"),
+    gettext_noop("expected ',' or '}'"),
+    gettext_noop("expected ':'"),
+    gettext_noop("invalid character"),
+    gettext_noop("invalid escape character in string"),
+    gettext_noop("invalid number"),
+    gettext_noop("object keys must be strings"),
+    gettext_noop("trailing characters"),
+    gettext_noop("trailing comma in array"),
+    gettext_noop("trailing comma in object"),
+)
+"""Reasons of the parser, which :func:`malformed_json` translates with its own."""
 CHUNK: Final = 1 << 22
 _TRIES: Final = 3
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -49,9 +64,16 @@ def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputE
         there = file.read(16)
     plain = _AT.sub("", reason).removeprefix("JSON is malformed: ")
     remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
-    remedy = "take it out" if "comma" in plain else remedy
-    said = f"{plain}; {remedy}" if remedy else plain
-    return InputError(f"{path}: {_line_and_column(data, position)}: is not valid JSON: {said}")
+    remedy = gettext_noop("take it out") if "comma" in plain else remedy
+    said = f"{gettext(plain)}; {gettext(remedy)}" if remedy else gettext(plain)
+    return InputError(
+        gettext(
+            "{path}: {where}: is not valid JSON: {said}",
+            path=path,
+            where=_line_and_column(data, position),
+            said=said,
+        )
+    )
 
 
 def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
@@ -61,21 +83,39 @@ def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
         text = file.read(end - start)
     at = _first_bad(text)
     return InputError(
-        f"{path}: {_line_and_column(data, start + at)}: byte 0x{text[at]:02x} is not UTF-8, which JSON must be; "
-        "save the file as UTF-8"
+        gettext(
+            "{path}: {where}: byte 0x{byte:02x} is not UTF-8, which JSON must be; save the file as UTF-8",
+            path=path,
+            where=_line_and_column(data, start + at),
+            byte=text[at],
+        )
     )
 
 
 def too_deep(path: Path, what: str) -> InputError:
     """An error for nesting beyond the limit."""
     return InputError(
-        f"{path}: {what} is nested too deeply, beyond {limits().depth} levels; flatten it{or_raise_limit('depth')}"
+        gettext(
+            "{path}: {what} is nested too deeply, beyond {depth} levels; flatten it{or_raise}",
+            path=path,
+            what=what,
+            depth=limits().depth,
+            or_raise=or_raise_limit("depth"),
+        )
     )
 
 
 def long_key(path: Path, key: str) -> InputError:
     """An error for a key that no header can be."""
-    return InputError(f"{path}: the key {key[:20]!r}… has {len(key):,} characters; shorten it{or_raise_limit('text')}")
+    return InputError(
+        gettext(
+            "{path}: the key {key!r}… has {count:,} characters; shorten it{or_raise}",
+            path=path,
+            key=key[:20],
+            count=len(key),
+            or_raise=or_raise_limit("text"),
+        )
+    )
 
 
 def _line_and_column(data: Path, position: int) -> str:
@@ -87,7 +127,8 @@ def _line_and_column(data: Path, position: int) -> str:
             breaks = chunk.count(b"\n")
             line += breaks
             last = chunk.rpartition(b"\n")[2] if breaks else (last + chunk)[-_READ_SIZE:]
-    return f"line {line}, column {len(last.decode(errors='replace').lstrip(chr(0xFEFF))) + 1}"
+    column = len(last.decode(errors="replace").lstrip(chr(0xFEFF))) + 1
+    return gettext("line {line}, column {column}", line=line, column=column)
 
 
 def _first_bad(text: bytes) -> int:
@@ -146,8 +187,11 @@ class Scanner:
     def take(self, byte: bytes) -> None:
         """Pass this byte, which must come next."""
         if (found := self.peek()) != byte:
-            more = "" if found else "; the file is not whole; copy or export it again"
-            raise self.fault(f"{byte.decode()!r} is missing{more}")
+            raise self.fault(
+                gettext("{byte!r} is missing", byte=byte.decode())
+                if found
+                else gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=byte.decode())
+            )
         self._at += 1
 
     def inside(self) -> bytes:
@@ -167,7 +211,9 @@ class Scanner:
             length, complete = self._length()
             if complete or not self._grow():
                 if length is None:
-                    what = "the text ends in the middle of a value; the file is not whole; copy or export it again"
+                    what = gettext_noop(
+                        "the text ends in the middle of a value; the file is not whole; copy or export it again"
+                    )
                     raise self.fault(what, self.data.stat().st_size)
                 text = self._window[self._at : self._at + length].rstrip(b" \t\r\n")
                 self._at += len(text)
@@ -176,12 +222,12 @@ class Scanner:
     def key(self) -> str:
         """Pass the next key of an object and its colon."""
         if self.peek() != b'"':
-            raise self.fault("a key in quotes is missing")
+            raise self.fault(gettext_noop("a key in quotes is missing"))
         start, text = self.position, self.value()
         try:
             key = msgspec.json.decode(text, type=str)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self.fault(f"a key cannot be read: {error}", start) from error
+            raise self.fault(gettext("a key cannot be read: {error}", error=error), start) from error
         if len(key) > limits().text:
             raise long_key(self.path, key)
         self.take(b":")
@@ -201,7 +247,7 @@ class Scanner:
                 return
             self.take(b",")
             if self.peek() == closing:
-                raise self.fault("there is a comma too many")
+                raise self.fault(gettext_noop("there is a comma too many"))
 
     def array(self) -> Iterator[RecordChunk]:
         """Pass an array; give its elements."""
@@ -233,7 +279,7 @@ class Scanner:
         if closing and self.peek() != closing:
             self.take(b",")
             if self.peek() == closing:
-                raise self.fault("there is a comma too many")
+                raise self.fault(gettext_noop("there is a comma too many"))
 
     def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
         """Many records at once: up to a place that looks like the end of one.
@@ -284,7 +330,7 @@ class Scanner:
                 return None, False
             raise self.fault(reason, self.position + offset_in(reason)) from error
         except RecursionError as error:
-            raise too_deep(self.path, f"the value at byte {self.position:,}") from error
+            raise too_deep(self.path, gettext("the value at byte {position:,}", position=self.position)) from error
         return len(view), False
 
     def _grow(self) -> bool:
@@ -293,8 +339,13 @@ class Scanner:
         cap = limits().document
         if len(rest) > cap:
             raise InputError(
-                f"{self.path}: the value at byte {self.position:,} is longer than {cap:,} bytes; "
-                f"shorten it{or_raise_limit('document')}"
+                gettext(
+                    "{path}: the value at byte {position:,} is longer than {cap:,} bytes; shorten it{or_raise}",
+                    path=self.path,
+                    position=self.position,
+                    cap=cap,
+                    or_raise=or_raise_limit("document"),
+                )
             )
         more = self._file.read(max(CHUNK, len(rest)))
         self._base += self._at

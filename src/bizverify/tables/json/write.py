@@ -6,10 +6,11 @@ from typing import BinaryIO, Final, cast
 
 import polars as pl
 
-from bizverify.schema import OUR_COLUMNS, pluralize
+from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.json.locate import Document
 from bizverify.tables.json.lossless_types import without
 from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
+from bizverify.translation import ngettext
 
 _CHUNK: Final = 1 << 20
 _BOM: Final = b"\xef\xbb\xbf"
@@ -75,7 +76,12 @@ def not_finite(table: Table) -> tuple[str, ...]:
         return ()
     found = table.frame.select((~pl.col(list(floats)).is_finite()).sum()).collect(engine="streaming")
     return tuple(
-        f"column {floats[id_]!r} has NaN or infinity in {pluralize(count, 'row')}, which JSON cannot hold: null there"
+        ngettext(
+            "column {header!r} has NaN or infinity in {count:,} row, which JSON cannot hold: null there",
+            "column {header!r} has NaN or infinity in {count:,} rows, which JSON cannot hold: null there",
+            count,
+            header=floats[id_],
+        )
         for id_, count in found.row(0, named=True).items()
         if count
     )

@@ -1,0 +1,100 @@
+"""What is wrong with a file is said in Korean, also where a child process has read it."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xlsxwriter
+
+from bizverify import BizverifyError, enrich
+from bizverify.tables import FILE_OPTIONS, ONLY_ENCODING, open_table
+from bizverify.translation import use_language
+from korean import english_sentences
+
+_ROW = "1248100998,서울특별시 중구 세종대로 110"
+_UGLY: dict[str, bytes] = {
+    "empty.csv": b"",
+    "zeros.csv": bytes(100),
+    "no_number.csv": "이름,주소\n가나상사,서울특별시 중구 세종대로 110\n".encode(),
+    "two_numbers.csv": f"사업자번호1,사업자번호2\n1248100998,2208162517\n".encode(),
+    "no_header.csv": f"{_ROW}\n{_ROW}\n".encode(),
+    "long_line.csv": f"사업자번호,주소\n{_ROW}\n{_ROW},나머지\n".encode(),
+    "quotes.csv": f'사업자번호,주소\n{_ROW}\n1248100998,"서울\n'.encode(),
+    "mixed_encodings.csv": f"사업자번호,주소\n{_ROW}\n".encode() + f"{_ROW}\n".encode("cp949"),
+    "line_ends.csv": b"b_no,x\r1,2\r" + b"y" * 10 + b"\n1,2\n" * 3,
+    "nul.csv": f"사업자번호,주소\n{_ROW}\n1248100998,\0\n".encode(),
+    "broken.zip": b"PK\x03\x04broken",
+    "broken.xlsx": b"PK\x03\x04" + bytes(50),
+    "document.hwp": b"HWP Document File V3.00",
+    "table.pdf": b"%PDF-1.7",
+    "login.xls": b"<html><head><title>login</title></head><body>please log in</body></html>",
+    "comma.json": b'[{"b_no": "1248100998",}]',
+    "cut.json": b'[{"b_no": "1248100998"}, {"b_no',
+    "python.json": b'[{"b_no": None}]',
+    "several.json": b'{"a": [{"b_no": "1"}], "b": [{"b_no": "2"}]}',
+    "notes.parquet": b"PAR1 cut off",
+}
+
+
+_SAID_BY_LIBRARIES = re.compile(r"\((?:Parquet magic bytes|File is not a zip|Truncated file|Bad magic)[^)]*\)")
+
+
+@pytest.mark.parametrize("name", _UGLY)
+def test_what_is_wrong_with_a_file_is_said_in_korean(name: str, tmp_path: Path) -> None:
+    """Whatever is wrong with a file, it is said in a Korean sentence, and in no English one."""
+    path = tmp_path / name
+    path.write_bytes(_UGLY[name])
+    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+        enrich(path, dry_run=True)
+    said = _SAID_BY_LIBRARIES.sub("", str(failed.value))
+    assert english_sentences(said) == []
+    assert re.search("(?:니다|세요)[.(]", said), said
+
+
+def _error(path: Path, **options: Any) -> str:
+    with use_language("ko"), pytest.raises(BizverifyError) as failed, open_table(path, **options):
+        pass
+    return str(failed.value)
+
+
+def test_a_child_process_speaks_the_language_of_the_block(tmp_path: Path) -> None:
+    """The reader of workbooks, a process of its own, says what is wrong in the language of a block, not of the run."""
+    path = tmp_path / "book.xlsx"
+    with xlsxwriter.Workbook(path) as book:
+        book.add_worksheet("목록").write_row(0, 0, ["사업자번호", "주소"])
+        book.add_worksheet("빈 시트")
+    assert _error(path, sheet="빈 시트") == f"{path}: '빈 시트' 시트가 비어 있습니다."
+    assert _error(path, sheet="없는 시트") == f"{path}: '없는 시트' 시트가 없습니다. 있는 시트: '목록', '빈 시트'"
+
+
+def test_remedies_name_the_options_of_the_caller(tmp_path: Path) -> None:
+    """A message names the option that its caller has, and another remedy where it has none, in Korean too."""
+    path = tmp_path / "several.json"
+    path.write_bytes(_UGLY["several.json"])
+    assert "`file_json_path='a'` 옵션으로 골라 주세요" in _error(path, options=FILE_OPTIONS)
+    assert "파일에 하나만 남겨 주세요" in _error(path, options=ONLY_ENCODING)
+    path = tmp_path / "nul.csv"
+    path.write_bytes(_UGLY["nul.csv"])
+    assert "다른 인코딩이면 `encoding=` 옵션으로 지정해 주세요" in _error(path)
+    assert "UTF-8이 아닙니다" in _error(path, options={})
+
+
+def test_exact_sentences(tmp_path: Path) -> None:
+    """The errors that mailing teams meet most are whole Korean sentences with what to do."""
+    locked = tmp_path / "거래처.zip"
+    with zipfile.ZipFile(locked, "w") as archive:
+        archive.writestr("a.txt", "가")
+    assert _error(locked).startswith(f"{locked}: 엑셀 파일이 아닌 압축 파일입니다. 먼저 압축을 풀어 주세요. CSV, TSV, ")
+    assert (
+        _error(tmp_path / "없음.csv")
+        == f"{tmp_path / '없음.csv'}: {tmp_path} 폴더에 이 파일이 없습니다. 이름을 확인해 주세요."
+    )
+    path = tmp_path / "two.csv"
+    path.write_bytes(_UGLY["two_numbers.csv"])
+    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+        enrich(path, dry_run=True)
+    assert "사업자번호 열로 볼 수 있는 열이 여러 개입니다('사업자번호1' (#1), '사업자번호2' (#2))" in str(failed.value)
