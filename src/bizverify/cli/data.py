@@ -22,6 +22,7 @@ from bizverify.cli.options import (
     registry_option,
 )
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.reference.registry_fetch import FetchedRegistry
@@ -210,7 +211,7 @@ def update(
     if as_json:
         print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})
     else:
-        say_table(BY_HAND.items())
+        say_table((gettext(what), gettext(how)) for what, how in BY_HAND.items())
     click.get_current_context().exit(max((one.exit_code for one in done), default=0))
 
 

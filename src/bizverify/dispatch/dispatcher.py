@@ -331,7 +331,7 @@ class Dispatcher:
                 await request.record_interruption(
                     gettext(
                         "the run was stopped while {activity} ({name})",
-                        activity=request.activity,
+                        activity=gettext(request.activity),
                         name=type(stopped).__name__,
                     )
                 )

@@ -20,26 +20,19 @@ from bizverify.errors import (
     TooLargeError,
     UnavailableError,
 )
-from bizverify.translation import gettext_noop
 
 
 class Action(Enum):
     """What follows for a request and for the run that it belongs to."""
 
-    RETRY = gettext_noop("certainly not sent: send it again within the retry budget, else pause the run")
-    WAIT = gettext_noop("over a limit: send it again after the time that the service says, else pause the run")
-    DELAY = gettext_noop(
-        "over a bound that passes: send it again after the time that the service says, if that is short, else pause"
-    )
-    HOLD = gettext_noop("perhaps done, or done without a readable answer: never send it again, and count a failure")
-    RETRY_OR_HOLD = gettext_noop(
-        "perhaps done, and harmless if done twice: send it again within the retry budget, else hold it"
-    )
-    REFUSE = gettext_noop(
-        "refused for what it says, and so not done: leave this request, and count a tenth of a failure"
-    )
-    DROP = gettext_noop("nothing more is to be done for this request; the run goes on")
-    END_RUN = gettext_noop("refused whatever it says: end the run and raise the error")
+    RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
+    WAIT = "over a limit: send it again after the time that the service says, else pause the run"
+    DELAY = "over a bound that passes: send it again after the time that the service says, if that is short, else pause"
+    HOLD = "perhaps done, or done without a readable answer: never send it again, and count a failure"
+    RETRY_OR_HOLD = "perhaps done, and harmless if done twice: send it again within the retry budget, else hold it"
+    REFUSE = "refused for what it says, and so not done: leave this request, and count a tenth of a failure"
+    DROP = "nothing more is to be done for this request; the run goes on"
+    END_RUN = "refused whatever it says: end the run and raise the error"
 
 
 ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {

@@ -225,7 +225,12 @@ class BatchVerifier:
         """Do something with a table; what is raised says where, and of which rows from ``first`` on."""
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
-        where = f"{self.place()}, rows {first:,} to {first + table.num_rows - 1:,} of it"
+        where = gettext(
+            "{place}, rows {first:,} to {last:,} of it",
+            place=self.place(),
+            first=first,
+            last=first + table.num_rows - 1,
+        )
         try:
             note_polars_runs()
             return act(table)
@@ -251,9 +256,9 @@ class BatchVerifier:
         if users.headers != self.reader.headers or len(users.headers) + len(self.found) != len(read.headers):
             raise InputError(
                 gettext(
-                    "the columns are {headers}, and not {headers2}; give verify_batches a sample of the very data",
+                    "the columns are {headers}, and not {expected}; give verify_batches a sample of the very data",
                     headers=", ".join(read.headers),
-                    headers2=", ".join((*self.reader.headers, *self.found)),
+                    expected=", ".join((*self.reader.headers, *self.found)),
                 )
             )
         rows = self.reader.read(users)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext
 
 try:
     from pyspark import SparkFiles, TaskContext
@@ -18,7 +18,7 @@ try:
     from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        gettext_noop("bizverify.distributed.spark needs pyspark: pip install 'bizverify[spark]'")
+        gettext("bizverify.distributed.spark needs pyspark: pip install 'bizverify[spark]'")
     ) from error
 
 from bizverify.api import AnyEngine
@@ -107,10 +107,10 @@ def describe_partition() -> str:
     if task is None:
         return describe_process()
     of_stage = gettext(
-        "partition {partitionid} of stage {stageid}, attempt {attemptnumber}",
-        partitionid=task.partitionId(),
-        stageid=task.stageId(),
-        attemptnumber=task.attemptNumber(),
+        "partition {partition} of stage {stage}, attempt {attempt}",
+        partition=task.partitionId(),
+        stage=task.stageId(),
+        attempt=task.attemptNumber(),
     )
     return f"{of_stage}, {describe_process()}"
 

@@ -74,11 +74,11 @@ def note_polars_runs() -> None:
     if _polars_ran_in not in (None, os.getpid()):
         raise UsageError(
             gettext(
-                "process {getpid} was forked after polars had run in process {polars_ran_in}, whose "
+                "process {process} was forked after polars had run in process {other}, whose "
                 "threads it does not have: a query would hang; start workers anew instead: "
                 "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
-                getpid=os.getpid(),
-                polars_ran_in=_polars_ran_in,
+                process=os.getpid(),
+                other=_polars_ran_in,
             )
         )
     _polars_ran_in = os.getpid()
@@ -86,4 +86,4 @@ def note_polars_runs() -> None:
 
 def describe_process() -> str:
     """Return which process of which machine this is, for messages."""
-    return f"process {os.getpid()} on {platform.node()}"
+    return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())

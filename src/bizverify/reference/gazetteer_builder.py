@@ -25,10 +25,9 @@ from bizverify.errors import GazetteerError, UsageError
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
 from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
-from bizverify.schema import pluralize
 from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
-from bizverify.translation import gettext
+from bizverify.translation import gettext, ngettext
 
 REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
@@ -204,9 +203,12 @@ class GazetteerReport:
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         found = [
-            ("rows read", f"{format_counts(self.read)} from {len(self.sources)} file(s)"),
             (
-                "buildings",
+                gettext("rows read"),
+                gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources)),
+            ),
+            (
+                gettext("buildings"),
                 gettext(
                     "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
                     buildings=self.buildings,
@@ -214,39 +216,62 @@ class GazetteerReport:
                     districts=self.districts,
                 ),
             ),
-            ("provinces", format_counts(self.provinces)),
+            (gettext("provinces"), format_counts(self.provinces)),
             (
-                "lots",
+                gettext("lots"),
                 gettext(
                     "{lots:,}, {additional_lots:,} of them additional",
                     lots=self.lots,
                     additional_lots=self.additional_lots,
                 ),
             ),
-            ("dongs", f"{self.dongs:,} legal, {self.administrative:,} administrative"),
+            (
+                gettext("dongs"),
+                gettext(
+                    "{legal:,} legal, {administrative:,} administrative",
+                    legal=self.dongs,
+                    administrative=self.administrative,
+                ),
+            ),
         ]
         if any(self.changes.values()):
-            found.append(("changes", format_counts(self.changes)))
+            found.append((gettext("changes"), format_counts(self.changes)))
             found.append(
-                ("abolished", gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished))
+                (
+                    gettext("abolished"),
+                    gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished),
+                )
             )
         if self.duplicates:
             found.append(
                 (
-                    "repeated",
-                    gettext("{count_text} of the same management number", count_text=pluralize(self.duplicates, "row")),
+                    gettext("repeated"),
+                    ngettext(
+                        "{count:,} row of the same management number",
+                        "{count:,} rows of the same management number",
+                        self.duplicates,
+                    ),
                 )
             )
         if self.refused:
-            found.append(("refused", format_counts({f"no {what}": count for what, count in self.refused.items()})))
+            found.append(
+                (
+                    gettext("refused"),
+                    format_counts(
+                        {gettext("no {what}", what=gettext(what)): count for what, count in self.refused.items()}
+                    ),
+                )
+            )
             found += [("", example) for example in self.examples]
             more = sum(self.refused.values()) - len(self.examples)
-            found += [("", f"and {more:,} more")] if more else []
+            found += [("", gettext("and {more:,} more", more=more))] if more else []
         if self.passed_over:
-            others = f" and {len(self.passed_over) - 5:,} more" if len(self.passed_over) > 5 else ""
-            found.append(("passed over", f"{', '.join(self.passed_over[:5])}{others}"))
-        found += [("note", note) for note in self.notes]
-        return [*found, ("version", self.version), ("output", self.output)]
+            others = (
+                gettext(" and {count:,} more", count=len(self.passed_over) - 5) if len(self.passed_over) > 5 else ""
+            )
+            found.append((gettext("passed over"), f"{', '.join(self.passed_over[:5])}{others}"))
+        found += [(gettext("note"), note) for note in self.notes]
+        return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
 
     def __str__(self) -> str:
         return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
@@ -305,7 +330,7 @@ def build_gazetteer(
 
 def _refuse_undated(found: list[SourceFile]) -> None:
     """Several days of changes have an order, and only their names say which."""
-    for kind in ("changes", "lot changes"):
+    for kind in (gettext("changes"), "lot changes"):
         days = [source for source in found if source.kind == kind]
         undated = [source for source in days if source.named is None]
         if undated and len(days) > 1:
@@ -332,7 +357,7 @@ def _read(found: list[SourceFile], progress: Progress | None) -> Content:
         if source.kind != "admins":
             content.add(source, number, advance)
     if "buildings" not in content.rows and "postal" not in content.rows:
-        there = ", ".join(dict.fromkeys(source.kind for source in found))
+        there = ", ".join(gettext(kind) for kind in dict.fromkeys(source.kind for source in found))
         raise GazetteerError(
             gettext(
                 "no file with buildings was given, only {there}; give the rnaddrkor_*.txt files of the "

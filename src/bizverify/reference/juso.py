@@ -213,18 +213,23 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
 
 def _problem(kind: Kind) -> pl.Expr:
     """The problem that makes a row unusable (String), null for a good row."""
+    towns = ["town"] if kind == "postal" else []
     tests = [
         ("management number", "id", _digits("id", 1, 26)),
-        (gettext("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
-        ("province", "sido", pl.col("sido").is_not_null()),
-        (gettext("town or dong"), "emd", pl.coalesce("emd", *(["town"] if kind == "postal" else [])).is_not_null()),
+        (gettext_noop("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
+        (gettext_noop("province"), "sido", pl.col("sido").is_not_null()),
+        (
+            gettext_noop("town or dong"),
+            "emd",
+            pl.coalesce("emd", *towns).is_not_null(),
+        ),
         ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
         ("lot number", "lot_main", _number("lot_main")),
         ("lot number", "lot_sub", _number("lot_sub")),
     ]
     if kind in ("buildings", "changes", "postal"):
         tests += [
-            ("road name", "road", pl.col("road").is_not_null()),
+            (gettext_noop("road name"), "road", pl.col("road").is_not_null()),
             ("road code", "road_code", _digits("road_code", 12, 12)),
             ("underground sign", "under", pl.col("under").is_in(["0", "1", "2", "3"])),
             ("building number", "main", pl.col("main").is_not_null() & _number("main")),
@@ -233,7 +238,7 @@ def _problem(kind: Kind) -> pl.Expr:
         ]
     reasons: tuple[str, ...] = ("", *INSERT, *UPDATE) if kind in ("buildings", "lots") else (*INSERT, *UPDATE, *DELETE)
     if kind != "postal":
-        tests.append((gettext("known move reason"), "reason", pl.col("reason").fill_null("").is_in(reasons)))
+        tests.append((gettext_noop("known move reason"), "reason", pl.col("reason").fill_null("").is_in(reasons)))
     found = pl.lit(None, pl.String)
     for problem, _, good in reversed(tests):
         found = pl.when(~good.fill_null(False)).then(pl.lit(problem)).otherwise(found)
@@ -241,14 +246,14 @@ def _problem(kind: Kind) -> pl.Expr:
 
 
 _SHOWN: Final = {
-    "management number": ("id",),
+    gettext_noop("management number"): ("id",),
     gettext_noop("legal dong code"): ("dong_code",),
-    "mountain sign": ("san",),
-    "lot number": ("lot_main", "lot_sub"),
-    "road code": ("road_code",),
-    "underground sign": ("under",),
-    "building number": ("main", "sub"),
-    "postal code": ("zipcode",),
+    gettext_noop("mountain sign"): ("san",),
+    gettext_noop("lot number"): ("lot_main", "lot_sub"),
+    gettext_noop("road code"): ("road_code",),
+    gettext_noop("underground sign"): ("under",),
+    gettext_noop("building number"): ("main", "sub"),
+    gettext_noop("postal code"): ("zipcode",),
     gettext_noop("known move reason"): ("reason",),
 }
 
@@ -257,11 +262,11 @@ def _example(row: dict[str, object]) -> str:
     problem = str(row["problem"])
     values = [str(row[name]) for name in _SHOWN.get(problem, ()) if row[name] is not None]
     said = (
-        gettext("{join!r} is no {problem}", join="-".join(values)[:40], problem=problem)
+        gettext("{value!r} is no {problem}", value="-".join(values)[:40], problem=gettext(problem))
         if values
-        else gettext("there is no {problem}", problem=problem)
+        else gettext("there is no {problem}", problem=gettext(problem))
     )
-    return f"line {row['line']:,}: {said}"
+    return gettext("line {line:,}: {said}", line=row["line"], said=said)
 
 
 def _digits(name: str, shortest: int, longest: int) -> pl.Expr:

@@ -15,7 +15,7 @@ from bizverify.engine.address import regions
 from bizverify.errors import GazetteerError
 from bizverify.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
 from bizverify.reference.source_files import Kind, SourceFile
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 _DELETES = [int(reason) for reason in DELETE]
 _INSERTS = [int(reason) for reason in INSERT]
@@ -41,10 +41,10 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
     gone = last["reason"].is_in(_DELETES)
     goes_from_here = there["reason"].is_in(_DELETES)
     counts = {
-        "inserted": last.height - int(gone.sum()) - int((~goes_from_here).sum()),
-        "updated": int((~goes_from_here).sum()),
-        "deleted": int(goes_from_here.sum()),
-        gettext("deleted but not there"): int(gone.sum()) - int(goes_from_here.sum()),
+        gettext_noop("inserted"): last.height - int(gone.sum()) - int((~goes_from_here).sum()),
+        gettext_noop("updated"): int((~goes_from_here).sum()),
+        gettext_noop("deleted"): int(goes_from_here.sum()),
+        gettext_noop("deleted but not there"): int(gone.sum()) - int(goes_from_here.sum()),
     }
     kept = rows.join(last.select(ID), on=list(ID), how="anti", maintain_order="left")
     came = last.filter(~gone)
@@ -163,7 +163,7 @@ def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind:
     twice = given.filter(pl.col("source").list.len() > 1).sort("district")
     if twice.height:
         district, files = twice.row(0)
-        names = " and ".join(found[number].name for number in files[:2])
+        names = gettext(" and ").join(found[number].name for number in files[:2])
         raise GazetteerError(
             gettext(
                 "{district} is in two files, {names}; give each province once, of the newest month",
@@ -187,9 +187,18 @@ def _add_buildings(made: Together, content: Content) -> None:
     named, count = _add_postal_names(made, official, postal.filter(beside))
     made.rows = pl.concat([named, alone])
     made.notes.append(
-        gettext("the postal files gave {count:,} names of buildings; ", count=count)
-        + (gettext("{height:,} buildings of other provinces; ", height=alone.height) if alone.height else "")
-        + gettext("where both have a building, the address agency's file counts")
+        gettext(
+            "the postal files gave {count:,} names of buildings; {others:,} buildings of other provinces; where both "
+            "have a building, the address agency's file counts",
+            count=count,
+            others=alone.height,
+        )
+        if alone.height
+        else gettext(
+            "the postal files gave {count:,} names of buildings; where both have a building, the address agency's file "
+            "counts",
+            count=count,
+        )
     )
 
 
@@ -252,12 +261,12 @@ def _apply_changes(made: Together, content: Content) -> None:
         provinces = made.of_street(made.rows, "sido").unique()
         here = made.of_street(events, "sido").is_in(provinces.implode())
         made.rows, made.gone, made.changes = changed_rows(made.rows, events.filter(here))
-        made.changes[gettext("of other provinces")] = events.height - int(here.sum())
+        made.changes[gettext_noop("of other provinces")] = events.height - int(here.sum())
     more = _rows(content, "lot changes")
     if more is not None:
         here_too = more.join(made.rows.select(ID), on=list(ID), how="semi", maintain_order="left")
         made.lots = changed_lots(made.lots, here_too)
-        made.changes["lots changed"] = here_too.height
+        made.changes[gettext_noop("lots changed")] = here_too.height
 
 
 def _say_old_changes(made: Together, found: list[SourceFile]) -> None:

@@ -17,13 +17,13 @@ from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, obse
 from bizverify.engine.text_values import day_expr, day_given, parse_json_object
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
-from bizverify.schema import REASON_SEPARATOR, Choice, pluralize
+from bizverify.schema import REASON_SEPARATOR, Choice
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
-from bizverify.translation import gettext
+from bizverify.translation import gettext, ngettext
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
@@ -63,11 +63,14 @@ class RegistryReport:
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         found = [
-            ("rows read", f"{self.rows:,} from {len(self.sources)} file(s)"),
-            ("businesses", f"{self.businesses:,} ({format_counts(self.by_status)})"),
-            ("repeated", gettext("{duplicates:,} older rows of the same number", duplicates=self.duplicates)),
             (
-                "statuses of",
+                gettext("rows read"),
+                gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources)),
+            ),
+            (gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"),
+            (gettext("repeated"), gettext("{duplicates:,} older rows of the same number", duplicates=self.duplicates)),
+            (
+                gettext("statuses of"),
                 gettext("{newest} at the newest", newest=self.newest)
                 if self.newest
                 else gettext("a day that no source tells"),
@@ -77,23 +80,26 @@ class RegistryReport:
             remedy = gettext(
                 "no ground for sending; {parameter} tells it where you know it", parameter=parameter("as_of")
             )
-            found.append(("without a day", f"{pluralize(self.undated, 'status', 'statuses')}: {remedy}"))
+            found.append(
+                (
+                    gettext("without a day"),
+                    ngettext("{count:,} status: {remedy}", "{count:,} statuses: {remedy}", self.undated, remedy=remedy),
+                )
+            )
         if self.known_besides:
-            found.append(("known besides", format_counts(self.known_besides)))
+            found.append((gettext("known besides"), format_counts(self.known_besides)))
         if self.left_out:
-            found.append(("left out", format_counts(self.left_out)))
+            found.append((gettext("left out"), format_counts(self.left_out)))
         if self.unknown_words:
-            found.append(("unknown words", format_counts(self.unknown_words)))
+            found.append((gettext("unknown words"), format_counts(self.unknown_words)))
         if self.strange_words:
             found.append(
                 (
-                    "passed over",
-                    gettext(
-                        "{format_counts} (said of taxation or merging)", format_counts=format_counts(self.strange_words)
-                    ),
+                    gettext("passed over"),
+                    gettext("{counts} (said of taxation or merging)", counts=format_counts(self.strange_words)),
                 )
             )
-        return [*found, ("output", self.output)]
+        return [*found, (gettext("output"), self.output)]
 
     def __str__(self) -> str:
         return "\n".join(f"{what:<16}{value}" for what, value in self.lines())

@@ -56,25 +56,33 @@ class FetchedRegistry:
         fetch = self.fetch
         found = [
             (
-                "numbers",
+                gettext("numbers"),
                 gettext(
                     "{numbers:,}, {from_store:,} of them fresh before",
                     numbers=fetch.numbers,
                     from_store=fetch.from_store,
                 ),
             ),
-            ("asked nts", str(fetch)),
+            (gettext("asked nts"), str(fetch)),
         ]
         if fetch.budget_left is not None:
-            found.append(("budget left", f"{fetch.budget_left:,} numbers today"))
-        found += [("passed over", f"{count:,} rows: {problem}") for problem, count in fetch.problems.items()]
+            found.append((gettext("budget left"), gettext("{numbers:,} numbers today", numbers=fetch.budget_left)))
+        found += [
+            (gettext("passed over"), gettext("{rows:,} rows: {problem}", rows=count, problem=gettext(problem)))
+            for problem, count in fetch.problems.items()
+        ]
         if fetch.oldest is not None:
-            found.append(("oldest status", str(fetch.oldest)))
+            found.append((gettext("oldest status"), str(fetch.oldest)))
         if self.by_status is not None:
-            found.append(("businesses", f"{self.businesses:,} ({format_counts(self.by_status)})"))
+            found.append((gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"))
         if fetch.halt is not None:
-            found.append(("refused" if fetch.exit_code == AuthenticationError.exit_code else "paused", fetch.halt))
-        return [*found, ("output", self.output or gettext("nothing was written"))]
+            found.append(
+                (
+                    gettext("refused") if fetch.exit_code == AuthenticationError.exit_code else gettext("paused"),
+                    fetch.halt,
+                )
+            )
+        return [*found, (gettext("output"), self.output or gettext("nothing was written"))]
 
 
 def fetch_registry(

@@ -20,8 +20,8 @@ from bizverify.errors import AuthenticationError, StoppedError
 from bizverify.options import ENV_NTS_KEY_FILE, StatusOptions
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import STATUS_FILE, StatusStore, find_status_store
-from bizverify.schema import pluralize, seoul_day
-from bizverify.translation import gettext
+from bizverify.schema import seoul_day
+from bizverify.translation import gettext, ngettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,11 @@ class RunStatuses:
         """What was wrong with answers, a sentence each."""
         problems = self.fetch.problems.items()
         return tuple(
-            gettext(
-                "in the tax authority's answers: {what} ({count_text})", what=what, count_text=pluralize(count, "time")
+            ngettext(
+                "in the tax authority's answers: {what} ({count:,} time)",
+                "in the tax authority's answers: {what} ({count:,} times)",
+                count,
+                what=gettext(what),
             )
             for what, count in problems
         )
@@ -61,20 +64,24 @@ class RunStatuses:
             return [
                 (
                     gettext("would ask nts"),
-                    gettext(
-                        "{count_text}, at no cost; {stored}",
-                        count_text=pluralize(self.fetch.left, "number"),
+                    ngettext(
+                        "{count:,} number, at no cost; {stored}",
+                        "{count:,} numbers, at no cost; {stored}",
+                        self.fetch.left,
                         stored=stored,
                     ),
                 )
             ]
-        return [("asked nts", f"{self.fetch}; {stored}")]
+        return [(gettext("asked nts"), f"{self.fetch}; {stored}")]
 
 
 def status_files(options: StatusOptions) -> dict[str, Path | None]:
     """Return the files that asking reads or keeps, by what they are: no output may replace one."""
     key = options.key_file or os.environ.get(ENV_NTS_KEY_FILE)
-    return {"status store": STATUS_FILE.find(options.store), gettext("NTS key file"): Path(key) if key else None}
+    return {
+        gettext("status store"): STATUS_FILE.find(options.store),
+        gettext("NTS key file"): Path(key) if key else None,
+    }
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:

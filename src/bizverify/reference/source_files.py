@@ -22,7 +22,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.tables.publish import same_file
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 Kind = Literal["buildings", "lots", "changes", "lot changes", "postal", "admins"]
 
@@ -38,6 +38,11 @@ _NAMES: Final[tuple[tuple[str, Kind], ...]] = (
     (r"th_sgco_rnadr_lnbr\.txt$", "lot changes"),
     (r"^kikmix.*\.xlsx$", "admins"),
 )
+_COUNTED: Final = (
+    *(gettext_noop("postal"), gettext_noop("lot changes"), gettext_noop("admins")),
+    *(gettext_noop("active"), gettext_noop("suspended"), gettext_noop("closed"), gettext_noop("unregistered")),
+)
+"""Kinds of files and statuses that :func:`format_counts` names, besides those that are words of reports."""
 _DATE: Final = re.compile(r"(?<![0-9])(20[0-9]{2})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])?(?![0-9])")
 _HEAD: Final = 1 << 16
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
@@ -203,7 +208,7 @@ def files_below(folder: Path) -> list[Path]:
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """``active 1,200, closed 3``; counts of zero are left out."""
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
+    return ", ".join(f"{gettext(name)} {count:,}" for name, count in counts.items() if count) or gettext("none")
 
 
 def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
@@ -325,19 +330,23 @@ def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -
             ) from error
         raise GazetteerError(
             gettext(
-                "{name}, line {line:,}: the byte 0x{block:02x} is not {upper}; the file is damaged or "
+                "{name}, line {line:,}: the byte 0x{byte:02x} is not {encoding}; the file is damaged or "
                 "was saved by another program: download it again",
                 name=source.name,
                 line=line,
-                block=block[error.start],
-                upper=encoding.upper(),
+                byte=block[error.start],
+                encoding=encoding.upper(),
             )
         ) from error
     return (text.replace("\r\n", "\n") if "\r" in text else text).encode()
 
 
 def _unzippable(path: Path, error: Exception) -> GazetteerError:
-    reason = "has a password" if "password" in str(error) else gettext("is damaged or cut off ({error})", error=error)
+    reason = (
+        gettext("has a password")
+        if "password" in str(error)
+        else gettext("is damaged or cut off ({error})", error=error)
+    )
     return GazetteerError(
         gettext(
             "{path}: the zip {reason}; download it again, or unpack it and give the folder", path=path, reason=reason
@@ -346,7 +355,8 @@ def _unzippable(path: Path, error: Exception) -> GazetteerError:
 
 
 def _describe_expected(others: list[str]) -> str:
-    seen = f" (there: {', '.join(others[:5])}{', …' if len(others) > 5 else ''})" if others else ""
+    shown = ", ".join(others[:5]) + (", …" if len(others) > 5 else "")
+    seen = gettext(" (there: {shown})", shown=shown) if others else ""
     if any(": " in name and name.lower().endswith(".zip") for name in others):
         seen += gettext("; a zip within a zip is not opened: unpack the outer one and give the folder")
     return gettext(

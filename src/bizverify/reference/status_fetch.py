@@ -25,8 +25,8 @@ from bizverify.errors import BizverifyError, QuotaError, ServiceError, UsageErro
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bizverify.reference.status_store import DayUsage, StatusStore
-from bizverify.schema import pluralize, seoul_day
-from bizverify.translation import gettext
+from bizverify.schema import seoul_day
+from bizverify.translation import gettext, ngettext
 
 _COMMIT_EVERY: Final = 0.2
 """Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
@@ -75,7 +75,11 @@ class StatusFetch:
         return self.answered / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
-        parts = [f"{pluralize(self.asked, 'number')} in {pluralize(self.calls, 'call')}", f"{self.answered:,} answered"]
+        calls = ngettext("{count:,} call", "{count:,} calls", self.calls)
+        parts = [
+            ngettext("{count:,} number in {calls}", "{count:,} numbers in {calls}", self.asked, calls=calls),
+            gettext("{answered:,} answered", answered=self.answered),
+        ]
         if self.unregistered:
             parts.append(gettext("{unregistered:,} of them not registered", unregistered=self.unregistered))
         if self.unanswered:
@@ -356,8 +360,10 @@ class _FetchRun:
             self._halt_for_day(self._budget_note(), self._today())
 
     def _budget_note(self) -> str:
-        return gettext(
-            "the budget of {count_text} a day is used up", count_text=pluralize(self._options.budget or 0, "number")
+        return ngettext(
+            "the budget of {count:,} number a day is used up",
+            "the budget of {count:,} numbers a day is used up",
+            self._options.budget or 0,
         )
 
     def _halt_for_day(self, note: str, day: date) -> None:
@@ -387,8 +393,11 @@ class _FetchRun:
         note = str(self._last_error or gettext("some calls came to nothing")) if halt is None else halt.note
         if self._spent is not None:
             note += gettext("; it goes on from {spent} 00:00 in Seoul", spent=self._spent + timedelta(days=1))
-        self._report.halt = gettext(
-            "{note} ({count_text} still to be asked)", note=note, count_text=pluralize(self._report.left, "number")
+        self._report.halt = ngettext(
+            "{note} ({count:,} number still to be asked)",
+            "{note} ({count:,} numbers still to be asked)",
+            self._report.left,
+            note=note,
         )
         self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
         if halt is not None and isinstance(halt.error, BizverifyError):  # a refused key

@@ -21,6 +21,7 @@ import polars as pl
 from bizverify.engine.registry import MORE, SCHEMA, STATUS_SCHEMA, STATUSES, TAXATIONS
 from bizverify.errors import StoreError
 from bizverify.storage.sqlite import FileKind, rewrite_file
+from bizverify.translation import gettext_noop
 
 ENV: Final = "BIZVERIFY_STATUS_STORE"
 # days are counted from 1970-01-01, in Korea
@@ -47,7 +48,14 @@ CREATE TABLE usage (
 """
 
 STATUS_FILE: Final = FileKind(
-    "a status store", "status_store", 0x62765374, DDL, {}, StoreError, variable=ENV, default="statuses.sqlite"
+    gettext_noop("a status store"),
+    "status_store",
+    0x62765374,
+    DDL,
+    {},
+    StoreError,
+    variable=ENV,
+    default="statuses.sqlite",
 )  # "bvSt"
 
 _OF_A_NUMBER: Final = ("statuses", "unanswered")

@@ -13,14 +13,13 @@ from bizverify.options import StatusOptions
 from bizverify.reference.gazetteer_builder import Progress, build_gazetteer
 from bizverify.reference.registry_fetch import Watch, refresh_registry
 from bizverify.reference.source_files import SourceFile, find_sources
-from bizverify.schema import pluralize
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 _DOWNLOAD: Final = gettext_noop(
     "download this month's 도로명주소 한글 전체분 from https://business.juso.go.kr into that folder"
 )
 BY_HAND: Final = {
-    "mail-order registry": gettext_noop(
+    gettext_noop("mail-order registry"): gettext_noop(
         "download 통신판매사업자 from https://www.ftc.go.kr, then `bizverify data build-registry`"
     ),
     gettext_noop("all of them"): gettext_noop("step by step: docs/data-sources.md"),
@@ -49,9 +48,10 @@ def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None =
     ``exit_code`` is 4 where the key is refused, 5 where the same call goes on later, and ``remedy`` says why.
     """
     report = refresh_registry(path, options, watch=watch)
-    said = gettext(
-        "{count_text} of a newer day, {fetch}",
-        count_text=pluralize(report.updated, "status", "statuses"),
+    said = ngettext(
+        "{count:,} status of a newer day, {fetch}",
+        "{count:,} statuses of a newer day, {fetch}",
+        report.updated,
         fetch=report.fetch,
     )
     remedy = None if report.fetch.halt is None else gettext("{halt}; the same command goes on", halt=report.fetch.halt)
@@ -73,7 +73,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
             "built from these files or newer ones (addresses of {source_date})",
             source_date=before.source_date or gettext("a day that is not known"),
         )
-        return DataUpdate("gazetteer", str(path), "current", said, _DOWNLOAD)
+        return DataUpdate("gazetteer", str(path), "current", said, gettext(_DOWNLOAD))
     if before is not None and (lost := _lost_files(found, before)):
         raise GazetteerError(
             gettext(
@@ -86,7 +86,12 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
         )
     report = build_gazetteer(addresses, path, progress=progress)
     return DataUpdate(
-        "gazetteer", str(path), "refreshed", f"{pluralize(report.buildings, 'building')}, {report.version}"
+        "gazetteer",
+        str(path),
+        "refreshed",
+        ngettext(
+            "{count:,} building, {version}", "{count:,} buildings, {version}", report.buildings, version=report.version
+        ),
     )
 
 

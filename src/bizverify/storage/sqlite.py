@@ -214,13 +214,13 @@ class FileKind:
         """Return what happened, and what to do, in words."""
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith("SQLITE_FULL"):
-            return gettext("the disk is full, so {unwritten}", unwritten=self.unwritten)
+            return gettext("the disk is full, so {unwritten}", unwritten=gettext(self.unwritten))
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return self.busy
+            return gettext(self.busy)
         if name.startswith("SQLITE_READONLY"):
             return gettext("is read-only; make it writable, or {choose}", choose=self._choose)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return f"is damaged ({error}); {self._restore}"
+            return gettext("is damaged ({error}); {restore}", error=error, restore=self._restore)
         if name.startswith("SQLITE_CONSTRAINT"):
             return gettext(
                 "was used against its rules ({error}); this is a defect of bizverify, please report it", error=error
@@ -235,7 +235,7 @@ class FileKind:
                     "{path}: {noun} needs SQLite {needed} or newer, and this Python has {sqlite_version}; "
                     "use a Python that comes with a newer SQLite, or update SQLite",
                     path=path,
-                    noun=self.noun,
+                    noun=gettext(self.noun),
                     needed=needed,
                     sqlite_version=sqlite3.sqlite_version,
                 )
@@ -260,7 +260,7 @@ class FileKind:
                 gettext(
                     "{path}: is not a file; name {noun} with {parameter}",
                     path=path,
-                    noun=self.noun,
+                    noun=gettext(self.noun),
                     parameter=parameter(self.parameter),
                 )
             )
@@ -279,7 +279,7 @@ class FileKind:
                 gettext(
                     "{path}: is not {noun} (no SQLite database); {restore}",
                     path=path,
-                    noun=self.noun,
+                    noun=gettext(self.noun),
                     restore=self._restore,
                 )
             )
@@ -288,7 +288,7 @@ class FileKind:
                 gettext(
                     "{path}: is a database of another application, not {noun}; {choose}",
                     path=path,
-                    noun=self.noun,
+                    noun=gettext(self.noun),
                     choose=self._choose,
                 )
             )
@@ -336,11 +336,11 @@ class FileKind:
         if version > self.version:
             raise self.error(
                 gettext(
-                    "{path}: was written by a newer bizverify (version {version}, not {version2}) and is "
+                    "{path}: was written by a newer bizverify (version {version}, not {known}) and is "
                     "left as it is; update this one",
                     path=path,
                     version=version,
-                    version2=self.version,
+                    known=self.version,
                 )
             )
         if version < 1:
@@ -414,7 +414,10 @@ class FileKind:
         """Look through the whole file after a process was killed; raise ``error`` if it is damaged."""
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise self.error(f"{path}: is damaged ({' '.join(found.split())}); {self._restore}")
+            raise self.error(
+                f"{path}: "
+                + gettext("is damaged ({error}); {restore}", error=" ".join(found.split()), restore=self._restore)
+            )
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:

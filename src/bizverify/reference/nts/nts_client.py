@@ -67,7 +67,7 @@ class NtsClient:
         self._key = NtsKey.load() if key is None else key
         base = _base_url(base_url)
         self._url = base.url(*_PATH)
-        self._subject = _SUBJECT if base.origin == NTS_URL else f"{_SUBJECT} ({base.origin})"
+        self._subject = gettext(_SUBJECT) if base.origin == NTS_URL else f"{gettext(_SUBJECT)} ({base.origin})"
         self._today = today
         again = gettext("it is free to ask again, so try later")
         self._make_transport = partial(
@@ -152,10 +152,10 @@ def _base_url(given: str | None) -> BaseUrl:
     if base.scheme == "http" and not base.is_loopback:
         raise UsageError(
             gettext(
-                "http://{host}: plain http would show the {name} to the network; give {env_nts_url} with https",
+                "http://{host}: plain http would show the {name} to the network; give {variable} with https",
                 host=base.host,
                 name=NtsKey.NAME,
-                env_nts_url=ENV_NTS_URL,
+                variable=ENV_NTS_URL,
             )
         )
     return base
@@ -165,7 +165,14 @@ def _unique_digits(numbers: pl.Series | Sequence[str] | Sequence[int]) -> list[s
     """Return each number once, as ten digits, in the order given. Raises :class:`UsageError`."""
     given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
     if not 1 <= len(given) <= MAX_NUMBERS:
-        raise UsageError(f"{parameter('numbers')}: holds {len(given)} numbers; give 1 to {MAX_NUMBERS} a call")
+        raise UsageError(
+            gettext(
+                "{parameter}: holds {count} numbers; give 1 to {most} a call",
+                parameter=parameter("numbers"),
+                count=len(given),
+                most=MAX_NUMBERS,
+            )
+        )
     return list(dict.fromkeys(map(_digits_of, given)))
 
 

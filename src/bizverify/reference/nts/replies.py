@@ -161,14 +161,14 @@ def _read_words(status: str, code: str, taxation: str, merged: str) -> _Meaning:
         problem = NO_STATUS
     elif said["biz_status"] is None:
         problem = gettext(
-            "the status {quote} is not known and counts as not answered: look for a newer bizverify",
-            quote=_quote(said["word"]),
+            "the status {status} is not known and counts as not answered: look for a newer bizverify",
+            status=_quote(said["word"]),
         )
     elif code and by_code["biz_status"] != said["biz_status"]:
         problem = gettext(
-            "the status {quote} has the code {quote_quote} and counts as not answered: ask again later",
-            quote=_quote(status),
-            quote_quote=_quote(code),
+            "the status {status} has the code {code} and counts as not answered: ask again later",
+            status=_quote(status),
+            code=_quote(code),
         )
     return _Meaning(None if problem else said["biz_status"], said["taxation"], said["merged"], problem)
 
