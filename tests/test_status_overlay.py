@@ -65,7 +65,7 @@ def test_statuses_need_no_registry() -> None:
         ("unknown", "[status +0] status not checked: no registry was given (registry)"),
     ]
     korean = answers(bv.LocalEngine(status=told, today=TODAY, lang="ko"), "1248100998")
-    assert korean == [("closed", "[status +45] 폐업 3개월 미만 (2026-10-01 폐업) (nts, 2026-11-23)")]
+    assert korean == [("closed", "[status +45] 폐업한 지 3개월 미만(폐업일 2026-10-01) (nts, 2026-11-23)")]
 
 
 def test_a_status_is_as_stale_as_its_own_day_says() -> None:

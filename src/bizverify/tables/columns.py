@@ -246,7 +246,7 @@ def _by_party(
 def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]) -> tuple[Choice, tuple[str, ...]]:
     """The column that fits best, and a note about others that hold numbers too."""
     if not fitting:
-        named = "#1" if all(map(POSITION.fullmatch, table.headers)) else "HEADER"
+        named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
         raise ColumnError(
             gettext(
                 "{name}: no column with business numbers was found; {headers}; name it with {parameter}",

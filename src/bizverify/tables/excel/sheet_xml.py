@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -108,11 +109,11 @@ def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
                 stop = data.find(close)
                 place = data.rfind(end, 0, stop if stop >= 0 else len(data)) + len(end)
                 if place >= len(end):
-                    cut.append(pool.submit(_cut, data[:place], p, cells))
+                    cut.append(pool.submit(copy_context().run, _cut, data[:place], p, cells))
                     data, stop = data[place:], max(stop - place, -1)
         if stop < 0:
             raise unusual(gettext("its XML is written in an unusual way"))
-        cut.append(pool.submit(_cut, data[:stop], p, cells))
+        cut.append(pool.submit(copy_context().run, _cut, data[:stop], p, cells))
         blocks = [block.result() for block in cut]
     if any(block.rest for block in blocks[:-1]):
         raise unusual(gettext("its XML is written in an unusual way"))
