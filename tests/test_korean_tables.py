@@ -71,6 +71,13 @@ def test_a_child_process_speaks_the_language_of_the_block(tmp_path: Path) -> Non
     assert _error(path, sheet="없는 시트") == f"{path}: '없는 시트' 시트가 없습니다. 있는 시트: '목록', '빈 시트'"
 
 
+def test_a_thread_of_a_reader_speaks_the_language_of_the_block(tmp_path: Path) -> None:
+    """What a thread beside the scanner finds in a JSON file is said in the language of the block."""
+    path = tmp_path / "keys.json"
+    path.write_bytes(b'[{"b_no": "1248100998", "b_no": "2208162517"}]')
+    assert _error(path) == f"{path}: 1번째 레코드에 'b_no' 키가 두 번 있습니다. 하나만 남겨 주세요."
+
+
 def test_remedies_name_the_options_of_the_caller(tmp_path: Path) -> None:
     """A message names the option that its caller has, and another remedy where it has none, in Korean too."""
     path = tmp_path / "several.json"

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import copy_context
 from pathlib import Path
 from typing import Final
 
@@ -150,7 +151,7 @@ def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterato
             for part in parts:
                 if learned is not None:
                     learned.result()
-                learned = beside.submit(columns.learn, part)
+                learned = beside.submit(copy_context().run, columns.learn, part)
                 yield part
         finally:
             if learned is not None:
