@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from click.testing import CliRunner, Result
 
 from bizverify.cli import app
 from bizverify.errors import AuthenticationError, StoreError, UsageError
-from serving import rows_of, served
+from handclock import HandClock
+from serving import rows_of, served, wait_until
+from test_server_connections import error_in, line_from, said_to
 
 
 def keys(*arguments: object) -> Result:
@@ -116,3 +119,22 @@ def test_plans_of_ones_own_are_read(db: Path, tmp_path: Path) -> None:
         wrong_one.write_text(plans.read_text().replace(right, wrong))
         with pytest.raises(UsageError, match=rf"wrong\.toml: not a file of plans: .*{right.split()[0]}"):
             keys("create", "--db", db, "--plan", "tiny", "--plans", wrong_one)
+
+
+@pytest.mark.parametrize("more", [b"", b"Idempotency-Key: once\r\n"])
+def test_a_key_revoked_while_the_body_comes_in_gets_no_lookup(db: Path, more: bytes) -> None:
+    """A request is begun with a key that is good, and its body ends when it is not: 401, and nothing was charged."""
+    hand, body = HandClock(), b'{"b_no": "1248100998"}'
+    with served(db, hand.clock) as server, closing(line_from(server, "127.0.0.1")) as line:
+        key = server.key()
+        ((key_id,),) = rows_of(db, "SELECT id FROM keys")
+        head = b"POST /verify HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n"
+        line.sendall(head % (key.encode(), len(body), more) + body[:5])
+        bounds = server.app.state.context.bounds
+        wait_until(lambda: bounds.under_way(key_id) == 1)
+        keys("revoke", key_id, "--db", db)
+        hand.forward(seconds=1.5)  # a key is remembered for a second
+        line.sendall(body[5:])
+        status, error = error_in(said_to(line))
+    assert (status, error["code"]) == (401, "invalid_key")
+    assert rows_of(db, "SELECT * FROM usage") == rows_of(db, "SELECT * FROM idempotency") == []

@@ -230,6 +230,50 @@ def test_room_on_the_disk_is_counted_from_the_files_when_a_server_starts(tmp_pat
         assert me(server, key)["in_use"]["disk_bytes"] == before == on_disk(server) > 0
 
 
+def tell(server: Served, key: str, job_id: str, row_id: int, reason: str | None) -> httpx.Response:
+    label = {"row_id": row_id, "bounced": True, "reason": reason}
+    return HTTP.post(f"{server.url}/batch/{job_id}/label", json=label, headers={"X-API-Key": key})
+
+
+def test_outcomes_with_long_reasons_fill_no_disk(tmp_path: Path) -> None:
+    """They count as bytes on the disk of their key, after a restart, too, until their job is deleted."""
+    db, allowed = tmp_path / "db.sqlite", plans(upload_bytes=50_000, disk_bytes=100_000)
+    key, longest = make_key(db), "가" * 1_000
+    with served(db, plans=allowed) as server:
+        job_id = send(server, key, rows(60)).json()["job_id"]
+        until_done(server, key, job_id)
+        files, told = on_disk(server), 0
+        while (answer := tell(server, key, job_id, told, longest)).status_code == 201:
+            told += 1
+        assert bound_of(answer) == (429, "limit_exceeded", "disk_bytes")
+        ((stored,),) = rows_of(db, "SELECT sum(length(CAST(reason AS BLOB))) FROM labels")
+        assert told < 60
+        assert files + stored <= me(server, key)["in_use"]["disk_bytes"] <= 100_000
+        assert tell(server, key, job_id, 0, None).status_code == 429  # there is no room to write it beside the other
+        assert send(server, key, rows(10)).status_code == 429
+        before = me(server, key)["in_use"]["disk_bytes"]
+    with served(db, plans=allowed) as server:
+        learned = sum(folder_bytes(one) for one in (tmp_path / "db.sqlite.files" / "learning").iterdir())
+        assert me(server, key)["in_use"]["disk_bytes"] == before + learned
+        assert HTTP.delete(f"{server.url}/batch/{job_id}", headers={"X-API-Key": key}).status_code == 200
+        assert me(server, key)["in_use"]["disk_bytes"] == learned
+
+
+def test_an_outcome_that_replaces_another_takes_its_room(tmp_path: Path) -> None:
+    """One that is told again and again takes no more than once; a shorter reason gives the rest back."""
+    with served(tmp_path / "db.sqlite") as server:
+        key = server.key()
+        job_id = send(server, key, rows(2)).json()["job_id"]
+        until_done(server, key, job_id)
+
+        def takes(reason: str | None) -> int:
+            assert tell(server, key, job_id, 0, reason).status_code == 201
+            return int(me(server, key)["in_use"]["disk_bytes"]) - on_disk(server)
+
+        assert 0 < takes(None) == takes(None) < takes("이사불명") < takes("가" * 1_000) == takes("나" * 1_000)
+        assert takes(None) == 128
+
+
 @pytest.mark.crash
 def test_a_killed_server_counts_what_is_there(tmp_path: Path) -> None:
     """After SIGKILL in the middle of an upload its bytes are gone and not counted; a job that was accepted is."""

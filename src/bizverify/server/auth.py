@@ -196,6 +196,15 @@ def key_of(request: Request) -> Key:
     return key
 
 
+async def renew_key(request: Request) -> Key:
+    """Return the key of a request whose body has come in, as it is now: it may have been revoked meanwhile.
+
+    To be called before anything is taken from its quota; raises :class:`Refusal` as for a request that begins.
+    """
+    key = request.scope[_KEY] = await _find_key(request.scope)
+    return key
+
+
 async def _find_key(scope: Scope) -> Key:
     """Return the key of the header ``X-API-Key``; raises :class:`Refusal` 400 and 401."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}

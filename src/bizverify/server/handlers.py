@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from bizverify.server import idempotency
-from bizverify.server.auth import KeyCache, key_of
+from bizverify.server.auth import KeyCache, key_of, renew_key
 from bizverify.server.clock import Clock, as_text
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan, watch_changes_exceeded
@@ -133,12 +133,13 @@ async def show_account(request: Request) -> Response:
 
 async def verify_business(request: Request) -> Response:
     """Answer one lookup (INTERFACE §4.1); it is taken from the quota, and given back if it cannot be answered."""
-    context, key = context_of(request), key_of(request)
+    context = context_of(request)
     context.lookups.answerer.admit()
     token = token_from(request, "POST /verify")
     # looking for parameters takes a while, and hardly any request has one
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
     lookup = await read_json(request, VerifyRequest)
+    key = await renew_key(request)
     return Response(await context.lookups.answer(key, lookup, token, offline=offline), media_type=JSON)
 
 
@@ -153,12 +154,13 @@ async def create_job(request: Request) -> Response:
     if earlier is not None:  # it takes no new place in the queue, and nothing of it goes to the disk
         with acceptance.count_upload(key, plan):
             identity = identity_of("POST", path, await hash_upload(request, bounds))
+        await renew_key(request)
         return Response(repeat_answer(earlier, identity), media_type=JSON)
     async with (
         acceptance.hold_place(key, plan) as place,
         receive_upload(request, results.uploads_folder(settings.files), bounds, place.set_aside) as upload,
     ):
-        identity = identity_of("POST", path, upload.digest)
+        identity, key = identity_of("POST", path, upload.digest), await renew_key(request)
         job = JobRequest(key, plan, offline, paid, token, identity)
         if token is None:
             answer = await acceptance.accept(job, upload, place)
@@ -181,13 +183,14 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 async def record_label(request: Request) -> Response:
     """Record what became of a row's letter (INTERFACE §4.4); a later outcome of the row replaces it. Costs nothing.
 
-    Refused with 404 for a job or row that is not there or not this key's, with 409 for a job that is not done.
+    Refused with 404 for a job or row that is not there or not this key's, with 409 for a job that is not done, and with
+    429 `limit_exceeded` where what the key has on the disk leaves no room.
     """
-    context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
-    label = await read_json(request, LabelRequest)
-    now = context.clock.now()
+    context, job_id = context_of(request), request.path_params["job_id"]
+    label, key = await read_json(request, LabelRequest), await renew_key(request)
+    now, disk = context.clock.now(), context.jobs.disk
 
-    def record(db: sqlite3.Connection) -> None:
+    def record(db: sqlite3.Connection) -> int:
         job = job_table.find_job(db, key.id, job_id)
         if job is None:
             raise not_found(f"the job {job_id[:100]!r}")
@@ -195,9 +198,10 @@ async def record_label(request: Request) -> Response:
             raise conflict(f"the job is {job.state}: only the rows of a job that is done have outcomes", "job_not_done")
         if label.row_id >= job.total:
             raise not_found(f"the row {label.row_id} of a job with {job.total:,} rows, counted from 0,")
-        job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
+        return job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
 
-    await context.store.write(record)
+    with disk.hold_outcome(key.id, context.keys.plan(key)):
+        disk.add_outcomes(job_id, await context.store.write(record))
     context.learner.wake()
     return _reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
 
@@ -210,8 +214,8 @@ async def add_watch(request: Request) -> Response:
     the monthly quota (429), and remedied by removing a watch; with 429 `limit_exceeded` when the month's changes are
     used up. Watches cost no quota (INTERFACE §4.5 to §4.8).
     """
-    context, key = context_of(request), key_of(request)
-    wanted = await read_json(request, WatchRequest)
+    context = context_of(request)
+    wanted, key = await read_json(request, WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
     entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
     first_check = context.watches.first_check(key, entry.biz_no, now)

@@ -97,18 +97,20 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job, its files and results; when it is answered they are gone from the disk.
+    """Delete a job, its files and results: nobody finds them from now on, and at 200 they are gone from the disk.
 
-    One that is not done is cancelled, and what was taken for rows that have no answer yet is given back. Outcomes told
-    of it before are recorded first: what was learned stays.
+    One that is not done is cancelled, and what was taken for rows that have no answer yet is given back. One that runs
+    is answered 202: its files go when the slice that is being answered has been written. Outcomes told of it before are
+    recorded first: what was learned stays.
     """
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()
-    given_back = await context.jobs.delete(key.id, job_id)
-    if given_back is None:
+    deleted = await context.jobs.delete(key.id, job_id)
+    if deleted is None:
         raise not_found("the job")
-    return _reply(JobDeleted(job_id, deleted=True, given_back=given_back))
+    payload = JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
+    return _reply(payload, 202 if deleted.has_files else 200)
 
 
 class _Cursor(NamedTuple):
@@ -149,5 +151,5 @@ def _limit(request: Request) -> int:
     return int(text)
 
 
-def _reply(payload: object) -> Response:
-    return Response(encode(payload), media_type=JSON)
+def _reply(payload: object, status: int = 200) -> Response:
+    return Response(encode(payload), status, media_type=JSON)

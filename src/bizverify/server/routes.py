@@ -80,7 +80,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         id="deleteJob",
         summary="Delete a job with its results; one that is not done is cancelled, rows not answered are given back.",
         parameters=("job_id",),
-        answers={200: ("It is gone.", payloads.JobDeleted)},
+        answers={
+            200: ("It is gone.", payloads.JobDeleted),
+            202: ("It is gone for readers; it ran, and its files go within a slice of rows.", payloads.JobDeleted),
+        },
         refusals=(404,),
     ),
     ("POST", "/batch/{job_id}/label"): Operation(
@@ -90,7 +93,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         parameters=("job_id",),
         body=payloads.LabelRequest,
         answers={201: ("The label is kept.", payloads.Labelled)},
-        refusals=(*_BODY, 404, 409),
+        refusals=(*_BODY, 404, 409, 429),
     ),
     ("POST", "/watch"): Operation(
         handler=handlers.add_watch,

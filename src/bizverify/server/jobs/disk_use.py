@@ -1,16 +1,21 @@
-"""Bytes on the disk of each key's uploads and jobs: what there is, what is promised, and whether more has room."""
+"""Bytes on the disk of each key's uploads, jobs and outcomes: what there is, what is promised, what has room."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bizverify.server.engine_pool import learning_folder
 from bizverify.server.errors import Refusal, limit_exceeded
 from bizverify.server.jobs import results
 from bizverify.server.settings import ServicePlan
+from bizverify.server.store.job_table import LARGEST_OUTCOME, JobOnDisk
+from bizverify.storage.filesystem import list_folder
 
 RESULT_BYTES: Final = 200
 """Bytes a row that are set aside for the results of a job until it ends: twice what they take, for they are written in
@@ -21,24 +26,35 @@ _LATER: Final = 3_600
 """Seconds after which to try again where only the end of a job's keeping makes room: they are purged every hour."""
 
 
+@dataclass(slots=True)
+class _JobBytes:
+    """What a job takes: its files, and its outcomes in the server's file."""
+
+    key_id: str
+    files: int = 0
+    outcomes: int = 0
+
+
 class DiskUse:
     """Counts the bytes of each key, on the event loop alone: so a check and what it allows are one step.
 
     A job's bytes are set from the sizes of its files, never added up over time, and set anew from the files when the
-    server starts. ``jobs``: id, key, rows and whether results are to come, of each job that is stored.
+    server starts; so are those of what a key's outcomes taught. ``jobs``: those that are stored.
     """
 
-    def __init__(self, files: Path, jobs: Iterable[tuple[str, str, int, bool]] = ()) -> None:
+    def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
-        self._jobs: dict[str, tuple[str, int]] = {}
+        self._jobs: dict[str, _JobBytes] = {}
+        self._learned = self.measure_learned()
         self._at_rest: Counter[str] = Counter()
         self._coming: Counter[str] = Counter()
-        for job_id, key_id, rows, is_active in jobs:
-            self._set(job_id, key_id, self.measure(job_id, rows if is_active else 0))
+        for job in jobs:
+            self._set(job.id, job.key_id, self.measure(job.id, job.total if job.is_active else 0))
+            self.add_outcomes(job.id, job.outcome_bytes)
 
     def total_bytes(self, key_id: str) -> int:
-        """Return the bytes of a key's jobs, and of its uploads that come in."""
-        return self._at_rest[key_id] + self._coming[key_id]
+        """Return the bytes of a key's jobs, their outcomes and what was learned, and of its uploads that come in."""
+        return self._bytes_at_rest(key_id) + self._coming[key_id]
 
     def measure(self, job_id: str, rows: int = 0) -> int:
         """Return the bytes of a job's files, and of the results of ``rows`` that are to come. Reads the disk."""
@@ -61,24 +77,50 @@ class DiskUse:
         self._set(job_id, key_id, size)
 
     def update_job(self, job_id: str, size: int) -> None:
-        """Set the bytes of a job that is counted; one that was dropped stays so."""
+        """Set the bytes of the files of a job that is counted; one that was dropped stays so."""
         if job_id in self._jobs:
-            self._set(job_id, self._jobs[job_id][0], size)
+            self._set(job_id, self._jobs[job_id].key_id, size)
+
+    @contextmanager
+    def hold_outcome(self, key_id: str, plan: ServicePlan) -> Iterator[None]:
+        """Set aside what an outcome may take while it is written; raises as :meth:`put_job`."""
+        self.reserve(key_id, plan, LARGEST_OUTCOME)
+        try:
+            yield
+        finally:
+            self.release(key_id, LARGEST_OUTCOME)
+
+    def add_outcomes(self, job_id: str, size: int) -> None:
+        """Count what the outcomes of a job take more than before."""
+        if (job := self._jobs.get(job_id)) is not None:
+            job.outcomes += size
+            self._add(job.key_id, size)
+
+    def measure_learned(self) -> dict[str, int]:
+        """Return by key the bytes of what its outcomes taught: label store and scorecards. Reads the disk."""
+        return {folder.name: folder_bytes(folder) for folder in list_folder(learning_folder(self._files))}
+
+    def set_learned(self, sizes: Mapping[str, int]) -> None:
+        """Set the bytes of what keys' outcomes taught."""
+        self._learned = dict(sizes)
 
     def drop_jobs(self, job_ids: Collection[str]) -> None:
         """Count jobs no more whose files are gone."""
         for job_id in job_ids:
-            key_id, size = self._jobs.pop(job_id, ("", 0))
-            self._add(key_id, -size)
+            if (job := self._jobs.pop(job_id, None)) is not None:
+                self._add(job.key_id, -job.files - job.outcomes)
 
     def missing_jobs(self) -> list[str]:
         """Return the jobs that are counted and have no files any more. Reads the disk."""
         return [job_id for job_id in list(self._jobs) if not results.job_folder(self._files, job_id).exists()]
 
     def _set(self, job_id: str, key_id: str, size: int) -> None:
-        before = self._jobs.get(job_id, (key_id, 0))[1]
-        self._jobs[job_id] = key_id, size
-        self._add(key_id, size - before)
+        job = self._jobs.setdefault(job_id, _JobBytes(key_id))
+        self._add(key_id, size - job.files)
+        job.files = size
+
+    def _bytes_at_rest(self, key_id: str) -> int:
+        return self._at_rest[key_id] + self._learned.get(key_id, 0)
 
     def _add(self, key_id: str, size: int) -> None:
         self._at_rest[key_id] += size
@@ -93,10 +135,10 @@ class DiskUse:
             message = f"this takes {size:,} bytes on the disk, and the plan allows a key {limit:,}; send it in parts"
             raise Refusal(413, "too_large", message, bound="disk_bytes", limit=limit, used=used, unit="bytes")
         message = (
-            f"the files of this key's jobs take {used:,} of the {limit:,} bytes that its plan allows, and this needs "
+            f"jobs and outcomes of this key take {used:,} of the {limit:,} bytes that its plan allows, and this needs "
             f"{size:,}; room comes when jobs are deleted, or expire"
         )
-        passes = self._at_rest[key_id] + size <= limit
+        passes = self._bytes_at_rest(key_id) + size <= limit
         raise limit_exceeded("disk_bytes", limit, used, message, _SOON if passes else _LATER)
 
 

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -59,19 +59,27 @@ _ENDED: Final = (
 
 @dataclass(slots=True)
 class _JobAttempt:
-    """A job that is being answered: what ends that, and what tells that it has ended."""
+    """A job that is being answered: what ends that, and whether it was deleted meanwhile."""
 
     job_id: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    ended: anyio.Event = field(default_factory=anyio.Event)
+    deleted: bool = False
     answered: int = 0
     """Rows that have an answer, or whose status is being asked for, without those that need none."""
+
+
+class DeletedJob(NamedTuple):
+    """A job that was deleted: how many lookups were given back, and whether its files are still being written."""
+
+    given_back: int
+    has_files: bool
 
 
 class JobWorker:
     """The queue of a server and what works on it.
 
-    ``sources``: who is asked for the status of a business; ``showing``: by which results are read, a few at a time.
+    ``sources``: who is asked for the status of a business; ``disk``: what keys have on the disk; ``showing``: by which
+    results are read, a few at a time.
     """
 
     def __init__(
@@ -86,7 +94,7 @@ class JobWorker:
     ) -> None:
         self.sources = sources
         self._metrics = metrics
-        self._disk = disk
+        self.disk = disk
         self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
         self._settings = settings
         self._clock = clock
@@ -105,12 +113,12 @@ class JobWorker:
         """Return how many rows of a job are answered."""
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
 
-    async def delete(self, key_id: str, job_id: str) -> int | None:
+    async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
         """Delete a key's job and its files, and cancel it where it is under way; ``None`` where there is none.
 
-        Returns how many lookups were given back: those of rows without an answer. The row goes first: what a kill
-        leaves then are files without a job, which the next start removes. Raises :class:`Refusal` 503 where an outcome
-        of it is in no label store yet: it would be lost.
+        The row goes first: what a kill leaves then are files without a job, which the next start removes. Those of a
+        job under way go when its slice has been written. Raises :class:`Refusal` 503 where an outcome of it is in no
+        label store yet: it would be lost.
         """
 
         def remove_row(db: sqlite3.Connection) -> int | None:
@@ -123,14 +131,18 @@ class JobWorker:
             return None
         attempt = self._attempt
         if attempt is not None and attempt.job_id == job_id:
+            attempt.deleted = True
             attempt.scope.cancel()
-            await attempt.ended.wait()
+            return DeletedJob(given_back, has_files=True)
+        await self._remove_files(job_id)
+        return DeletedJob(given_back, has_files=False)
+
+    async def _remove_files(self, job_id: str) -> None:
         await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
         if results.job_folder(self._settings.files, job_id).exists():
             _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
         else:
-            self._disk.drop_jobs([job_id])
-        return given_back
+            self.disk.drop_jobs([job_id])
 
     def _answered_rows(self, job_id: str) -> int:
         """Return how many rows of a job are not given back; called in the writer's thread, too."""
@@ -158,7 +170,8 @@ class JobWorker:
                         await self._work_on(job)
                 finally:
                     self._attempt = None
-                    attempt.ended.set()
+                if attempt.deleted:
+                    await self._remove_files(job.id)
 
     async def purge(self) -> None:
         """Remove every hour what ended long enough ago."""
@@ -171,8 +184,9 @@ class JobWorker:
         before = self._clock.now() - self._settings.keep_days * 86_400
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
             await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
-            self._disk.drop_jobs(gone)
-        self._disk.drop_jobs(await anyio.to_thread.run_sync(self._disk.missing_jobs))  # whoever else deleted them
+            self.disk.drop_jobs(gone)
+        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # whoever else deleted them
+        self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
 
     async def _work_on(self, job: StoredJob) -> None:
         try:
@@ -193,7 +207,7 @@ class JobWorker:
         """Count the job's files as they are, if it has ended: room that was set aside for its results is free."""
         now = await self._store.read(lambda db: job_table.find_job(db, job.key_id, job.id))
         if now is not None and now.finished is not None:
-            self._disk.update_job(job.id, await anyio.to_thread.run_sync(self._disk.measure, job.id))
+            self.disk.update_job(job.id, await anyio.to_thread.run_sync(self.disk.measure, job.id))
 
     async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
         if isinstance(error, StoreError) or is_disk_full(error):
@@ -266,7 +280,7 @@ def clean_up_files(settings: Settings) -> DiskUse:
     """
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known = job_table.list_jobs_on_disk(db)
-    results.remove_leftovers(settings.files, {job_id for job_id, *_ in known})
+    results.remove_leftovers(settings.files, {job.id for job in known})
     return DiskUse(settings.files, known)
 
 

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bizverify.server.store import key_table
 
@@ -171,10 +171,21 @@ def list_job_ids(db: sqlite3.Connection, key_id: str | None = None) -> set[str]:
     return {id_ for (id_,) in db.execute("SELECT id FROM jobs WHERE :key IS NULL OR key_id = :key", {"key": key_id})}
 
 
-def list_jobs_on_disk(db: sqlite3.Connection) -> list[tuple[str, str, int, bool]]:
-    """Of each job its id, its key, its rows, and whether its results are to come."""
-    rows = db.execute(f"SELECT id, key_id, total, {_ACTIVE} FROM jobs")  # noqa: S608
-    return [(id_, key_id, total, bool(is_active)) for id_, key_id, total, is_active in rows]
+class JobOnDisk(NamedTuple):
+    """A job that takes room: its ``total`` of rows, whether its results are to come, and what its outcomes take."""
+
+    id: str
+    key_id: str
+    total: int
+    is_active: bool
+    outcome_bytes: int
+
+
+def list_jobs_on_disk(db: sqlite3.Connection) -> list[JobOnDisk]:
+    """Return what each job takes room for."""
+    taken = f"SELECT coalesce(sum({_OUTCOME_BYTES}), 0) FROM labels WHERE job = jobs.id"  # noqa: S608
+    rows = db.execute(f"SELECT id, key_id, total, {_ACTIVE}, ({taken}) FROM jobs")  # noqa: S608
+    return [JobOnDisk(id_, key_id, total, bool(is_active), size) for id_, key_id, total, is_active, size in rows]
 
 
 def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
@@ -212,10 +223,26 @@ class JobToLearn:
     paid: bool
 
 
-def put_outcome(
-    db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float
-) -> None:
-    """Record an outcome in place of an earlier one; one that is recorded just so stays as it is."""
+LARGEST_OUTCOME: Final = 5_120
+"""Bytes that an outcome with the longest reason takes in the file, with its share of the index."""
+_IN_PAGE: Final = 900
+"""Bytes of a reason that are in the row's own page; a longer one takes a page of 4 KiB more."""
+_REASON_BYTES: Final = "coalesce(length(CAST(reason AS BLOB)), 0)"
+_OUTCOME_BYTES: Final = f"iif({_REASON_BYTES} > {_IN_PAGE}, {LARGEST_OUTCOME}, 128 + {_REASON_BYTES})"
+
+
+def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float) -> int:
+    """Record an outcome in place of an earlier one; return how many bytes more outcomes take.
+
+    One that is recorded just so stays as it is.
+    """
+
+    def size() -> int:
+        query = f"SELECT {_OUTCOME_BYTES} FROM labels WHERE job = ? AND row_id = ?"  # noqa: S608
+        row = db.execute(query, (job, row_id)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    before = size()
     db.execute(
         "INSERT INTO labels (job, row_id, bounced, reason, recorded) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET"
@@ -223,6 +250,7 @@ def put_outcome(
         " WHERE bounced <> excluded.bounced OR reason IS NOT excluded.reason",
         (job, row_id, bounced, reason, now),
     )
+    return size() - before
 
 
 def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
