@@ -27,8 +27,8 @@ from bizverify.watch.schema import DDL as SCHEMA
 from bizverify.watch.webhook_signature import signature_headers
 from serving import Served, read_here, served
 
-HARD_TO_GET = {408, 500, 503, 507}
-"""Statuses that need a slow client, a defect, or a full disk; other tests see to them."""
+HARD_TO_GET = {202, 408, 500, 503, 507}
+"""Statuses that need a job that runs, a slow client, a defect, or a full disk; other tests see to them."""
 NUMBER = "1248100998"
 
 
@@ -140,6 +140,7 @@ class Watcher:
 def small_server(folder: Path) -> Iterator[Served]:
     plans = dict(load_plans())
     plans["business"] = msgspec.structs.replace(plans["business"], upload_bytes=1_000, watches=2, watch_changes=3)
+    plans["cramped"] = msgspec.structs.replace(plans["business"], disk_bytes=16_000)
     with served(folder / "db.sqlite", plans=plans) as server:
         yield server
 
@@ -168,6 +169,9 @@ def walk(ask: Watcher, server: Served) -> None:
         ask(poor, "POST", "/verify", json={"b_no": NUMBER}, headers={IDEMPOTENCY.header: f"k{_}"})
     ask(poor, "POST", "/verify", json={"b_no": "2208162517"}, headers={IDEMPOTENCY.header: "k0"})
     walk_batches(ask, key, poor)
+    cramped = server.key(plan="cramped")
+    created = done(ask, cramped, ask(cramped, "POST", "/batch", files=upload()).json())
+    ask(cramped, "POST", "/batch/{job_id}/label", ids=created, json={"row_id": 1, "bounced": True})
     walk_watches(ask, key)
 
 
@@ -182,15 +186,21 @@ def walk_batches(ask: Watcher, key: str, poor: str) -> None:
     ids = {"job_id": created["job_id"]}
     label = {"json": {"row_id": 1, "bounced": True, "reason": "이사불명"}}
     ask(key, "POST", "/batch/{job_id}/label", ids=ids, **label)
-    until = time.monotonic() + 60
-    while ask(key, "GET", "/batch/{job_id}", ids=ids).json()["status"] != "done":
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    done(ask, key, created)
     ask(key, "GET", "/batch/{job_id}", ids=ids, params={"preview": "x"})
     ask(key, "POST", "/batch/{job_id}/label", ids=ids, **label)
     ask(key, "POST", "/batch/{job_id}/label", ids=ids, json={"row_id": 2, "bounced": True})
     ask(key, "GET", "/batch", params={"limit": "0"})
     ask(key, "DELETE", "/batch/{job_id}", ids=ids)
+
+
+def done(ask: Watcher, key: str, created: dict[str, Any]) -> dict[str, str]:
+    """Wait until a job is done; return its id as the path takes it."""
+    ids, until = {"job_id": created["job_id"]}, time.monotonic() + 60
+    while ask(key, "GET", "/batch/{job_id}", ids=ids).json()["status"] != "done":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return ids
 
 
 def walk_watches(ask: Watcher, key: str) -> None:
