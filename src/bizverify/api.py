@@ -39,7 +39,9 @@ from bizverify.options import (
 )
 from bizverify.report import Report
 from bizverify.run import accounting
+from bizverify.run.duplicates import with_duplicates
 from bizverify.run.engine import Engine, LocalEngineAdapter, Progress, RunContext
+from bizverify.run.extra_columns import with_extra_columns
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.run.status_counts import statuses_of
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
@@ -80,6 +82,10 @@ class EnrichKeywords(ServiceKeywords, total=False):
     labels: Labels
     with_outcomes: bool
     manifest: str | Path | None
+    extra_columns: Sequence[str]
+    split: str | None
+    letters: str | Path | None
+    letter_cost: float | None
     progress: Progress | None
 
 
@@ -111,6 +117,10 @@ def enrich(
     labels: Labels = None,
     with_outcomes: bool = False,
     manifest: str | Path | None = None,
+    extra_columns: Sequence[str] = (),
+    split: str | None = None,
+    letters: str | Path | None = None,
+    letter_cost: float | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
@@ -146,6 +156,12 @@ def enrich(
     ``with_outcomes`` adds ``bounced``, ``bounce_reason`` and ``bounced_at`` behind the nine: what became of the last
     letter to this number at this address.
 
+    ``extra_columns`` adds columns behind the nine: ``duplicate_of`` (the first row, from 1, with the same number and
+    the same address once it is corrected), ``match_level`` (how well the address was understood), ``district_code``
+    (법정동코드 of its building). ``split="action"`` writes a file for each action beside the output,
+    ``OUT.send.EXT`` and so on, which together hold every row once. ``letters`` is a file for the mail house: a row for
+    each letter to be sent, sorted by postal code. ``letter_cost``: won a letter; the report says what is saved.
+
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
     in :class:`ServiceOptions`; what was bought once is in the ledger and is not bought
@@ -162,6 +178,7 @@ def enrich(
     start = RunStart.now()
     reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
+    flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
     writes = choose_options("write", write, flat)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
@@ -257,6 +274,7 @@ def verify_frame(
     lang: Lang | None = None,
     today: date | str | None = None,
     prefix: str = "",
+    extra_columns: Sequence[str] = (),
     labels: Labels = None,
     engine: AnyEngine = "local",
     **service: Unpack[ServiceKeywords],
@@ -273,7 +291,7 @@ def verify_frame(
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
     table = frames.read(frame)
-    prepared = prepare_table(table, columns, prefix)
+    prepared = prepare_table(table, columns, prefix, extras=extra_columns)
     for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
@@ -284,6 +302,8 @@ def verify_frame(
         asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
         answering = answering.with_status(asked.overlay) if asked is not None else answering
         answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
+        if prepared.extras:
+            answers = with_extra_columns(with_duplicates(answers.collect(engine="streaming").lazy()), prepared.extras)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
         result, tallies = frames.write(Enriched(table, answered, prepared.layout, tally))

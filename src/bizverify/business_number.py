@@ -45,11 +45,13 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     },
     "scientific": {
         "en": "the number was rounded to scientific notation and cannot be recovered; take it from the source",
-        "ko": "엑셀 지수 표기(1.248E+09)로 저장되어 원래 번호를 알 수 없습니다. 원본에서 텍스트 형식으로 다시 받아 주세요",
+        "ko": "엑셀 지수 표기(1.248E+09)로 저장되어 원래 번호를 알 수 없습니다. "
+        "원본에서 텍스트 형식으로 다시 받아 주세요",
     },
     "rounded": {
         "en": "a 32-bit float, which holds seven digits: the number was rounded; take it from the source as text",
-        "ko": "7자리까지만 담는 숫자 형식(32비트 실수)으로 저장되어 원래 번호를 알 수 없습니다. 원본에서 텍스트 형식으로 다시 받아 주세요",
+        "ko": "7자리까지만 담는 숫자 형식(32비트 실수)으로 저장되어 원래 번호를 알 수 없습니다. "
+        "원본에서 텍스트 형식으로 다시 받아 주세요",
     },
     "thirteen_digits": {
         "en": "13 digits: a resident or corporate registration number, never sent anywhere",

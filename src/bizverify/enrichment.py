@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -43,7 +43,10 @@ from bizverify.run.alerts import (
     invalid_alert,
 )
 from bizverify.run.cross_row_features import with_cross_row_features
+from bizverify.run.duplicates import with_duplicates
 from bizverify.run.engine import Engine, Progress, RunContext
+from bizverify.run.extra_columns import checked_extra_columns, unknown_extra_columns, with_extra_columns
+from bizverify.run.letter_list import mark_letters
 from bizverify.run.output_layout import (
     Target,
     choose_target,
@@ -54,12 +57,12 @@ from bizverify.run.output_layout import (
     refuse_wide,
 )
 from bizverify.run.records import records
+from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import (
     ADDED_COLUMNS,
     CONTEXT_COLUMNS,
     LABEL_COLUMNS,
-    OUR_COLUMNS,
     RECORD_COLUMNS,
     Alert,
     Choice,
@@ -67,7 +70,8 @@ from bizverify.schema import (
 )
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
-from bizverify.tables.columns import Chosen, kept_columns, named_column, own_columns
+from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_column, own_columns
+from bizverify.tables.compression import private_folder
 from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.tables.publish import backed_up
 
@@ -113,6 +117,7 @@ class PreparedTable:
     layout: tuple[tuple[str, str], ...]
     leaves_out: bool
     warnings: tuple[str, ...]
+    extras: tuple[str, ...] = ()
 
     @property
     def header_unsure(self) -> bool:
@@ -136,11 +141,12 @@ def prepare_table(
     prefix: str,
     select: Sequence[str] | None = None,
     with_outcomes: bool = False,
+    extras: Sequence[str] = (),
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
     ours = own_columns(table.headers, prefix)
-    labels = find_label_columns(table.headers, prefix)
-    before = {*ours.values(), *labels.values()}
+    labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
+    before = {*ours.values(), *labels.values(), *earlier.values()}
     if table.headers:
         with reading(table):
             unfolded, chosen = choose_nested(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
@@ -150,11 +156,11 @@ def prepare_table(
     rows = records(unfolded, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
-    ours |= labels if with_outcomes else {}
+    ours |= earlier | (labels if with_outcomes else {})
     kept |= set(ours.values())
-    layout, warnings = lay_out_columns(
-        table.headers, prefix, ours, kept, OUR_COLUMNS if with_outcomes else ADDED_COLUMNS
-    )
+    extras = checked_extra_columns((*extras, *earlier))  # those of an earlier run would be of other answers
+    added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
+    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added)
     if table.headers and "address" not in chosen.columns:
         warnings = (
             *warnings,
@@ -162,7 +168,8 @@ def prepare_table(
         )
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
     reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
-    return PreparedTable(table, reader, shown, rows, layout, kept < every, (*table.notes, *chosen.notes, *warnings))
+    notes = (*table.notes, *chosen.notes, *warnings)
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +231,13 @@ def enrich_file(
             summary=write.summary,
         )
         record = Path(write.manifest) if write.manifest is not None else None
+        sides = SideFiles.of(write, target)
         files = {"input": path, **engine.files(), "model": model}
         if status is not None:
             from bizverify.reference.run_statuses import status_files
 
             files |= status_files(status)
-        keep_apart(files, {"output": target.path, "manifest": record}, write.in_place)
+        keep_apart(files, {"output": target.path, "manifest": record, **sides.paths_by_use()}, write.in_place)
         prepared = _prepare_output(table, target, read, write)
         prepared = replace(prepared, rows=engine.prepare(prepared.rows))
         context = RunContext(
@@ -240,7 +248,7 @@ def enrich_file(
             cancel=cancel,
             resources=resources,
         )
-        run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes, observe=observe)
+        run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe)
         with reading(table), engine.local.running():
             if status is not None:
                 run = run.with_statuses(status, planned=dry_run)
@@ -251,7 +259,7 @@ def _prepare_output(table: Table, target: Target, read: ReadOptions, write: Writ
     """Prepare a table for its output, with the warnings of what that cannot have."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
-    prepared = prepare_table(table, read.columns, write.prefix, write.select, write.with_outcomes)
+    prepared = prepare_table(table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns)
     lost = find_losses(
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
     )
@@ -270,6 +278,7 @@ class EnrichmentRun:
     context: RunContext
     known: LabelHistory | None = None
     with_outcomes: bool = False
+    sides: SideFiles = field(default_factory=SideFiles)
     asked: RunStatuses | None = None
     observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 
@@ -292,6 +301,7 @@ class EnrichmentRun:
             publish_file(record) as record_file,
             ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
             publish_file(target.path) as temporary,
+            ExitStack() as beside_output,  # published before it: where one of these fails, the output stays as it was
             ThreadPoolExecutor(1) as beside,
             ExitStack() as hashing,  # left before the pool is: a run that fails does not wait for the hash
         ):
@@ -301,7 +311,8 @@ class EnrichmentRun:
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []
-            tallied, purchase = self._write_answers(target, temporary, rows_in, warnings.append)
+            sides = self.sides.reserve(beside_output)
+            tallied, purchase, beside_it = self._write_answers(target, temporary, sides, rows_in, warnings.append)
             counts = accounting.row_counts_of(tallied)
             accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
             report = self._report(
@@ -319,6 +330,7 @@ class EnrichmentRun:
                 output=str(target.path),
                 manifest=str(record),
                 input_sha256=sha256.result(),
+                beside=beside_it,
                 backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
             )
             write_manifest(report, record_file)
@@ -326,17 +338,21 @@ class EnrichmentRun:
         return report
 
     def _write_answers(
-        self, target: Target, temporary: Path, rows_in: int, warn: Callable[[str], object]
-    ) -> tuple[dict[str, Any], Purchase | None]:
-        """Answer the rows and write them; return the tally of the very rows that were written.
+        self, target: Target, temporary: Path, sides: SideFiles, rows_in: int, warn: Callable[[str], object]
+    ) -> tuple[dict[str, Any], Purchase | None, WrittenSides | None]:
+        """Answer the rows and write them; return the tally of the very rows that were written, and more.
 
-        ``warn`` is called with each warning that is known only once they are written.
+        The more: what that has cost, and what was written beside.
+
+        ``sides``: where the files beside the output are written before they are published. ``warn`` is called with
+        each warning that is known only once they are written.
         """
         rows = with_plan_columns(self.prepared.rows_for(self.engine))
         answers, purchase = self.engine.answer(rows, replace(self.context, rows=rows_in))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
-        answered = accounting.number_rows(answers if self.observe is None else self.observe(answers))
+        answers = self._with_extras(answers if self.observe is None else self.observe(answers))
+        answered = accounting.number_rows(answers)
         more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
         tally, summary = accounting.tally(answered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
@@ -344,7 +360,22 @@ class EnrichmentRun:
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
-        return tallied, purchase
+        return tallied, purchase, sides.write(result, target, rows_in) if sides.wanted else None
+
+    def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
+        """Add what was asked for beside the answers.
+
+        What needs a second look at them keeps them in a private file: to answer again costs more than to read again,
+        and a run of the hosted service answers once.
+        """
+        extras, counts_letters = self.prepared.extras, self.sides.counts_letters
+        if "duplicate_of" in extras or self.sides.wanted:
+            path = self.context.resources.enter_context(private_folder()) / "answers.arrow"
+            answers.sink_ipc(path, compression="lz4", engine="streaming")
+            answers = pl.scan_ipc(path)
+        if "duplicate_of" in extras or counts_letters:
+            answers = with_duplicates(answers)
+        return with_extra_columns(mark_letters(answers) if counts_letters else answers, extras)
 
     def _report(
         self,
@@ -385,6 +416,7 @@ class EnrichmentRun:
                 *self.prepared.warnings,
                 *self.engine.hints(planned="account" not in outcome),
                 *self._gazetteer_cautions(),
+                *unknown_extra_columns(self.prepared.extras, gazetteer=self._looks_up_addresses),
                 *([_NO_OUTCOMES] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
@@ -398,9 +430,14 @@ class EnrichmentRun:
     def _gazetteer_cautions(self) -> tuple[str, ...]:
         """Return what to know of the gazetteer in which addresses were looked up."""
         local = self.engine.local
-        if not self.engine.kind.answers_locally or local.gazetteer is None or "address" not in self.prepared.chosen:
+        if local.gazetteer is None or not self._looks_up_addresses:
             return ()
         return local.gazetteer.cautions(local.today or seoul_day())
+
+    @property
+    def _looks_up_addresses(self) -> bool:
+        local = self.engine.kind.answers_locally and self.engine.local.gazetteer is not None
+        return local and "address" in self.prepared.chosen
 
 
 def open_statuses(

@@ -80,6 +80,10 @@ class WriteOptions:
     summary: bool = False
     with_outcomes: bool = False
     manifest: str | Path | None = None
+    extra_columns: Sequence[str] = ()
+    split: str | None = None
+    letters: str | Path | None = None
+    letter_cost: float | None = None
 
 
 def choose_options(name: str, given: Options | None, flat: Options) -> Options:

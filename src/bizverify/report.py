@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Agreement, Purchase, QuotaStatus
+    from bizverify.run.side_files import WrittenSides
 
 
 _CHUNK: Final = 1 << 20
@@ -62,7 +63,8 @@ class Report(Shown):
     ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. Warnings that are
+    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
+    written beside the output, and how many letters there are. Warnings that are
     :class:`bizverify.schema.Alert` come first.
     """
 
@@ -86,6 +88,7 @@ class Report(Shown):
     history: LetterHistory | None = None
     statuses: StatusCounts | None = None
     asked: RunStatuses | None = None
+    beside: WrittenSides | None = None
 
     @property
     def rows(self) -> int:
@@ -144,6 +147,7 @@ class Report(Shown):
             "purchase": purchase.as_dict() if purchase else None,
             "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
+            **(self.beside.as_dict() if self.beside else {}),
             "warnings": list(self.warnings),
         }
 
@@ -192,6 +196,7 @@ class Report(Shown):
             found.append(("output", self.output))
         if self.backup:
             found.append(("backup", self.backup))
+        found += self.beside.lines() if self.beside else []
         return found
 
     def _address_lines(self) -> list[tuple[str, str]]:

@@ -87,6 +87,24 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Add bounced, bounce_reason and bounced_at: what became of the last letter, as `bizverify label` recorded it.",
 )
+@click.option(
+    "--extra-columns",
+    multiple=True,
+    metavar="COLUMNS",
+    help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code.",
+)
+@click.option(
+    "--split",
+    type=click.Choice(["action"]),
+    help="Write a file for each action beside the output, too: OUT.send.csv and so on, together with every row.",
+)
+@click.option(
+    "--letters",
+    type=PATH,
+    metavar="OUT",
+    help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
+)
+@click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the report says what is saved.")
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
 @click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
 @click.option("--dry-run", is_flag=True, help="Plan only: write nothing, spend nothing.")

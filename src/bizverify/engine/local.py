@@ -32,6 +32,9 @@ _HOME: Final = "row:"
 MATCH_LEVEL: Final = "bv:match_level"
 """The match level of a row's address, beside the answer: counted, and not written."""
 
+DISTRICT_CODE: Final = "bv:district_code"
+"""The code of the legal dong of a row's building (String), beside the answer."""
+
 MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
 """Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""
 
@@ -143,7 +146,8 @@ class LocalEngine:
 
         With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
         :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
-        null where there is no address to be read. A column :data:`NUMBER` (UInt64) is taken for the number.
+        null where there is no address to be read, and :data:`DISTRICT_CODE` (String). A column :data:`NUMBER` (UInt64)
+        is taken for the number.
         """
         beside = []
         if self.registry or self.status:
@@ -155,7 +159,7 @@ class LocalEngine:
             day = pl.when(pl.col("key").is_not_null()).then("as_of")
             beside += [by_nts.alias(STATUS_BY_NTS), day.alias(STATUS_DAY)]
         if self.gazetteer:
-            beside.append(pl.col("match_level").alias(MATCH_LEVEL))
+            beside += [pl.col("match_level").alias(MATCH_LEVEL), pl.col("district_code").alias(DISTRICT_CODE)]
         return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:

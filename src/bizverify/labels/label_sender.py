@@ -30,7 +30,7 @@ from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS, pluralize
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Table, reading
-from bizverify.tables.columns import own_columns
+from bizverify.tables.columns import extra_columns, own_columns
 from bizverify.tables.nested import choose_nested
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,8 @@ def labels_with_lookups(
     ``labels``: as for :func:`bizverify.labels.output_columns.write_labels`; rows whose ``bounced`` is null are left
     out. ``table``: the enriched file; ``columns`` and ``prefix`` are those that it was enriched with.
     """
-    ours = {*own_columns(table.headers, prefix).values(), *find_label_columns(table.headers, prefix).values()}
+    found = (find(table.headers, prefix) for find in (own_columns, find_label_columns, extra_columns))
+    ours = {place for columns in found for place in columns.values()}
     with reading(table):
         unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
         rows = records(unfolded, chosen.columns, ours)

@@ -20,7 +20,7 @@ from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
-from bizverify.tables.columns import own_columns
+from bizverify.tables.columns import extra_columns, own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
@@ -143,7 +143,7 @@ def open_mailing(
             )
         if by is None:
             by, notes = _find_writer(path, rows)
-        unfolded, columns = _record_columns(table, ours, by)
+        unfolded, columns = _record_columns(table, ours | extra_columns(table.headers, prefix), by)
         letters = _letters(unfolded, ours, columns)
         with reading(table):
             id_ = by.run_id if by else _content_id(letters)

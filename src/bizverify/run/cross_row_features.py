@@ -167,7 +167,7 @@ def _business_expr() -> pl.Expr:
 
 def _with_repeated(found: pl.DataFrame, column: str, times: int) -> pl.DataFrame:
     """The numbers and addresses, both known, whose value in a column stands there at least so often; no others."""
-    often = _find_repeated(found[column], times)
+    often = find_repeated(found[column], times)
     return found.filter(_is_among(column, often)).drop_nulls() if len(often) else found.clear()
 
 
@@ -178,10 +178,10 @@ def _find_with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Ser
     """
     parts = 1 + pairs.height // _AT_ONCE
     of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
-    return pl.concat([_find_repeated(part[column], times) for part in of_part])
+    return pl.concat([find_repeated(part[column], times) for part in of_part])
 
 
-def _find_repeated(values: pl.Series, times: int) -> pl.Series:
+def find_repeated(values: pl.Series, times: int) -> pl.Series:
     """The values that stand there at least so often, sorted: to sort them costs half of what it costs to count them."""
     ordered = values.sort()
     return ordered.filter(ordered == ordered.shift(times - 1)).unique()
@@ -194,11 +194,12 @@ def _is_among(column: str, values: pl.Series) -> pl.Expr:
 def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
     """The rows of the file for which ``which`` holds of what was found."""
     holds = found.select(which.fill_null(False)).to_series()
-    wanted = pl.col(ROW_ID).map_batches(partial(_gather_values, holds), pl.Boolean, is_elementwise=True)
+    wanted = pl.col(ROW_ID).map_batches(partial(gather_values, holds), pl.Boolean, is_elementwise=True)
     return rows.select(ROW_ID, "address").filter(wanted)
 
 
-def _gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
+def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
+    """The values at the places ``ids``."""
     return values.gather(ids)
 
 

@@ -179,9 +179,11 @@ def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | Non
 
     Only ``in_place`` may, and does, write the output over the input.
     """
+    others = dict(read)
     for use, path in written.items():
-        for other, taken in {**read, "output": written["output"]}.items():
-            allowed = use == other or (in_place and (use, other) == ("output", "input"))
+        for other, taken in others.items():
+            allowed = in_place and (use, other) == ("output", "input")
             if path is not None and taken is not None and not allowed and same_file(path, taken):
                 remedy = ", or `in_place=True` to replace it" if (use, other) == ("output", "input") else ""
                 raise UsageError(f"{path}: is the {other} itself; give another {use}{remedy}")
+        others[use] = path

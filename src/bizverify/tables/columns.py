@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, Alert, Choice, JoinedColumn
+from bizverify.schema import ADDED_COLUMNS, EXTRA_COLUMNS, LABEL_COLUMNS, Alert, Choice, JoinedColumn
 from bizverify.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bizverify.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
@@ -30,7 +30,7 @@ from bizverify.tables.role_content import CONFIDENCE, content_role, headless_ale
 from bizverify.tables.table import TEXTS, Table
 from bizverify.translation import gettext
 
-__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column", "own_columns"]
+__all__ = ["Chosen", "choose_columns", "extra_columns", "has_role", "kept_columns", "named_column", "own_columns"]
 
 _TIE: Final = 0.05
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
@@ -112,12 +112,32 @@ def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDE
     ``run.output_layout.lay_out_columns`` calls them. Anything else is the user's, and is not replaced. The three of
     an earlier labelling are found in the same way, by ``bizverify.schema.LABEL_COLUMNS``.
     """
-    titles = [re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?") for name in names]
+    titles = [_title_of(name, prefix) for name in names]
     for start in reversed(range(len(headers) - len(titles) + 1)):
         run = headers[start : start + len(titles)]
         if all(title.fullmatch(header) for title, header in zip(titles, run, strict=True)):
             return {name: start + place for place, name in enumerate(names)}
     return {}
+
+
+def extra_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
+    """Return where an earlier enrichment put the columns of :data:`EXTRA_COLUMNS`: contract name → position.
+
+    They stand directly behind the nine, or behind the three of a labelling; anything else is the user's.
+    """
+    found: dict[str, int] = {}
+    titles = {name: _title_of(name, prefix) for name in (*LABEL_COLUMNS, *EXTRA_COLUMNS)}
+    behind = max(own_columns(headers, prefix).values(), default=len(headers)) + 1
+    for place, header in enumerate(headers[behind:], behind):
+        name = next((name for name, title in titles.items() if title.fullmatch(header)), None)
+        if name is None or name in found:
+            break
+        found[name] = place
+    return {name: place for name, place in found.items() if name in EXTRA_COLUMNS}
+
+
+def _title_of(name: str, prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?")
 
 
 def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:

@@ -118,7 +118,7 @@ def _text(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def as_written(frame: pl.DataFrame) -> Enriched:
+def as_written(frame: pl.DataFrame | pl.LazyFrame) -> Enriched:
     """Return a frame of our own as what :func:`bizverify.tables.write_table` writes; the tally counts its ``rows``."""
     table = read(frame)
     layout = tuple(zip(table.ids, table.headers, strict=True))

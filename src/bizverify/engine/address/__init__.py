@@ -37,6 +37,7 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
     "changes": pl.String,
     "fixed_zipcode": pl.String,
     "fixed_address": pl.String,
+    "district_code": pl.String,
 }
 """The columns that :func:`attach` adds."""
 
@@ -51,7 +52,8 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     is an apartment complex; ``postal_match``: right, neighbouring (a code of the same dong or road), other_district;
     ``supported``: whether other words of the row bear out what was repaired, null where nothing was;
     ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
-    ``fixed_zipcode``, ``fixed_address``: null where they are not sure.
+    ``fixed_zipcode``, ``fixed_address``: null where they are not sure; ``district_code``: the ten digits of the
+    building's legal dong (법정동코드), null where no building was found.
 
     Without a gazetteer only the region is recognised and the postal code held against it, as it is with one where no
     building is found. With one, a batch of rows at a time is matched: the query streams, and engines that call it from

@@ -25,7 +25,7 @@ _CHUNK: Final = 1 << 20
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _ABOVE_FORMULA: Final = "A"
 """The first text behind all that begin with one of :data:`_FORMULA`."""
-_UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at"}
+_UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 """Columns of ours that hold no text."""
 
 

@@ -78,6 +78,7 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
         changes=pl.when(pl.col("changes") != "").then("changes"),
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
         fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), behind, reference)),
+        district_code=pl.when(sure).then(pl.col("of_code").cast(pl.String).str.zfill(10)),
     )
 
 
@@ -114,6 +115,7 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     return matched.with_columns(
         dongs["emd"].gather(matched["dong"]).alias("of_emd"),
         dongs["ri"].gather(matched["dong"]).alias("of_ri"),
+        dongs["code"].gather(matched["dong"]).alias("of_code"),
         roads["name"].gather(matched["road_id"]).alias("of_road"),
         roads["key"].gather(matched["road_id"]).alias("of_road_key"),
         regions["sido"].gather(matched["home"]).alias("of_sido"),

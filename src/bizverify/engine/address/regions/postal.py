@@ -134,7 +134,7 @@ _JUDGED_COLUMNS: Final = {
     "match_level": pl.String,
     "postal_match": pl.String,
 }
-_NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")
+_NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address", "district_code")
 _STATE: Final = "r:judged"
 _CODE: Final = "^([0-9]{5})$"
 _LOST_ZERO: Final = "^([1-9][0-9]{3})$"

@@ -1,0 +1,100 @@
+"""Files that a run writes beside its output: a file an action, and the list for the mail house."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bizverify.errors import UsageError
+from bizverify.options import WriteOptions
+from bizverify.run.action_files import check_split, split_paths, write_parts
+from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, write_letters
+from bizverify.run.output_layout import Target
+from bizverify.tables import Enriched, publish_file
+from bizverify.tables.detect import output_format
+from bizverify.translation import gettext
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSides:
+    """What was written beside an output.
+
+    ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
+    ``letter_list``: the file for the mail house.
+    """
+
+    parts: Mapping[str, tuple[Path, int]]
+    letters: LetterCounts | None
+    letter_list: Path | None
+
+    def as_dict(self) -> dict[str, object]:
+        """The files and counts as plain values for JSON: what was not asked for is not there."""
+        found: dict[str, object] = {}
+        if self.parts:
+            found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
+        if self.letters is not None:
+            found["letters"] = {"path": str(self.letter_list) if self.letter_list else None} | self.letters.as_dict()
+        return found
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The files and counts as (what, how much) for people."""
+        files = " · ".join(f"{path.name} {rows:,}" for path, rows in self.parts.values())
+        return [
+            *(self.letters.lines() if self.letters else []),
+            *([(gettext("letter list"), str(self.letter_list))] if self.letter_list else []),
+            *([(gettext("by action"), files)] if files else []),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class SideFiles:
+    """The files that are asked for beside an output, and where they are to be.
+
+    ``at``: where each is written before it is published, by its path.
+    """
+
+    parts: Mapping[str, Path] = field(default_factory=dict)
+    letters: Path | None = None
+    letter_cost: float | None = None
+    at: Mapping[Path, Path] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, write: WriteOptions, target: Target) -> SideFiles:
+        """Return what the options ask for; raise :class:`UsageError`, :class:`OutputError` for what cannot be."""
+        check_split(write.split)
+        check_letter_cost(write.letter_cost)
+        letters = Path(write.letters) if write.letters is not None else None
+        if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
+            raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
+        return cls(split_paths(target.path) if write.split else {}, letters, write.letter_cost)
+
+    @property
+    def counts_letters(self) -> bool:
+        """Whether it is worked out which rows get a letter."""
+        return self.letters is not None or self.letter_cost is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is asked for."""
+        return bool(self.parts) or self.counts_letters
+
+    def paths_by_use(self) -> dict[str, Path | None]:
+        """The files by what they are."""
+        return {f"output of {part}": path for part, path in self.parts.items()} | {"letters": self.letters}
+
+    def reserve(self, files: ExitStack) -> SideFiles:
+        """Return the same with a temporary file for each, published when ``files`` are closed without an error."""
+        paths = [path for path in (*self.parts.values(), self.letters) if path is not None]
+        return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
+
+    def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
+        """Write the files of an enriched table; raise :class:`AccountingError` where they do not balance."""
+        at = {part: self.at[path] for part, path in self.parts.items()}
+        counts = write_parts(result, at, target, rows) if at else {}
+        letters = count_letters(result.frame, self.letter_cost) if self.counts_letters else None
+        if letters is not None and self.letters is not None:
+            write_letters(result.frame, self.at[self.letters], letters.letters)
+        parts = {part: (self.parts[part], count) for part, count in counts.items()}
+        return WrittenSides(parts, letters, self.letters)

@@ -1,0 +1,215 @@
+"""What goes to the mail house: duplicates, columns on request, a file an action, and the list of letters."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import AccountingError, UsageError
+from bizverify.run import action_files
+from bizverify.translation import use_language
+from conftest import NINE, SAMPLE, json_of, write
+from customers import numbers
+
+REFERENCE = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+EXTRA = ["duplicate_of", "match_level", "district_code"]
+PARTS = ("send", "fix_address", "confirm", "hold", "do_not_send", "other")
+
+
+def read(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema=False)
+
+
+def read_list(path: Path) -> pl.DataFrame:
+    return pl.DataFrame(json_of(path)["data"], infer_schema_length=None)
+
+
+@pytest.fixture(scope="module")
+def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bv.Report]:
+    """The sample with all that can be asked for."""
+    folder = tmp_path_factory.mktemp("letters")
+    options: dict[str, Any] = {"extra_columns": EXTRA, "split": "action", "letter_cost": 500}
+    with use_language("en"):
+        report = bv.enrich(
+            SAMPLE / "customers.csv", folder / "out.csv", letters=folder / "l.csv", **REFERENCE, **options
+        )
+    return folder, report
+
+
+def test_without_options_the_output_is_byte_for_byte_the_same(enriched: tuple[Path, bv.Report], tmp_path: Path) -> None:
+    """Extra columns stand behind the nine and change nothing else."""
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "plain.csv", **REFERENCE)
+    plain, wide = read(tmp_path / "plain.csv"), read(enriched[0] / "out.csv")
+    assert wide.columns == [*plain.columns, *EXTRA]
+    assert wide.drop(EXTRA).equals(plain)
+
+
+def test_a_duplicate_names_the_first_row_with_its_number_and_corrected_address() -> None:
+    """Spellings of one address are one; another number, another unit, and rows without an address are not."""
+    one, two = numbers(2)
+    rows = [
+        (one, "서울특별시 종로구 종로 436, 3층"),
+        (f"{one[:3]}-{one[3:5]}-{one[5:]}", "서울 종로구 종로 436 3층 (종로2가)"),
+        (one, "서울특별시 종로구 종로 436, 4층"),
+        (two, "서울특별시 종로구 종로 436, 3층"),
+        (two, None),
+        (two, None),
+        ("합계", "서울특별시 종로구 종로 436, 3층"),
+        (one, "종로구 종로 436, 3층"),
+    ]
+    frame = pl.DataFrame(rows, schema=["사업자번호", "주소"], orient="row")
+    with pytest.warns(UserWarning, match="0 of . statuses checked"):
+        found = bv.verify_frame(frame, extra_columns=["duplicate_of,match_level"], **REFERENCE)
+    assert found.columns == ["사업자번호", "주소", *NINE, "duplicate_of", "match_level"]
+    assert found["duplicate_of"].to_list() == [None, 1, None, None, None, None, None, 1]
+    assert found["match_level"].to_list()[:2] == ["exact", "exact"]
+
+
+def test_the_district_code_is_that_of_the_official_file() -> None:
+    """It is 법정동코드, ten digits, where a building was found; null elsewhere."""
+    one = numbers(1)[0]
+    frame = pl.DataFrame({"사업자번호": [one, one], "주소": ["대전광역시 유성구 대학로 313", "대전 어딘가"]})
+    with pytest.warns(UserWarning, match="0 of . statuses checked"):
+        found = bv.verify_frame(frame, extra_columns=["district_code"], **REFERENCE)
+    assert found["district_code"].to_list() == ["3020012200", None]
+
+
+def test_enriching_again_replaces_the_extra_columns(enriched: tuple[Path, bv.Report], tmp_path: Path) -> None:
+    """A file that has them gets them anew where they stand, asked for or not."""
+    bv.enrich(enriched[0] / "out.csv", tmp_path / "again.csv", **REFERENCE)
+    assert read(tmp_path / "again.csv").equals(read(enriched[0] / "out.csv"))
+
+
+def test_a_column_of_the_users_own_is_kept(tmp_path: Path) -> None:
+    """A user's ``match_level`` stays, and ours is called ``match_level_bv``."""
+    source = write(
+        tmp_path / "own.csv", f"사업자번호,주소,match_level\n{numbers(1)[0]},대전광역시 유성구 대학로 313,mine\n"
+    )
+    bv.enrich(source, tmp_path / "out.csv", extra_columns=["match_level"], **REFERENCE)
+    found = read(tmp_path / "out.csv")
+    assert (found["match_level"].item(), found["match_level_bv"].item()) == ("mine", "exact")
+
+
+def test_without_a_gazetteer_what_stays_empty_is_said(tmp_path: Path) -> None:
+    """The report names the columns that nothing fills."""
+    with use_language("en"):
+        report = bv.enrich(
+            SAMPLE / "customers.csv", tmp_path / "out.csv", extra_columns=["match_level", "duplicate_of"]
+        )
+    assert "match_level: empty, since no address is looked up; give `gazetteer=`" in report.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [("customers.csv", "csv"), ("customers.xlsx", "xlsx"), ("customers.json", "json"), ("customers.csv", "parquet")],
+)
+def test_the_files_of_the_actions_hold_every_row_once(tmp_path: Path, name: str, ends: str) -> None:
+    """Together they are the output: each row in the file of its action, in the order of the list."""
+    report = bv.enrich(SAMPLE / name, tmp_path / f"out.{ends}", split="action", **REFERENCE)
+    reader: Any = {"csv": read, "xlsx": pl.read_excel, "json": read_list, "parquet": pl.read_parquet}[ends]
+    options = {"infer_schema_length": 0} if ends == "xlsx" else {}
+    parts = {part: reader(tmp_path / f"out.{part}.{ends}", **options) for part in PARTS}
+    whole = reader(tmp_path / f"out.{ends}", **options)
+    assert sum(part.height for part in parts.values()) == whole.height == 300
+    for action, part in parts.items():
+        kept = (
+            whole.filter(pl.col("action") == action) if action != "other" else whole.filter(pl.col("action").is_null())
+        )
+        assert pl.concat([whole.clear(), part], how="diagonal_relaxed").rows() == kept.rows()
+    assert report.as_dict()["split"]["send"]["rows"] == parts["send"].height  # type: ignore[index]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that no file takes stops the run: neither the output nor a part appears."""
+    monkeypatch.setattr(action_files, "OTHER", "nowhere")
+    with pytest.raises(AccountingError, match="nothing was published"):
+        bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_has_a_row_for_each_letter_sorted_by_postal_code(enriched: tuple[Path, bv.Report]) -> None:
+    """Its rows are those that say send, without those that repeat another of them."""
+    letters, whole = read(enriched[0] / "l.csv"), read(enriched[0] / "out.csv").with_row_index("row", 1)
+    send = whole.filter(pl.col("action") == "send").with_columns(
+        same=pl.coalesce(pl.col("duplicate_of").cast(pl.UInt32), "row")
+    )
+    assert letters.columns == ["recipient", "address 1", "address 2", "postal code"]
+    assert letters.height == send["same"].n_unique()
+    assert letters["postal code"].to_list() == sorted(letters["postal code"].to_list())
+    assert letters["postal code"].str.len_chars().unique().to_list() == [5]
+    sent = set(send["fixed_address"])
+    apart = [
+        f"{one}{', ' if two and not two.startswith('(') else ' '}{two or ''}".strip()
+        for _, one, two, _ in letters.rows()
+    ]
+    assert set(apart) == sent
+
+
+def test_the_report_says_how_many_letters_fewer_and_what_is_saved(enriched: tuple[Path, bv.Report]) -> None:
+    """The parts of the count are the rows, and what is saved is the letters that are not sent."""
+    found = enriched[1].as_dict()["letters"]
+    assert isinstance(found, dict)
+    parts = ("letters", "repeated", "stopped", "waiting", "unanswered")
+    assert sum(found[part] for part in parts) == 300
+    assert found["fewer"] == found["repeated"] + found["stopped"] > 0
+    assert found["saved"] == 500 * found["fewer"]
+    assert f"{found['fewer']} letters fewer, ₩{found['saved']:,.0f} saved" in str(enriched[1])
+
+
+def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> None:
+    """Of rows that are the same the first that says send gets the letter."""
+    from bizverify.run.duplicates import FIRST
+    from bizverify.run.letter_list import LETTER, mark_letters
+
+    rows = pl.LazyFrame(
+        {"row_id": [0, 1, 2, 3], "action": ["hold", "send", "send", None], FIRST: [None, 0, 0, None]},
+        schema={"row_id": pl.get_index_type(), "action": pl.String, FIRST: pl.UInt32},
+    )
+    assert mark_letters(rows).collect()[LETTER].to_list() == [False, True, False, False]
+
+
+def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path) -> None:
+    """No name begins a formula, a postal code keeps its zero, headings are in the language of the run."""
+    registry = read(SAMPLE / "registry_source.csv")
+    active = registry.filter(pl.col(registry.columns[1]).str.contains("계속"))[registry.columns[0]][0]
+    source = write(
+        tmp_path / "a.csv", f'사업자번호,상호,주소\n{active},"=HYPERLINK(""x"")",서울특별시 종로구 종로 436\n'
+    )
+    for ends in ("csv", "xlsx"):
+        with use_language("ko"):
+            bv.enrich(source, tmp_path / "out.csv", letters=tmp_path / f"l.{ends}", lang="en", **REFERENCE)
+    assert (tmp_path / "l.csv").read_text("utf-8-sig").splitlines() == [
+        "받는 분,주소1,주소2,우편번호",
+        '"\'=HYPERLINK(""x"")",서울특별시 종로구 종로 436 (종로2가),,03104',
+    ]
+    cells = list(openpyxl.load_workbook(tmp_path / "l.xlsx").active.iter_rows(min_row=2, values_only=True))
+    assert cells == [('=HYPERLINK("x")', "서울특별시 종로구 종로 436 (종로2가)", None, "03104")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"extra_columns": ["building_code"]}, "`extra_columns=`: there is no column 'building_code'; there are "),
+        ({"split": "grade"}, "`split=`: 'grade' is nothing to split by; use `split='action'`"),
+        ({"letter_cost": -1}, "`letter_cost=`: -1 cannot be won a letter"),
+        ({"letters": "out.csv"}, "is the output itself"),
+        ({"letters": "out.send.csv", "split": "action"}, "is the output of send itself"),
+        ({"letters": "l.xlsm"}, "the list of letters is a new workbook; call it .xlsx"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], said: str
+) -> None:
+    """The message names the option, the value and what to do."""
+    monkeypatch.chdir(tmp_path)
+    with use_language("en"), pytest.raises(UsageError) as error:
+        bv.enrich(SAMPLE / "customers.csv", "out.csv", **options)
+    assert said in str(error.value)
+    assert list(tmp_path.iterdir()) == []
