@@ -35,6 +35,7 @@ def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bv.Report]
     """The sample with all that can be asked for."""
     folder = tmp_path_factory.mktemp("letters")
     options: dict[str, Any] = {"extra_columns": EXTRA, "split": "action", "letter_cost": 500}
+    options["manifest"] = folder / "manifest.json"  # the state directory of a test is not there yet
     with use_language("en"):
         report = bv.enrich(
             SAMPLE / "customers.csv", folder / "out.csv", letters=folder / "l.csv", **REFERENCE, **options

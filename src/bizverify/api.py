@@ -86,6 +86,8 @@ class EnrichKeywords(ServiceKeywords, total=False):
     split: str | None
     letters: str | Path | None
     letter_cost: float | None
+    report: str | Path | None
+    unmask: bool
     progress: Progress | None
 
 
@@ -121,6 +123,8 @@ def enrich(
     split: str | None = None,
     letters: str | Path | None = None,
     letter_cost: float | None = None,
+    report: str | Path | None = None,
+    unmask: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
@@ -161,6 +165,7 @@ def enrich(
     (법정동코드 of its building). ``split="action"`` writes a file for each action beside the output,
     ``OUT.send.EXT`` and so on, which together hold every row once. ``letters`` is a file for the mail house: a row for
     each letter to be sent, sorted by postal code. ``letter_cost``: won a letter; the report says what is saved.
+    ``report``: a web page of the run to read, print and pass on; people's data is masked in it unless ``unmask``.
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
@@ -179,6 +184,7 @@ def enrich(
     reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
+    flat = replace(flat, report=report, unmask=unmask)
     writes = choose_options("write", write, flat)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)

@@ -27,10 +27,13 @@ from bizverify.report import (
     Versions,
     default_manifest,
     match_counts,
+    record_of,
     sections,
     sha256_of,
     write_manifest,
 )
+from bizverify.report_page.figures import PageFigures, collect_figures
+from bizverify.report_page.page import check_page, render_into
 from bizverify.run import accounting
 from bizverify.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
 from bizverify.run.accounting import plan as count_plan
@@ -87,6 +90,10 @@ log = logging.getLogger(__name__)
 _NO_OUTCOMES: Final = (
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
+
+
+_STORED_TOGETHER: Final = 20_000
+"""Rows of stored answers that are read in one piece: a reader holds many, and larger ones take more memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +239,8 @@ def enrich_file(
         )
         record = Path(write.manifest) if write.manifest is not None else None
         sides = SideFiles.of(write, target)
+        if sides.page is not None:
+            check_page(sides.page)
         files = {"input": path, **engine.files(), "model": model}
         if status is not None:
             from bizverify.reference.run_statuses import status_files
@@ -265,6 +274,16 @@ def _prepare_output(table: Table, target: Target, read: ReadOptions, write: Writ
     )
     lost += find_changes(table, target, prepared.layout)
     return replace(prepared, warnings=(*prepared.warnings, *lost))
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenAnswers:
+    """The tally of the very rows that were written, what they have cost, what is beside them, the page's figures."""
+
+    tallied: Mapping[str, Any]
+    purchase: Purchase | None
+    beside: WrittenSides | None
+    figures: PageFigures | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +331,12 @@ class EnrichmentRun:
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
             warnings: list[str] = []
             sides = self.sides.reserve(beside_output)
-            tallied, purchase, beside_it = self._write_answers(target, temporary, sides, rows_in, warnings.append)
+            written = self._write_answers(target, temporary, sides, rows_in, warnings.append)
+            tallied = written.tallied
             counts = accounting.row_counts_of(tallied)
             accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
             report = self._report(
-                purchase,
+                written.purchase,
                 warnings,
                 plan=plan_of(tallied),
                 account=counts,
@@ -330,19 +350,19 @@ class EnrichmentRun:
                 output=str(target.path),
                 manifest=str(record),
                 input_sha256=sha256.result(),
-                beside=beside_it,
+                beside=written.beside,
                 backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
             )
             write_manifest(report, record_file)
+            if written.figures is not None and sides.page is not None:
+                render_into(sides.at[sides.page], written.figures, record_of(report), sides.letter_cost)
         log.info("run %s: published %s in %.2f s", self.start.run_id, target.path, report.seconds)
         return report
 
     def _write_answers(
         self, target: Target, temporary: Path, sides: SideFiles, rows_in: int, warn: Callable[[str], object]
-    ) -> tuple[dict[str, Any], Purchase | None, WrittenSides | None]:
-        """Answer the rows and write them; return the tally of the very rows that were written, and more.
-
-        The more: what that has cost, and what was written beside.
+    ) -> _WrittenAnswers:
+        """Answer the rows and write them, and what is asked for beside.
 
         ``sides``: where the files beside the output are written before they are published. ``warn`` is called with
         each warning that is known only once they are written.
@@ -360,7 +380,9 @@ class EnrichmentRun:
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
-        return tallied, purchase, sides.write(result, target, rows_in) if sides.wanted else None
+        beside = sides.write(result, target, rows_in) if sides.wanted else None
+        figures = collect_figures(result.frame, unmask=sides.unmask) if sides.page is not None else None
+        return _WrittenAnswers(tallied, purchase, beside, figures)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Add what was asked for beside the answers.
@@ -371,7 +393,7 @@ class EnrichmentRun:
         extras, counts_letters = self.prepared.extras, self.sides.counts_letters
         if "duplicate_of" in extras or self.sides.wanted:
             path = self.context.resources.enter_context(private_folder()) / "answers.arrow"
-            answers.sink_ipc(path, compression="lz4", engine="streaming")
+            answers.sink_ipc(path, compression="lz4", record_batch_size=_STORED_TOGETHER, engine="streaming")
             answers = pl.scan_ipc(path)
         if "duplicate_of" in extras or counts_letters:
             answers = with_duplicates(answers)

@@ -84,6 +84,8 @@ class WriteOptions:
     split: str | None = None
     letters: str | Path | None = None
     letter_cost: float | None = None
+    report: str | Path | None = None
+    unmask: bool = False
 
 
 def choose_options(name: str, given: Options | None, flat: Options) -> Options:

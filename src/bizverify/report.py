@@ -259,11 +259,15 @@ def default_manifest(run_id: str) -> Path:
     return folder / f"{run_id}.json"
 
 
+def record_of(report: Report) -> dict[str, object]:
+    """Return what a manifest says of a run: the report and the input's SHA-256."""
+    return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
+
+
 def write_manifest(report: Report, path: Path) -> None:
     """Write the report and the input's SHA-256 to a file: the run's lasting record."""
-    record = report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
     try:
-        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(record_of(report), ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
     except OSError as error:
         raise OutputError(f"{report.manifest}: cannot be written: {error.strerror}") from error

@@ -27,6 +27,7 @@ from bizverify.cli.language import LocalizedGroup, add_language_option, language
 from bizverify.cli.ledger import ledger, me, resolve
 from bizverify.cli.model import model
 from bizverify.cli.notices import notifications
+from bizverify.cli.report import report
 from bizverify.cli.run import run, runs
 from bizverify.cli.serve import serve
 from bizverify.cli.status import status
@@ -56,6 +57,7 @@ app.add_command(verify)
 app.add_command(status)
 app.add_command(run)
 app.add_command(runs)
+app.add_command(report)
 app.add_command(label)
 app.add_command(watch)
 app.add_command(me)

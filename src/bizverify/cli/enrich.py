@@ -105,6 +105,10 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
 )
 @click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the report says what is saved.")
+@click.option(
+    "--report", type=PATH, metavar="OUT", help="Write a web page of the run, too: OUT.html, to read, print and pass on."
+)
+@click.option("--unmask", is_flag=True, help="With --report: show numbers, names and addresses in the clear.")
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
 @click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
 @click.option("--dry-run", is_flag=True, help="Plan only: write nothing, spend nothing.")

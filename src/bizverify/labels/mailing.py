@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -118,10 +118,12 @@ def open_mailing(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
     """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
 
-    ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly.
+    ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly. ``besides``: columns
+    of the record or of the nine that the letters have as text, too.
 
     Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
     output is gone, or the file is not an enriched one.
@@ -144,7 +146,7 @@ def open_mailing(
         if by is None:
             by, notes = _find_writer(path, rows)
         unfolded, columns = _record_columns(table, ours | extra_columns(table.headers, prefix), by)
-        letters = _letters(unfolded, ours, columns)
+        letters = _letters(unfolded, ours, columns, besides)
         with reading(table):
             id_ = by.run_id if by else _content_id(letters)
         places = {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in columns.items()}
@@ -163,6 +165,16 @@ def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
         raise
 
 
+def is_manifest(path: Path) -> bool:
+    """Whether a file is the manifest of a run."""
+    return path.suffix == ".json" and path.is_file() and _read_manifest(path) is not None
+
+
+def manifest_of(run_id: str) -> Path:
+    """Where the manifest of a run is, unless it was written elsewhere."""
+    return state_directory() / "runs" / f"{run_id}.json"
+
+
 def _find_run(run: str | Path) -> Enrichment:
     manifest = Path(run)
     if manifest.suffix != ".json" or not manifest.is_file():
@@ -171,7 +183,7 @@ def _find_run(run: str | Path) -> Enrichment:
                 f"{parameter('run', str(run))}: is no run's id, nor the path of a manifest; the report of `enrich` "
                 "ends with it"
             )
-        manifest = state_directory() / "runs" / f"{run}.json"
+        manifest = manifest_of(str(run))
     if not manifest.is_file():
         raise LabelError(
             f"{parameter('run', str(run))}: there is no manifest {manifest}; give `run=` the path of the manifest, or "
@@ -247,8 +259,10 @@ def _headers_of(choice: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
 
 
-def _letters(table: Table, ours: dict[str, int], chosen: Mapping[str, Choice]) -> pl.LazyFrame:
-    """The rows of an enriched file as :data:`LETTER_SCHEMA`."""
+def _letters(
+    table: Table, ours: dict[str, int], chosen: Mapping[str, Choice], besides: Sequence[str] = ()
+) -> pl.LazyFrame:
+    """The rows of an enriched file as :data:`LETTER_SCHEMA`, and the columns ``besides`` as text."""
     ids, schema = table.ids, table.frame.collect_schema()
     places = {name: ids[place] for name, place in ours.items()}
     record = {role: role_cell(table, role, choice) for role, choice in chosen.items()}
@@ -270,8 +284,9 @@ def _letters(table: Table, ours: dict[str, int], chosen: Mapping[str, Choice]) -
         text("fixed_address").alias("fixed_address"),
         text("bounce_prob").cast(pl.Float64, strict=False).alias("bounce_prob"),
         *(pl.when(text(name) != "").then(text(name)).alias(name) for name in ("grade", "action", "reasons")),
+        *(text(name).alias(name) for name in besides),
     )
-    return rows.select(list(LETTER_SCHEMA))
+    return rows.select([*LETTER_SCHEMA, *besides])
 
 
 def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:

@@ -28,6 +28,7 @@ class WrittenSides:
     parts: Mapping[str, tuple[Path, int]]
     letters: LetterCounts | None
     letter_list: Path | None
+    page: Path | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The files and counts as plain values for JSON: what was not asked for is not there."""
@@ -36,6 +37,8 @@ class WrittenSides:
             found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
         if self.letters is not None:
             found["letters"] = {"path": str(self.letter_list) if self.letter_list else None} | self.letters.as_dict()
+        if self.page is not None:
+            found["page"] = str(self.page)
         return found
 
     def lines(self) -> list[tuple[str, str]]:
@@ -45,6 +48,7 @@ class WrittenSides:
             *(self.letters.lines() if self.letters else []),
             *([(gettext("letter list"), str(self.letter_list))] if self.letter_list else []),
             *([(gettext("by action"), files)] if files else []),
+            *([(gettext("page"), str(self.page))] if self.page else []),
         ]
 
 
@@ -58,6 +62,8 @@ class SideFiles:
     parts: Mapping[str, Path] = field(default_factory=dict)
     letters: Path | None = None
     letter_cost: float | None = None
+    page: Path | None = None
+    unmask: bool = False
     at: Mapping[Path, Path] = field(default_factory=dict)
 
     @classmethod
@@ -68,7 +74,11 @@ class SideFiles:
         letters = Path(write.letters) if write.letters is not None else None
         if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
             raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
-        return cls(split_paths(target.path) if write.split else {}, letters, write.letter_cost)
+        page = Path(write.report) if write.report is not None else None
+        if write.unmask and page is None:
+            raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
+        parts = split_paths(target.path) if write.split else {}
+        return cls(parts, letters, write.letter_cost, page, write.unmask)
 
     @property
     def counts_letters(self) -> bool:
@@ -78,15 +88,18 @@ class SideFiles:
     @property
     def wanted(self) -> bool:
         """Whether anything is asked for."""
-        return bool(self.parts) or self.counts_letters
+        return bool(self.parts) or self.counts_letters or self.page is not None
 
     def paths_by_use(self) -> dict[str, Path | None]:
         """The files by what they are."""
-        return {f"output of {part}": path for part, path in self.parts.items()} | {"letters": self.letters}
+        return {f"output of {part}": path for part, path in self.parts.items()} | {
+            "letters": self.letters,
+            "report": self.page,
+        }
 
     def reserve(self, files: ExitStack) -> SideFiles:
         """Return the same with a temporary file for each, published when ``files`` are closed without an error."""
-        paths = [path for path in (*self.parts.values(), self.letters) if path is not None]
+        paths = [path for path in (*self.parts.values(), self.letters, self.page) if path is not None]
         return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
 
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
@@ -97,4 +110,4 @@ class SideFiles:
         if letters is not None and self.letters is not None:
             write_letters(result.frame, self.at[self.letters], letters.letters)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
-        return WrittenSides(parts, letters, self.letters)
+        return WrittenSides(parts, letters, self.letters, self.page)

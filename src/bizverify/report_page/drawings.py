@@ -1,0 +1,37 @@
+"""The charts of a page as SVG, drawn by Altair and vl-convert (extra ``notebook``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from io import StringIO
+from typing import Any, Final
+
+from bizverify import charts
+from bizverify.errors import UsageError
+from bizverify.report_page.figures import PageFigures
+from bizverify.report_page.tags import Markup
+
+_ROOT: Final = re.compile(r"<svg ")
+
+
+def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
+    """Return the charts as (name, SVG): grades, provinces, reasons; an empty list where nothing draws.
+
+    The tables of the page say the same, so the drawings are hidden from screen readers.
+    """
+    wanted: dict[str, Callable[[], Any]] = {
+        "grades": lambda: charts.grades(figures.counts["grade"], figures.rows),
+        "regions": lambda: charts.regions(figures.regions.select("region", "rows", "expected")),
+        "reasons": lambda: charts.reasons(figures.reasons.select("reason", "rows")),
+    }
+    try:
+        return [(name, _svg(chart())) for name, chart in wanted.items()]
+    except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+        return []
+
+
+def _svg(chart: Any) -> Markup:
+    text = StringIO()
+    chart.save(text, format="svg")
+    return Markup(_ROOT.sub('<svg aria-hidden="true" ', text.getvalue(), count=1))

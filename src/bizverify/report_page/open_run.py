@@ -1,0 +1,57 @@
+"""The page of a run that was made before, or of an enriched file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bizverify.errors import UsageError
+from bizverify.labels.mailing import is_manifest, manifest_of, open_mailing
+from bizverify.report_page.figures import collect_figures
+from bizverify.report_page.page import check_page, write_page
+from bizverify.run.letter_list import check_letter_cost
+from bizverify.tables.publish import same_file
+from bizverify.translation import gettext
+
+
+def report_page(
+    run: str | Path,
+    output: str | Path,
+    *,
+    letter_cost: float | None = None,
+    unmask: bool = False,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+) -> Path:
+    """Write the page of a run as HTML and return where it is.
+
+    ``run``: its id, its manifest, or the enriched file, which is read for it; the output of a run must still be there.
+    ``letter_cost``: won a letter, for the money at stake. Names, numbers and addresses are masked unless ``unmask``.
+    ``sheet``, ``encoding``, ``json_path``: of the enriched file. The page is in the current language, mode 0600.
+
+    Raises :class:`bizverify.errors.BizverifyError`.
+    """
+    check_letter_cost(letter_cost)
+    target = check_page(Path(output))
+    given = Path(run)
+    file = given if given.is_file() and not is_manifest(given) else None
+    besides = ("name", "biz_status", "row_status")
+    where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
+    with open_mailing(None if file else run, file, **where, besides=besides) as mailing:
+        if same_file(mailing.path, target):
+            raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
+        figures = collect_figures(mailing.letters, unmask=unmask)
+        facts = _facts(given if is_manifest(given) else manifest_of(mailing.run_id or ""))
+        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost)
+    return target
+
+
+def _facts(manifest: Path) -> Mapping[str, Any]:
+    """What a manifest says of its run; nothing where there is none."""
+    if not manifest.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    return found

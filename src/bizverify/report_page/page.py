@@ -1,0 +1,286 @@
+"""The page: one HTML file with its style and drawings in it, which a browser may load nothing for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bizverify.errors import OutputError
+from bizverify.report_page.drawings import draw_charts
+from bizverify.report_page.figures import PageFigures
+from bizverify.report_page.tags import Markup, join, tag
+from bizverify.tables.publish import publish_file
+from bizverify.translation import current_language, gettext, gettext_noop, ngettext
+
+_POLICY: Final = "; ".join(("default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"))
+_TITLES: Final = {
+    "row_status": gettext_noop("Rows"),
+    "biz_status": gettext_noop("Businesses"),
+    "grade": gettext_noop("Grades"),
+    "action": gettext_noop("Actions"),
+}
+_WORST: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("number"),
+    "bounce_prob": gettext_noop("return risk"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("address"),
+    "action": gettext_noop("action"),
+    "reason": gettext_noop("weightiest reason"),
+}
+_CORRECTIONS: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("before"),
+    "fixed_address": gettext_noop("after"),
+}
+_WORDS: Final = (
+    *(gettext_noop("verified"), gettext_noop("cached"), gettext_noop("invalid")),
+    *(gettext_noop("pending"), gettext_noop("in_doubt"), gettext_noop("failed")),
+    *(gettext_noop("active"), gettext_noop("suspended"), gettext_noop("closed")),
+    *(gettext_noop("unregistered"), gettext_noop("unknown")),
+    *(gettext_noop("send"), gettext_noop("confirm"), gettext_noop("fix_address")),
+    *(gettext_noop("hold"), gettext_noop("do_not_send")),
+)
+"""The words of the columns, which a Korean page says in Korean beside the word in the file."""
+_NUMBERS: Final = ("row", "bounce_prob")
+_UNKNOWN: Final = "–"
+
+
+def check_page(target: Path) -> Path:
+    """Return where a page goes; raise :class:`OutputError` for a name that is no page's."""
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise OutputError(gettext("{path}: a report is a web page; call it .html", path=target))
+    return target
+
+
+def write_page(target: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None) -> None:
+    """Write a page of figures and of what a manifest says of the run, mode 0600; raise :class:`OutputError`."""
+    with publish_file(target) as temporary:
+        render_into(temporary, figures, facts, letter_cost)
+
+
+def render_into(file: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None) -> None:
+    """Write the page to a file that is published by others."""
+    text = render(figures, facts, letter_cost)
+    file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
+
+
+def render(figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None) -> str:
+    """Return the page as HTML in the current language; ``facts``: what :func:`bizverify.report.record_of` says."""
+    style = Markup(files("bizverify.report_page").joinpath("page.css").read_text(encoding="utf-8"))
+    name = Path(str(facts.get("input") or facts.get("output") or "")).name
+    title = gettext("Verification of {name}", name=name)
+    head = join(
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup('<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">'),
+        tag("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    sections = (
+        _summary(figures, facts),
+        _statuses(figures, facts),
+        _money(figures, facts, letter_cost),
+        _counts(figures),
+        _charts(figures),
+        _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
+        _corrections(figures),
+        _origin(figures, facts),
+    )
+    body = join(
+        tag("header", tag("h1", title), tag("p", _subtitle(figures, facts), class_="soft")),
+        tag("main", *sections),
+        tag("footer", tag("p", _privacy(figures))),
+    )
+    return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
+    rows = ngettext("{count:,} row", "{count:,} rows", figures.rows)
+    if not facts.get("started"):
+        return rows
+    return gettext("{rows}, verified {day}", rows=rows, day=str(facts["started"])[:10])
+
+
+def _section(title: str, *children: str) -> Markup:
+    return tag("section", tag("h2", title), *children)
+
+
+def _cards(cards: Iterable[tuple[str, str]]) -> Markup:
+    return tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
+
+
+def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    actions = figures.counts["action"]
+    waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
+    cards = [
+        (gettext("rows"), f"{figures.rows:,}"),
+        (gettext("send"), f"{actions['send']:,}"),
+        (gettext("confirm, correct or hold"), f"{waiting:,}"),
+        (gettext("do not send"), f"{actions['do_not_send']:,}"),
+        (gettext("addresses corrected"), f"{figures.corrected:,}"),
+    ]
+    alerts = [tag("p", str(text), class_="alert") for text in facts.get("warnings") or ()]
+    return _section(gettext("Summary"), _cards(cards), *alerts)
+
+
+def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    found = facts.get("statuses") or {}
+    numbers = sum(figures.counts["biz_status"].values())
+    checked = int(found.get("checked", numbers - figures.counts["biz_status"]["unknown"]))
+    lines = [gettext("{checked:,} of {numbers:,} statuses checked.", checked=checked, numbers=numbers)]
+    if figures.oldest and figures.newest:
+        lines.append(
+            gettext(
+                "{dated:,} rows say on which day: from {oldest} to {newest}.",
+                dated=figures.dated,
+                oldest=figures.oldest,
+                newest=figures.newest,
+            )
+        )
+    if found.get("stale"):
+        lines.append(
+            gettext(
+                "{stale:,} of them were checked more than {days} days ago and are not to be relied on.",
+                stale=int(found["stale"]),
+                days=found.get("stale_after"),
+            )
+        )
+    return _section(gettext("Statuses checked, and how old they are"), *(tag("p", line) for line in lines))
+
+
+def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
+    back, sent = figures.expected, figures.expected_sent
+    cards = [
+        (gettext("letters expected back if every row is mailed"), f"{back:,.1f}"),
+        (gettext("letters expected back of those to be sent"), f"{sent:,.1f}"),
+    ]
+    if cost is not None:
+        cards += [
+            (gettext("at stake if every row is mailed"), f"₩{back * cost:,.0f}"),
+            (gettext("at stake in the letters to be sent"), f"₩{sent * cost:,.0f}"),
+        ]
+    letters = facts.get("letters") or {}
+    if letters:
+        cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
+        if letters.get("saved") is not None:
+            cards.append((gettext("saved by them"), f"₩{letters['saved']:,.0f}"))
+    how = gettext("Expected returns are the sum of the rows' probabilities.")
+    if cost is not None:
+        how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
+    return _section(gettext("Money at stake"), _cards(cards), tag("p", how, class_="soft"))
+
+
+def _counts(figures: PageFigures) -> Markup:
+    tables = [
+        _count_table(gettext(title), figures.counts[name], figures.rows)
+        for name, title in _TITLES.items()
+        if any(figures.counts[name].values())
+    ]
+    return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
+
+
+def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
+    head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
+    lines = [
+        tag(
+            "tr",
+            tag("th", _say_word(word), scope="row"),
+            tag("td", f"{count:,}", class_="number"),
+            tag("td", f"{count / (rows or 1):.1%}", class_="number"),
+        )
+        for word, count in counts.items()
+        if count
+    ]
+    return tag("table", head, tag("tbody", *lines))
+
+
+def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
+    cells = (
+        tag("th", title, scope="col", **({"class_": "number"} if place in numbers else {}))
+        for place, title in enumerate(titles)
+    )
+    return tag("thead", tag("tr", *cells))
+
+
+def _charts(figures: PageFigures) -> Markup:
+    drawn = draw_charts(figures)
+    reasons = dict(figures.reasons.select("reason", "rows").iter_rows())
+    table = _count_table(gettext("What weighs most in a row"), reasons, figures.rows)
+    if not drawn:
+        note = gettext("Charts are drawn where Altair is installed: pip install 'bizverify[notebook]'")
+        return _section(gettext("Charts"), tag("p", note, class_="soft"), table)
+    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for _, svg in drawn), class_="charts"), table)
+
+
+def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
+    if rows.is_empty():
+        return _section(title, tag("p", gettext("None.")))
+    titles = [gettext(text) for text in columns.values()]
+    places = [place for place, name in enumerate(columns) if name in _NUMBERS]
+    lines = [
+        tag("tr", *(_cell(name, value, label) for (name, value), label in zip(row.items(), titles, strict=True)))
+        for row in rows.select(list(columns)).iter_rows(named=True)
+    ]
+    table = tag("table", _head(titles, places), tag("tbody", *lines), class_="list")
+    return _section(title, tag("div", table, class_="wide", tabindex="0", role="region", aria_label=title))
+
+
+def _cell(name: str, value: object, label: str) -> Markup:
+    text = _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
+    kind = "number" if name in _NUMBERS else "code" if name == "b_no" else ""
+    return tag("td", text, data_label=label, **({"class_": kind} if kind else {}))
+
+
+def _say_word(word: str) -> str:
+    """A word of a column as the page says it; any other text as it is."""
+    said = gettext(word) if word in _WORDS else word
+    return word if said == word else f"{said} ({word})"
+
+
+def _corrections(figures: PageFigures) -> Markup:
+    title = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
+    return _rows(title, figures.corrections.sort("row"), _CORRECTIONS)
+
+
+def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    versions = facts.get("versions") or {}
+    inputs = facts.get("inputs") or [{}]
+    lines = {
+        gettext("run"): facts.get("run_id"),
+        gettext("started"): facts.get("started"),
+        gettext("engine"): facts.get("engine"),
+        "bizverify": versions.get("bizverify"),
+        gettext("scorecard"): versions.get("model"),
+        gettext("registry"): versions.get("registry"),
+        gettext("statuses"): versions.get("statuses"),
+        gettext("gazetteer"): versions.get("gazetteer"),
+        gettext("addresses of"): versions.get("gazetteer_date"),
+        gettext("input"): facts.get("input"),
+        gettext("SHA-256 of the input"): inputs[0].get("sha256"),
+        gettext("output"): facts.get("output"),
+        gettext("accounting"): _accounting(figures),
+    }
+    shown = [tag("tr", tag("th", what, scope="row"), tag("td", str(value))) for what, value in lines.items() if value]
+    table = tag("table", tag("tbody", *shown))
+    return _section(gettext("How this was obtained"), tag("div", table, class_="wide"))
+
+
+def _accounting(figures: PageFigures) -> str:
+    """The states of the rows, which add up to all of them."""
+    parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
+    return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
+
+
+def _privacy(figures: PageFigures) -> str:
+    if figures.masked:
+        return gettext("Numbers, names and addresses are masked. This page loads nothing from any network.")
+    return gettext(
+        "This page holds people's data in the clear: keep it as you keep the list. It loads nothing from any network."
+    )

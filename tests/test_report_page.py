@@ -1,0 +1,230 @@
+"""The page of a run: what it says are the figures of the file, what it shows of people is masked, it loads nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.errors import BizverifyError
+from bizverify.report_page import report_page
+from bizverify.report_page.figures import collect_figures
+from bizverify.report_page.masking import mask_address, mask_name, mask_number
+from bizverify.report_page.tags import join, tag
+from bizverify.translation import use_language
+from conftest import SAMPLE, write
+from customers import numbers
+from korean import english_sentences
+
+REFERENCE = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and its texts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._silent = 0
+        self.source = path.read_text("utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attributes)))
+        self._silent += name in ("style", "svg")
+
+    def handle_endtag(self, name: str) -> None:
+        self._silent -= name in ("style", "svg")
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent and data.strip():
+            self.texts.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sample, enriched with its page in Korean."""
+    folder = tmp_path_factory.mktemp("page")
+    options: dict[str, Any] = {"letter_cost": 500, "report": folder / "p.html", "manifest": folder / "run.json"}
+    with use_language("ko"):
+        bv.enrich(SAMPLE / "customers.csv", folder / "out.csv", **REFERENCE, **options)
+    return folder, folder / "p.html"
+
+
+def test_the_page_says_the_figures_of_the_file(made: tuple[Path, Path]) -> None:
+    """Rows, actions, expected returns, and money are those that the enriched file adds up to."""
+    rows = pl.read_csv(made[0] / "out.csv", infer_schema_length=None, schema_overrides={"우편번호": pl.String})
+    page = Page(made[1])
+    actions = dict(rows["action"].value_counts().iter_rows())
+    back = rows["bounce_prob"].sum()
+    for value, what in (
+        ("300", "행 수"),
+        (f"{actions['send']:,}", "발송"),
+        (f"{back:,.1f}", "모두 발송할 때 예상 반송(통)"),
+        (f"₩{500 * back:,.0f}", "모두 발송할 때 예상 손실"),
+    ):
+        assert page.texts[page.texts.index(value) + 1] == what
+    assert "확인 (verified) 280 + 번호 오류 (invalid) 20 = 300" in page.texts
+
+
+def test_the_figures_are_those_of_the_frame(made: tuple[Path, Path]) -> None:
+    """Groups add up to the rows, the list of the worst begins with the highest probability."""
+    rows = pl.read_csv(made[0] / "out.csv", infer_schema_length=None).with_row_index("row_id")
+    found = collect_figures(rows.rename({"사업자등록번호": "b_no", "상호": "name", "주소": "address"}).lazy())
+    assert sum(found.counts["row_status"].values()) == found.rows == found.regions["rows"].sum() == 300
+    assert found.expected == pytest.approx(rows["bounce_prob"].sum())
+    assert found.regions["expected"].sum() == pytest.approx(found.expected)
+    assert (
+        found.worst["bounce_prob"].to_list()
+        == rows["bounce_prob"].drop_nulls().top_k(20).sort(descending=True).to_list()
+    )
+    assert (found.oldest, found.newest) == ("2026-11-01", "2026-11-01")
+
+
+def test_the_page_is_private_small_and_loads_nothing(made: tuple[Path, Path]) -> None:
+    """Mode 0600; no script, no address outside of it, and a policy that would forbid them."""
+    page = Page(made[1])
+    assert stat.S_IMODE(made[1].stat().st_mode) == 0o600
+    assert len(page.source) < 2_000_000
+    assert not {"script", "link", "iframe", "img", "object", "form"} & {name for name, _ in page.elements}
+    loading = ("src", "href", "xlink:href", "srcset", "action")
+    assert [value for _, given in page.elements for key, value in given.items() if key in loading] == []
+    assert not re.search(r"url\((?!#)|@import", page.source)
+    policy = [given["content"] for name, given in page.elements if given.get("http-equiv") == "Content-Security-Policy"]
+    assert policy[0] is not None
+    assert policy[0].startswith("default-src 'none'")
+
+
+def test_the_page_of_a_korean_run_is_korean(made: tuple[Path, Path]) -> None:
+    """No English sentence, and the language is declared."""
+    page = Page(made[1])
+    assert ("html", {"lang": "ko"}) in page.elements
+    assert english_sentences(page.text) == []
+    assert "반송 위험이 가장 높은 행" in page.texts
+
+
+def test_people_are_masked_unless_asked(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """No number, name, or address of the list stands in the page; with ``unmask`` those of its lists do."""
+    rows = pl.read_csv(made[0] / "out.csv", infer_schema=False)
+    whole = {
+        text
+        for name in ("사업자등록번호", "주소", "fixed_address")
+        for text in rows[name].drop_nulls()
+        if len(text) > 9
+    }
+    names = {text for text in rows["상호"].drop_nulls() if len(text) > 4}
+    source = Page(made[1]).source
+    assert [text for text in whole | names if text in source] == []
+    report_page(made[0] / "out.csv", tmp_path / "open.html", unmask=True)
+    worst = rows.sort(pl.col("bounce_prob").cast(pl.Float64), descending=True, nulls_last=True).row(0, named=True)
+    text = Page(tmp_path / "open.html").text
+    assert worst["상호"] in text
+    assert worst["주소"] in text
+
+
+def test_masks_show_too_little_to_write_to_anybody() -> None:
+    """Of a number three digits, of a name one character behind the kind of company, of an address no number."""
+    frame = pl.DataFrame(
+        {
+            "x": ["1248100998", None],
+            "n": ["(주)해오름식품", "주식회사 한결"],
+            "a": ["서울종로구종로5길동빌딩301호", "서울 종로구 종로5길 7, 3층"],
+        }
+    )
+    shown = frame.select(mask_number(pl.col("x")), mask_name(pl.col("n")), mask_address(pl.col("a")))
+    assert shown.rows() == [("124-**-*****", "해○○", "서울종로구종 …"), (None, "한○○", "서울 종로구 종로*길 …")]
+
+
+def test_hostile_cells_are_texts(tmp_path: Path) -> None:
+    """What looks like HTML in a name, an address or a file's name is shown, and makes no element."""
+    cell = HOSTILE.replace('"', '""')
+    listed = f'사업자번호,상호,주소\n{numbers(1)[0]},"{cell}","{cell} 서울특별시 종로구 종로 436"\n'
+    source = write(tmp_path / "a<b>&'.csv", listed)
+    bv.enrich(source, tmp_path / "o.csv", report=tmp_path / "p.html", unmask=True, letter_cost=1, **REFERENCE)
+    page = Page(tmp_path / "p.html")
+    assert not {"script", "img", "b"} & {name for name, _ in page.elements}
+    assert not any(key.startswith("on") for _, given in page.elements for key in given)
+    assert any(HOSTILE in text for text in page.texts)
+    assert "Verification of a<b>&'.csv" in page.texts
+
+
+def test_tags_escape_all_but_what_tags_have_made() -> None:
+    """Texts and attributes are escaped, elements are not."""
+    made = tag("p", "<i>", tag("b", "&"), title='"')
+    assert made == '<p title="&quot;">&lt;i&gt;<b>&amp;</b></p>'
+    assert join(made, "<") == f"{made}&lt;"
+
+
+def test_a_run_its_manifest_and_its_file_have_one_page(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """What was written with the run, and what is written of it later, says the same."""
+    with use_language("ko"):
+        report_page(made[0] / "run.json", tmp_path / "later.html", letter_cost=500)
+        report_page(made[0] / "out.csv", tmp_path / "file.html", letter_cost=500)
+    at_once, later = Page(made[1]).texts, Page(tmp_path / "later.html").texts
+    assert later == at_once
+    lists = at_once[at_once.index("집계") : at_once.index("작성 근거")]
+    of_file = Page(tmp_path / "file.html").texts
+    assert of_file[of_file.index("집계") : of_file.index("작성 근거")] == lists
+
+
+def test_without_altair_the_page_says_so_and_has_its_tables(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A light install has the page, too."""
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with use_language("en"):
+        report_page(made[0] / "out.csv", tmp_path / "p.html")
+    page = Page(tmp_path / "p.html")
+    assert "Charts are drawn where Altair is installed: pip install 'bizverify[notebook]'" in page.texts
+    assert not any(name == "svg" for name, _ in page.elements)
+    assert "What weighs most in a row" in page.texts
+
+
+def test_with_altair_three_charts_are_drawn(made: tuple[Path, Path]) -> None:
+    """Grades, provinces and reasons, hidden from screen readers, which have the tables."""
+    drawn = [given for name, given in Page(made[1]).elements if name == "svg"]
+    assert [given.get("aria-hidden") for given in drawn] == ["true"] * 3
+
+
+@pytest.mark.parametrize(
+    ("run", "output", "said"),
+    [
+        ("20200101T000000-abcdef", "p.html", "there is no manifest"),
+        ("out.csv", "p.txt", "a report is a web page; call it .html"),
+        ("list.csv", "p.html", "has not the nine columns"),
+    ],
+)
+def test_what_has_no_page_is_refused(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, output: str, said: str
+) -> None:
+    """The message says what is wrong, and no page is written."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(made[0] / "out.csv", tmp_path / "out.csv")
+    write(tmp_path / "list.csv", f"사업자번호,주소\n{numbers(1)[0]},서울\n")
+    with use_language("en"), pytest.raises(BizverifyError) as error:
+        report_page(run, output)
+    assert said in str(error.value)
+    assert not (tmp_path / output).exists()
+
+
+def test_the_command_writes_the_page(run: Any, made: tuple[Path, Path], tmp_path: Path) -> None:
+    """``bizverify report FILE -o OUT.html`` says where the page is."""
+    done: subprocess.CompletedProcess[str] = run("report", made[0] / "out.csv", "-o", tmp_path / "p.html")
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path / 'p.html'} written" in done.stdout
+    assert Page(tmp_path / "p.html").texts[0] == "Verification of out.csv"
