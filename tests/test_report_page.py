@@ -17,8 +17,8 @@ import pytest
 import bizverify as bv
 from bizverify.errors import BizverifyError
 from bizverify.report_page import report_page
-from bizverify.report_page.figures import collect_figures
 from bizverify.report_page.masking import mask_address, mask_name, mask_number
+from bizverify.report_page.page_figures import collect_figures
 from bizverify.report_page.tags import join, tag
 from bizverify.translation import use_language
 from conftest import SAMPLE, write

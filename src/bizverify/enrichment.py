@@ -32,8 +32,8 @@ from bizverify.report import (
     sha256_of,
     write_manifest,
 )
-from bizverify.report_page.figures import PageFigures, collect_figures
 from bizverify.report_page.page import check_page, render_into
+from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.run import accounting
 from bizverify.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
 from bizverify.run.accounting import plan as count_plan

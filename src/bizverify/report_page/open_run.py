@@ -9,8 +9,8 @@ from typing import Any
 
 from bizverify.errors import UsageError
 from bizverify.labels.mailing import is_manifest, manifest_of, open_mailing
-from bizverify.report_page.figures import collect_figures
 from bizverify.report_page.page import check_page, write_page
+from bizverify.report_page.page_figures import collect_figures
 from bizverify.run.letter_list import check_letter_cost
 from bizverify.tables.publish import same_file
 from bizverify.translation import gettext

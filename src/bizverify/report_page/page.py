@@ -10,8 +10,8 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.report_page.drawings import draw_charts
-from bizverify.report_page.figures import PageFigures
+from bizverify.report_page.page_charts import draw_charts
+from bizverify.report_page.page_figures import PageFigures
 from bizverify.report_page.tags import Markup, join, tag
 from bizverify.tables.publish import publish_file
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bizverify import charts
 from bizverify.errors import UsageError
-from bizverify.report_page.figures import PageFigures
+from bizverify.report_page.page_figures import PageFigures
 from bizverify.report_page.tags import Markup
 
 _ROOT: Final = re.compile(r"<svg ")

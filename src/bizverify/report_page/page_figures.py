@@ -74,8 +74,8 @@ def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False) -> PageFigur
     counts, worst, corrections = (_counts(rows), _worst(rows), _corrections(rows))
     groups = [
         *(rows.group_by(name).len() for name in _COUNTED),
-        _grouped(rows, "reason", _first_reason()),
-        _grouped(rows, "region", region_level(pl.col("address"))),
+        _group_by(rows, "reason", _first_reason()),
+        _group_by(rows, "region", region_level(pl.col("address"))),
     ]
     found, bad, fixed, *tables = pl.collect_all([counts, worst, corrections, *groups], engine="streaming")
     totals, words = found.row(0, named=True), tables[: len(_COUNTED)]
@@ -86,8 +86,8 @@ def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False) -> PageFigur
         counts=by,
         reasons=reasons.drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
         regions=regions,
-        worst=_shown(bad, unmask),
-        corrections=_shown(fixed, unmask),
+        worst=_list_rows(bad, unmask),
+        corrections=_list_rows(fixed, unmask),
         masked=not unmask,
     )
 
@@ -129,7 +129,7 @@ def _corrections(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.filter(_is_corrected()).bottom_k(SHOWN, by="row_id")
 
 
-def _grouped(rows: pl.LazyFrame, name: str, value: pl.Expr) -> pl.LazyFrame:
+def _group_by(rows: pl.LazyFrame, name: str, value: pl.Expr) -> pl.LazyFrame:
     """Rows, and letters expected back, by a value."""
     work = rows.select(value.alias(name), pl.col("bounce_prob").fill_null(0.0))
     return work.group_by(name).agg(pl.len().alias("rows"), pl.col("bounce_prob").sum().alias("expected"))
@@ -147,7 +147,7 @@ def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
     return {word: found.pop(word, 0) for word in known} | found
 
 
-def _shown(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
+def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
     """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from 1."""
     number = business_number.compact_expr(pl.col("b_no"))
     masked: dict[str, Any] = {
