@@ -14,7 +14,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import ColumnError, InputError, OutputError, UsageError
-from bizverify.tables import open_table
+from bizverify.tables import frames, open_table
 from bizverify.tables.columns import own_columns
 from conftest import NINE, json_of, write
 
@@ -218,9 +218,10 @@ def test_a_file_that_lacks_one_of_the_nine_is_not_an_enriched_one() -> None:
         ([True, N, pd.NaT, pd.NA], ["True", N, None, None]),
     ],
 )
-def test_a_pandas_column_of_mixed_objects_becomes_text(values: list[Any], texts: list[str | None]) -> None:
-    found = bv.verify_frame(pd.DataFrame({"b_no": pd.Series(values, dtype=object)}))
-    assert found["b_no"].to_list() == texts
+def test_a_pandas_column_of_mixed_objects_is_read_as_text_and_kept(values: list[Any], texts: list[str | None]) -> None:
+    frame = pd.DataFrame({"b_no": pd.Series(values, dtype=object)})
+    assert frames.read(frame).frame.collect()["c0"].to_list() == texts
+    pd.testing.assert_frame_equal(bv.verify_frame(frame)[["b_no"]], frame)
 
 
 def test_a_pandas_column_that_nothing_can_hold_is_refused() -> None:
@@ -228,13 +229,16 @@ def test_a_pandas_column_that_nothing_can_hold_is_refused() -> None:
         bv.verify_frame(pd.DataFrame({"b_no": [N], "z": [1 + 2j]}))
 
 
-def test_column_names_that_repeat_are_told_apart_in_frames() -> None:
+def test_column_names_that_repeat_are_given_back_as_they_are() -> None:
     frame = pd.DataFrame([[N, "a", "b"]], columns=["b_no", "memo", "memo"])
     table = pa.Table.from_arrays([pa.array([N]), pa.array(["a"]), pa.array(["b"])], names=["b_no", "memo", "memo"])
-    for given in (frame, table, table.to_batches()[0]):
+    for given in (table, table.to_batches()[0]):
         found = bv.verify_frame(given)
-        assert found.columns == ["b_no", "memo", "memo_2", *NINE]
-        assert found.row(0)[:3] == (N, "a", "b")
+        assert found.schema.names == ["b_no", "memo", "memo", *NINE]
+        assert [found.column(place)[0].as_py() for place in range(3)] == [N, "a", "b"]
+    found = bv.verify_frame(frame)
+    assert found.columns.to_list() == ["b_no", "memo", "memo", *NINE]
+    assert found.iloc[0, :3].to_list() == [N, "a", "b"]
 
 
 # ── CSV ──────────────────────────────────────────────────────────────────────────────────────────────────────────

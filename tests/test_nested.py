@@ -91,8 +91,10 @@ def test_objects_of_several_shapes_are_looked_into_all_the_same(
 @pytest.mark.parametrize("frame", [pl.DataFrame(RECORDS), pd.DataFrame(RECORDS), pl.DataFrame(RECORDS).to_arrow()])
 def test_struct_columns_of_frames_are_looked_into(frame: Any, flat: list[dict[str, Any]]) -> None:
     result = bv.verify_frame(frame, columns=COLUMNS)
-    assert ours(result.to_dicts()) == flat
-    assert result["biz"].to_list() == [record["biz"] for record in RECORDS]
+    assert type(result) is type(frame)
+    found = pl.DataFrame(result)
+    assert ours(found.to_dicts()) == flat
+    assert found["biz"].to_list() == [record["biz"] for record in RECORDS]
 
 
 def test_a_header_that_is_spelled_with_dots_goes_before_the_object(tmp_path: Path) -> None:

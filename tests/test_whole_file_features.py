@@ -206,7 +206,7 @@ def test_a_frame_is_looked_over_as_a_file_is(tmp_path: Path) -> None:
         return part
 
     lazy = frame.lazy().map_batches(counted)
-    found = bv.verify_frame(lazy)
+    found = bv.verify_frame(lazy).collect()
     assert sum("[place +9]" in row for row in reasons(found)) == CROWD
     assert sum(reads) == frame.height
     assert found.equals(bv.verify_frame(frame))

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeVar, Unpack, cast
 
 import polars as pl
 
@@ -47,9 +47,13 @@ from bizverify.run.status_counts import statuses_of
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
+from bizverify.tables.frame_types import collect_like
 
 _PATIENCE_OF_ONE: Final = 10.0
 """Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
+
+Frame = TypeVar("Frame")
+"""A frame of polars, pandas or pyarrow: what is given is what comes back."""
 
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
@@ -269,7 +273,7 @@ async def aenrich(
 
 
 def verify_frame(
-    frame: Any,
+    frame: Frame,
     *,
     columns: Mapping[str, str | Sequence[str]] | None = None,
     registry: str | Path | Registry | None = None,
@@ -284,19 +288,20 @@ def verify_frame(
     labels: Labels = None,
     engine: AnyEngine = "local",
     **service: Unpack[ServiceKeywords],
-) -> pl.DataFrame:
-    """Return a frame with the nine columns added.
+) -> Frame:
+    """Return a frame of the same type with the nine columns added, and the same rows in the same order.
 
-    ``frame``: polars (also lazy), pandas or pyarrow; the result is a polars DataFrame with the same rows in the same
-    order, ``reasons`` a list of strings. Arguments as for :func:`enrich`; warnings are Python warnings.
+    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow. The user's own columns are given back
+    as they were: a pandas index, dtypes, metadata. Headers of several levels are joined to find the columns, and the
+    nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for :func:`enrich`; warnings are
+    Python warnings.
     Raises :class:`bizverify.errors.BizverifyError`.
     """
     hide_key(service)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    if isinstance(frame, pl.LazyFrame):
-        frame = frame.collect(engine="streaming")  # its rows are read more than once, and must be the same each time
-    table = frames.read(frame)
+    # the rows of a lazy frame are read more than once, and must be the same each time
+    table = frames.read(frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame)
     prepared = prepare_table(table, columns, prefix, extras=extra_columns)
     for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
@@ -312,7 +317,8 @@ def verify_frame(
             answers = with_extra_columns(with_duplicates(answers.collect(engine="streaming").lazy()), prepared.extras)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
-        result, tallies = frames.write(Enriched(table, answered, prepared.layout, tally))
+        enriched = Enriched(table, answered, prepared.layout, tally)
+        result, rows_out, tallies = collect_like(enriched, frame)
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
     statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
@@ -321,8 +327,8 @@ def verify_frame(
         notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
     for note in notes:
         python_warnings.warn(note, stacklevel=2)
-    accounting.check_balance(table.count(), counts, result.height)
-    return result
+    accounting.check_balance(table.count(), counts, rows_out)
+    return cast(Frame, result)
 
 
 def verify(

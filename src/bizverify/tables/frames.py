@@ -9,6 +9,7 @@ import polars as pl
 
 from bizverify.errors import InputError
 from bizverify.tables.columns import has_role
+from bizverify.tables.frame_types import header_texts, is_arrow, is_pandas
 from bizverify.tables.table import Enriched, Table, column_ids, positional
 from bizverify.translation import gettext
 
@@ -19,19 +20,14 @@ _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, NotIm
 def read(frame: Any) -> Table:
     """Take a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table or RecordBatch as a table.
 
-    Column names may repeat. A pandas index is not a column and is left out; a pandas column of mixed objects is text.
+    Column names may repeat; those of several levels are joined. A pandas index is not a column and is left out; a
+    pandas column of mixed objects is text.
     Raises :class:`InputError` for anything else.
     """
     lazy, headers = _lazy(frame)
     return Table(
         lazy, headers, "frame", gettext("the frame"), notes=nested_roles(headers, lazy.collect_schema().dtypes())
     )
-
-
-def write(result: Enriched) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Collect an enriched table as a frame (reasons as lists); return it and the tally."""
-    frame, tally = pl.collect_all([result.with_titles(lists=True), result.tally], engine="streaming")
-    return frame, tally
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
@@ -56,12 +52,11 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
         lazy = frame.lazy()
         names = lazy.collect_schema().names()
         return positional(lazy, names), tuple(names)
-    home = type(frame).__module__.partition(".")[0]
-    if home == "pandas" and hasattr(frame, "columns"):
+    if is_pandas(frame):
         ids = column_ids(frame.shape[1])
         columns = [_series(frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
-        return pl.LazyFrame(columns), tuple(map(str, frame.columns))
-    if home == "pyarrow" and hasattr(frame, "rename_columns"):
+        return pl.LazyFrame(columns), header_texts(frame.columns)
+    if is_arrow(frame):
         converted = _from_arrow(frame)
         if isinstance(converted, pl.DataFrame):
             return converted.lazy(), tuple(frame.column_names)

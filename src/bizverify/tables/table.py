@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -103,12 +103,14 @@ class Enriched:
 
         ``lists``: reasons as a list of strings, for formats that have lists.
         """
-        names = unique_names([header for _, header in self.layout])
-        columns = [
-            written_column(column, lists=lists).alias(name)
-            for (column, _), name in zip(self.layout, names, strict=True)
-        ]
-        return self.frame.select(columns)
+        return self.with_columns_of(self.layout, lists=lists)
+
+    def with_columns_of(self, layout: Sequence[tuple[str, str]], *, lists: bool) -> pl.LazyFrame:
+        """Some of the output's columns, as :meth:`with_titles` has them all."""
+        names = unique_names([header for _, header in layout])
+        return self.frame.select(
+            written_column(column, lists=lists).alias(name) for (column, _), name in zip(layout, names, strict=True)
+        )
 
 
 def written_column(column: str, *, lists: bool) -> pl.Expr:

@@ -1,0 +1,139 @@
+"""verify_frame gives back what it was given: library, index, dtypes and headers of the user's columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bizverify as bv
+from bizverify.schema import ADDED_COLUMNS
+
+NINE = list(ADDED_COLUMNS)
+NUMBERS = ["124-81-00998", "220-81-62517", None, "no number"]
+pytestmark = pytest.mark.filterwarnings("ignore:0 of .* statuses checked", "ignore:no address column")
+
+_DAYS = st.one_of(st.none(), st.datetimes(dt.datetime(1990, 1, 1), dt.datetime(2040, 1, 1)))
+_DTYPES: dict[str, st.SearchStrategy[Any]] = {
+    "object": st.one_of(st.none(), st.text(max_size=4), st.integers(-9, 9), st.booleans()),
+    "string": st.one_of(st.none(), st.text(max_size=4)),
+    "category": st.one_of(st.none(), st.sampled_from(["서울", "부산"])),
+    "Int64": st.one_of(st.none(), st.integers(-(2**62), 2**62)),
+    "int8": st.integers(-128, 127),
+    "float32": st.floats(width=32, allow_infinity=False),
+    "boolean": st.one_of(st.none(), st.booleans()),
+    "datetime64[ns, Asia/Seoul]": _DAYS,
+    "datetime64[us]": _DAYS,
+    "timedelta64[ns]": st.timedeltas(dt.timedelta(-9), dt.timedelta(9)),
+    "int64[pyarrow]": st.one_of(st.none(), st.integers(-9, 9)),
+    "string[pyarrow]": st.one_of(st.none(), st.text(max_size=4)),
+}
+
+
+@st.composite
+def pandas_frames(draw: st.DrawFn) -> pd.DataFrame:
+    """Frames with a column of business numbers among columns of any dtype, under any index."""
+    rows = draw(st.integers(0, 4))
+    kinds = draw(st.lists(st.sampled_from(sorted(_DTYPES)), max_size=4))
+    columns = {
+        f"열 {place}": (kind, draw(st.lists(_DTYPES[kind], min_size=rows, max_size=rows)))
+        for place, kind in enumerate(kinds)
+    }
+    index = draw(
+        st.sampled_from(
+            [
+                pd.RangeIndex(5, 5 + rows),
+                pd.Index(["같은"] * rows, dtype=object, name="키"),
+                pd.MultiIndex.from_tuples([("a", place) for place in range(rows)], names=["반", None]),
+                pd.date_range("2026-01-01", periods=rows, tz="Asia/Seoul", name="날")[::-1],
+            ]
+        )
+    )
+    made = {name: pd.Series(pd.array(values, dtype=kind), index=index) for name, (kind, values) in columns.items()}
+    numbers = pd.Series(NUMBERS[:rows], dtype=draw(st.sampled_from(["object", "string", "category"])))
+    numbers.index = index
+    place = draw(st.integers(0, len(made)))
+    names = [*list(made)[:place], "사업자번호", *list(made)[place:]]
+    return pd.DataFrame(made | {"사업자번호": numbers}, index=index)[names]
+
+
+@settings(max_examples=40, deadline=None)
+@given(pandas_frames())
+def test_a_pandas_frame_comes_back_as_it_was(frame: pd.DataFrame) -> None:
+    """Index, dtypes and values of the user's columns are those of the given frame, and it is itself unchanged."""
+    before = frame.copy(deep=True)
+    found = bv.verify_frame(frame, columns={"b_no": "사업자번호"}, labels=False)
+    assert isinstance(found, pd.DataFrame)
+    pd.testing.assert_frame_equal(found[list(before.columns)], before)
+    pd.testing.assert_frame_equal(frame, before)
+    assert found.columns.to_list() == [*before.columns, *NINE]
+    verified = [value in NUMBERS[:2] for value in NUMBERS[: len(frame)]]
+    assert [status == "verified" for status in found["row_status"]] == verified
+
+
+def test_headers_of_several_levels_are_understood_and_kept() -> None:
+    """Headers of two levels are joined to find the columns; the nine stand on the first level."""
+    columns = pd.MultiIndex.from_tuples(
+        [("고객", "상호"), ("고객", "사업자등록번호"), ("소재지", "주소"), ("비고", "Unnamed: 3_level_1")],
+        names=["큰", None],
+    )
+    frame = pd.DataFrame([["삼성전자", "124-81-00998", "경기 수원시 영통구 삼성로 129", 1]], columns=columns)
+    found = bv.verify_frame(frame, labels=False)
+    assert found.columns.to_list() == [*columns, *((name, "") for name in NINE)]
+    assert found.columns.names == ["큰", None]
+    assert found["row_status"].to_list() == ["verified"]
+    assert found["bounce_prob"].item() > 0
+    pd.testing.assert_frame_equal(found[list(columns)], frame)
+
+
+def test_a_frame_that_is_verified_again_has_the_nine_once() -> None:
+    """The columns of an earlier run are replaced where they stand, in every library."""
+    frame = pl.DataFrame({"사업자번호": NUMBERS, "주소": ["서울 중구 세종대로 110"] * 4, "메모": list("abcd")})
+    for given_ in (frame, frame.to_pandas(), frame.to_arrow()):
+        once = bv.verify_frame(given_, labels=False)
+        moved = (
+            once[[*NINE, *frame.columns]] if isinstance(once, pd.DataFrame) else once.select([*NINE, *frame.columns])
+        )
+        again = bv.verify_frame(moved, labels=False)
+        assert type(again) is type(given_)
+        assert pl.DataFrame(again).equals(pl.DataFrame(moved))
+
+
+def test_an_arrow_table_keeps_its_columns_and_metadata() -> None:
+    """Dictionary, decimal and timestamp columns and the metadata of fields and schema stay."""
+    table = pa.table(
+        {
+            "사업자번호": pa.array(NUMBERS).dictionary_encode(),
+            "금액": pa.array([1, 2, None, 4]).cast(pa.decimal128(30, 2)),
+            "때": pa.array([0, 1, 2, None], pa.timestamp("ms", "Asia/Seoul")),
+        }
+    )
+    fields = [table.schema.field(0).with_metadata({"a": "b"}), table.schema.field(1), table.schema.field(2)]
+    table = table.cast(pa.schema(fields, metadata={"누가": "우리"}))
+    for given_ in (table, table.to_batches()[0], table.slice(0, 0)):
+        found = bv.verify_frame(given_, labels=False)
+        assert type(found) is type(given_)
+        assert found.select(given_.schema.names).equals(given_, check_metadata=True)
+        assert found.schema.names == [*given_.schema.names, *NINE]
+
+
+def test_a_lazy_frame_comes_back_lazy() -> None:
+    """A lazy frame is given back as one, with the rows that were verified."""
+    found = bv.verify_frame(pl.LazyFrame({"사업자번호": NUMBERS}), labels=False)
+    assert isinstance(found, pl.LazyFrame)
+    assert found.select("row_status").collect().height == len(NUMBERS)
+
+
+def test_the_answers_are_the_same_in_every_library() -> None:
+    """pandas, pyarrow and polars get the same nine columns."""
+    frame = pl.DataFrame({"사업자번호": NUMBERS, "주소": ["서울 중구 세종대로 110", "부산", None, ""]})
+    answers = bv.verify_frame(frame, labels=False).select(NINE)
+    assert pl.DataFrame(bv.verify_frame(frame.to_arrow(), labels=False)).select(NINE).equals(answers)
+    as_pandas = pl.from_pandas(bv.verify_frame(frame.to_pandas(), labels=False)[NINE])
+    assert as_pandas.cast(dict(answers.schema)).equals(answers)
