@@ -175,7 +175,7 @@ def test_an_unsupported_repair_says_so_and_is_at_best_to_be_confirmed(gazetteer:
     rows = {"b_no": ["1248100998"] * 2, "address": ["서울 종로구 고산쟈동로 12"] * 2, "zipcode": [None, "03172"]}
     for lang, alone, borne_out in (
         ("en", "corrected automatically, and nothing else in the row confirms it: ", "corrected automatically: "),
-        ("ko", "자동 보정(주소의 다른 항목으로 확인되지 않음): ", "자동 보정: "),
+        ("ko", "자동 보정(다른 항목으로는 확인되지 않음): ", "자동 보정: "),
     ):
         found = LocalEngine(gazetteer=gazetteer, lang=lang).verify(pl.LazyFrame(rows)).collect()["reasons"]
         for reasons, text in zip(found, (alone, borne_out), strict=True):

@@ -17,7 +17,7 @@ from bizverify.errors import AccountingError, LabelError, UsageError
 from bizverify.labels import output_columns
 from bizverify.labels.output_columns import LABEL_COLUMNS
 from bizverify.run.output_layout import lay_out_columns
-from bizverify.schema import ADDED_COLUMNS, OUR_COLUMNS
+from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, excel, open_table
 from bizverify.tables.columns import own_columns
 from conftest import NINE, spreadsheet, write
@@ -151,7 +151,7 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
     with open_table(tmp_path / "labelled.xlsx") as table:
         ours = own_columns(table.headers, "") | output_columns.find_label_columns(table.headers)
         assert list(ours.values()) == [*range(3, 12), 13, 14, 15]
-        columns, warnings = lay_out_columns(table.headers, "", ours, range(16), OUR_COLUMNS)
+        columns, warnings = lay_out_columns(table.headers, "", ours, range(16), (*ADDED_COLUMNS, *LABEL_COLUMNS))
         assert not warnings
         nine = [pl.lit(f"neu {name}").alias(name) for name in ADDED_COLUMNS]
         rows = table.frame.with_row_index("row_id").join(SOME.lazy(), on="row_id", how="left", maintain_order="left")

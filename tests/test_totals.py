@@ -82,7 +82,7 @@ def test_the_note_of_a_totals_row_is_korean_for_koreans(tmp_path: Path) -> None:
     found = enriched(tmp_path, "합계,,,100", HEADER, lang="ko")
     assert found["row_note"].to_list() == [
         "합계 행으로, 사업자가 아닙니다",
-        "머리글이 되풀이된 행으로, 사업자가 아닙니다",
+        "중간에 반복된 제목 행으로, 사업자가 아닙니다",
     ]
 
 
