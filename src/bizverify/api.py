@@ -15,6 +15,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.cancellation import CancelToken
+from bizverify.column_words import with_words
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table
@@ -78,6 +79,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     json_path: str | None
     has_header: bool
     output_encoding: str | None
+    headers: Lang | None
     in_place: bool
     backup: bool
     select: Sequence[str] | None
@@ -129,6 +131,7 @@ def enrich(
     letter_cost: float | None = None,
     report: str | Path | None = None,
     unmask: bool = False,
+    headers: Lang | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
@@ -157,7 +160,9 @@ def enrich(
 
     ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
     several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
-    adds a sheet with the run's figures to a new workbook. ``dry_run`` plans only and writes nothing.
+    adds a sheet with the run's figures to a new workbook. ``headers="ko"`` gives the added columns of a CSV file or
+    workbook Korean headers, and Korean words for the codes in them; a file that has them from an earlier run keeps
+    its language. ``dry_run`` plans only and writes nothing.
 
     ``labels``: the folder of the label store, where :func:`bizverify.label` records what came back; by default the
     user's own, if there is one, and ``False`` for none. The local engine takes the history of each addressee from it.
@@ -188,7 +193,7 @@ def enrich(
     reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
-    flat = replace(flat, report=report, unmask=unmask)
+    flat = replace(flat, report=report, unmask=unmask, headers=headers)
     writes = choose_options("write", write, flat)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
@@ -317,7 +322,7 @@ def verify_frame(
             answers = with_extra_columns(with_duplicates(answers.collect(engine="streaming").lazy()), prepared.extras)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
-        enriched = Enriched(table, answered, prepared.layout, tally)
+        enriched = Enriched(table, with_words(answered, prepared.lang), prepared.layout, tally)
         result, rows_out, tallies = collect_like(enriched, frame)
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)

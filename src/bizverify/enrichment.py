@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bizverify._version import __version__
+from bizverify.column_words import language_of_columns
 from bizverify.engine.letter_history import with_letters
 from bizverify.engine.local import NUMBER
+from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
 from bizverify.options import ReadOptions, WriteOptions
@@ -69,6 +71,7 @@ from bizverify.schema import (
     RECORD_COLUMNS,
     Alert,
     Choice,
+    Lang,
     seoul_day,
 )
 from bizverify.storage.filesystem import new_run_id
@@ -77,6 +80,7 @@ from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_
 from bizverify.tables.compression import private_folder
 from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.tables.publish import backed_up
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
@@ -87,6 +91,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OTHER_HEADERS: Final = gettext_noop(
+    "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
+)
 _NO_OUTCOMES: Final = (
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
@@ -125,6 +132,8 @@ class PreparedTable:
     leaves_out: bool
     warnings: tuple[str, ...]
     extras: tuple[str, ...] = ()
+    lang: Lang = "en"
+    """The language of the headers of the added columns, and of the words in them."""
 
     @property
     def header_unsure(self) -> bool:
@@ -149,8 +158,12 @@ def prepare_table(
     select: Sequence[str] | None = None,
     with_outcomes: bool = False,
     extras: Sequence[str] = (),
+    headers: Lang | None = None,
 ) -> PreparedTable:
-    """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`."""
+    """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`.
+
+    ``headers``: the language of the added columns; one that they have from an earlier run stays.
+    """
     ours = own_columns(table.headers, prefix)
     labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
     before = {*ours.values(), *labels.values(), *earlier.values()}
@@ -163,11 +176,14 @@ def prepare_table(
     rows = records(unfolded, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
+    lang = language_of_columns(table.headers, ours) or headers or "en"
     ours |= earlier | (labels if with_outcomes else {})
     kept |= set(ours.values())
     extras = checked_extra_columns((*extras, *earlier))  # those of an earlier run would be of other answers
     added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
-    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added)
+    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
+    if headers not in (None, lang):
+        warnings = (*warnings, gettext(_OTHER_HEADERS))
     if table.headers and "address" not in chosen.columns:
         warnings = (
             *warnings,
@@ -176,7 +192,7 @@ def prepare_table(
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
     reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
     notes = (*table.notes, *chosen.notes, *warnings)
-    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras)
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +284,18 @@ def _prepare_output(table: Table, target: Target, read: ReadOptions, write: Writ
     """Prepare a table for its output, with the warnings of what that cannot have."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
-    prepared = prepare_table(table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns)
+    if write.headers == "ko" and target.format not in ("csv", "xlsx"):
+        raise UsageError(
+            gettext(
+                "{path}: {option} is for CSV files and workbooks, this output is {format}",
+                path=target.path,
+                option=parameter("headers", "ko"),
+                format=target.format,
+            )
+        )
+    prepared = prepare_table(
+        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers
+    )
     lost = find_losses(
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
     )
@@ -376,7 +403,8 @@ class EnrichmentRun:
         more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
         tally, summary = accounting.tally(answered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
-        result = Enriched(self.prepared.table, answered, self.prepared.layout, tally, summary, record, warn)
+        table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
+        result = Enriched(table, answered, layout, tally, summary, record, warn, lang)
         tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))

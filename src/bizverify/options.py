@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from bizverify.errors import UsageError, parameter
+from bizverify.schema import Lang
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey
@@ -86,6 +87,7 @@ class WriteOptions:
     letter_cost: float | None = None
     report: str | Path | None = None
     unmask: bool = False
+    headers: Lang | None = None
 
 
 def choose_options(name: str, given: Options | None, flat: Options) -> Options:

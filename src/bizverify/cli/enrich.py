@@ -28,7 +28,7 @@ from bizverify.cli.options import (
     status_options,
 )
 from bizverify.options import ENGINE_KINDS
-from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bizverify.schema import CONTEXT_COLUMNS, LANGS, RECORD_COLUMNS
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,6 +109,11 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--report", type=PATH, metavar="OUT", help="Write a web page of the run, too: OUT.html, to read, print and pass on."
 )
 @click.option("--unmask", is_flag=True, help="With --report: show numbers, names and addresses in the clear.")
+@click.option(
+    "--headers",
+    type=click.Choice(LANGS),
+    help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
+)
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default the input's.")
 @click.option("--manifest", type=PATH, help="Where the run's record goes; by default into the state directory.")
 @click.option("--dry-run", is_flag=True, help="Plan only: write nothing, spend nothing.")

@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.column_words import HEADERS, code_expr
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, pluralize
@@ -244,7 +245,8 @@ def _find_writer(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, .
 def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
     """The prefix of the nine columns, and where they are."""
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
-    prefixes = {end.removesuffix(ADDED_COLUMNS[0]) for end in ends if end.endswith(ADDED_COLUMNS[0])}
+    firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
+    prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
     for prefix in sorted(prefixes, key=len):
         if ours := own_columns(table.headers, prefix):
             return prefix, ours
@@ -274,7 +276,7 @@ def _letters(
         if role not in places:
             return pl.lit(None, pl.String)
         column = pl.col(places[role])
-        return column.list.join(REASON_SEPARATOR) if places[role] in nested else column.cast(pl.String)
+        return column.list.join(REASON_SEPARATOR) if places[role] in nested else code_expr(column.cast(pl.String), role)
 
     digits = business_number.compact_expr(record["b_no"]) if "b_no" in record else pl.lit(None, pl.String)
     rows = table.frame.with_row_index("row_id").select(

@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import language_of_columns
 from bizverify.errors import LabelError
 from bizverify.run import accounting
 from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
@@ -61,7 +62,8 @@ def write_labels(
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
         earlier = find_label_columns(table.headers, prefix)
-        layout, notes = lay_out_columns(table.headers, prefix, earlier, range(len(table.headers)), LABEL_COLUMNS)
+        lang = language_of_columns(table.headers, own_columns(table.headers, prefix)) or "en"
+        layout, notes = lay_out_columns(table.headers, prefix, earlier, range(len(table.headers)), LABEL_COLUMNS, lang)
         notes += find_losses(table, target, over, leaves_out=False, header_unsure=False)
         for note in (*notes, *find_changes(table, target, layout)):
             warned(note)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, pluralize
+from bizverify.schema import ADDED_COLUMNS, Lang, pluralize
 from bizverify.tables import WORKBOOKS, Format, Table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import url_of
@@ -65,13 +66,14 @@ def lay_out_columns(
     ours: Mapping[str, int],
     kept: Collection[int],
     names: Sequence[str] = ADDED_COLUMNS,
+    lang: Lang = "en",
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return the output's columns as (column, header), and warnings.
 
     The file's columns at the positions ``kept`` come first, in their order, ``names``, by default the nine, behind
-    them. Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced where they
-    stand. Where a column of the user's that is kept bears our name, in upper or lower case, ours is called
-    ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
+    them, under their headers in the language ``lang``. Columns of an earlier enrichment or labelling (``ours``:
+    contract name → position) are replaced where they stand. Where a column of the user's that is kept bears our name,
+    in upper or lower case, ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
     """
     replaced = {place: name for name, place in ours.items()}
     columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
@@ -80,11 +82,12 @@ def lay_out_columns(
     for name in names:
         if name in ours:
             continue
-        header, again = f"{prefix}{name}", 1
+        wanted = f"{prefix}{HEADERS[lang][name]}"
+        header, again = wanted, 1
         while header.casefold() in taken:
-            header, again = f"{prefix}{name}_bv{again if again > 1 else ''}", again + 1
+            header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
-            warnings.append(f"the file has a column {prefix + name!r} of its own; it is kept, ours is {header!r}")
+            warnings.append(f"the file has a column {wanted!r} of its own; it is kept, ours is {header!r}")
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 

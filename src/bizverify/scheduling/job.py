@@ -289,6 +289,7 @@ class _Run:
                 prefix=output.prefix,
                 summary=output.summary,
                 with_outcomes=output.with_outcomes,
+                headers=output.headers,
             ),
             start=RunStart.now(),
             known=known,

@@ -96,6 +96,7 @@ class OutputPart(_Part, frozen=True):
     prefix: str = ""
     summary: bool = False
     with_outcomes: bool = False
+    headers: Lang | None = None
 
 
 class ChangePart(_Part, frozen=True):

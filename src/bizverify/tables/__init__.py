@@ -22,6 +22,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import with_words
 from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables import csv
 from bizverify.tables.compression import File, open_file, packing_of, sink
@@ -161,6 +162,7 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     """
     if encoding is not None and format != "csv":
         raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))
+    result = replace(result, frame=with_words(result.frame, result.lang))
     if format == "xlsx":
         from bizverify.tables import excel
 

@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.column_words import HEADERS, language_of_columns
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, EXTRA_COLUMNS, LABEL_COLUMNS, Alert, Choice, JoinedColumn
 from bizverify.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
@@ -109,14 +110,16 @@ def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDE
 
     A file is taken for an enriched one when all ``names``, by default the nine, stand side by side in their order, each
     under its name or, where the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
-    ``run.output_layout.lay_out_columns`` calls them. Anything else is the user's, and is not replaced. The three of
-    an earlier labelling are found in the same way, by ``bizverify.schema.LABEL_COLUMNS``.
+    ``run.output_layout.lay_out_columns`` calls them, all in English or all in Korean. Anything else is the user's, and
+    is not replaced. The three of an earlier labelling are found in the same way, by
+    ``bizverify.schema.LABEL_COLUMNS``.
     """
-    titles = [_title_of(name, prefix) for name in names]
-    for start in reversed(range(len(headers) - len(titles) + 1)):
-        run = headers[start : start + len(titles)]
-        if all(title.fullmatch(header) for title, header in zip(titles, run, strict=True)):
-            return {name: start + place for place, name in enumerate(names)}
+    spoken = [[_title_of(title, prefix) for title in (of_lang[name] for name in names)] for of_lang in HEADERS.values()]
+    for start in reversed(range(len(headers) - len(names) + 1)):
+        run = headers[start : start + len(names)]
+        for titles in spoken:
+            if all(title.fullmatch(header) for title, header in zip(titles, run, strict=True)):
+                return {name: start + place for place, name in enumerate(names)}
     return {}
 
 
@@ -126,8 +129,10 @@ def extra_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
     They stand directly behind the nine, or behind the three of a labelling; anything else is the user's.
     """
     found: dict[str, int] = {}
-    titles = {name: _title_of(name, prefix) for name in (*LABEL_COLUMNS, *EXTRA_COLUMNS)}
-    behind = max(own_columns(headers, prefix).values(), default=len(headers)) + 1
+    nine = own_columns(headers, prefix)
+    titles_of = HEADERS[language_of_columns(headers, nine) or "en"]
+    titles = {name: _title_of(titles_of[name], prefix) for name in (*LABEL_COLUMNS, *EXTRA_COLUMNS)}
+    behind = max(nine.values(), default=len(headers)) + 1
     for place, header in enumerate(headers[behind:], behind):
         name = next((name for name, title in titles.items() if title.fullmatch(header)), None)
         if name is None or name in found:
@@ -136,8 +141,8 @@ def extra_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
     return {name: place for name, place in found.items() if name in EXTRA_COLUMNS}
 
 
-def _title_of(name: str, prefix: str) -> re.Pattern[str]:
-    return re.compile(rf"{re.escape(prefix + name)}(_bv[0-9]*)?")
+def _title_of(header: str, prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(prefix + header)}(_bv[0-9]*)?")
 
 
 def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:

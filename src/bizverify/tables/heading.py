@@ -11,8 +11,9 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.column_words import HEADERS
 from bizverify.errors import InputError, parameter
-from bizverify.schema import ADDED_COLUMNS, OUR_COLUMNS
+from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables.columns import has_role
 from bizverify.translation import gettext
 
@@ -27,7 +28,8 @@ _LINES: Final = 4
 _LONGEST: Final = 100
 _WIDE: Final = 1000
 _NUMBER_HIT: Final = 3
-OURS: Final = re.compile(rf".*({'|'.join(OUR_COLUMNS)})(_bv[0-9]*)?", flags=re.S)
+_OUR_HEADERS: Final = "|".join(header for headers in HEADERS.values() for header in headers.values())
+OURS: Final = re.compile(rf".*({_OUR_HEADERS})(_bv[0-9]*)?", flags=re.S)
 """A header that enrichment has added, whatever prefix or group label stands before it."""
 _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 

@@ -11,7 +11,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bizverify.errors import OutputError
-from bizverify.schema import REASON_SEPARATOR
+from bizverify.schema import REASON_SEPARATOR, Lang
 from bizverify.tables.compression import File
 from bizverify.translation import gettext
 
@@ -87,7 +87,8 @@ class Enriched:
     a one-row query over the same rows; a writer collects it together with what it writes. ``summary`` is given when
     the user asked for a summary sheet: it makes the sheet's sections of the collected tally. ``record_columns``: the
     places of the table's columns that the answers are about (number, name, address), where they are known.
-    ``warn`` is called with each warning that is known only once the output is written.
+    ``warn`` is called with each warning that is known only once the output is written. ``lang``: the language of the
+    words that are written in the place of codes.
     """
 
     table: Table
@@ -97,6 +98,7 @@ class Enriched:
     summary: Callable[[pl.DataFrame], tuple[Section, ...]] | None = None
     record_columns: frozenset[int] = frozenset()
     warn: Callable[[str], object] = lambda _: None
+    lang: Lang = "en"
 
     def with_titles(self, *, lists: bool) -> pl.LazyFrame:
         """The output's columns under their headers, made unique where a header repeats or is blank.

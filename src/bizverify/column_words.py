@@ -1,0 +1,95 @@
+"""Korean headers for the columns that are added to a user's file, and Korean words for the codes in them.
+
+They are written where the user asks for them (``headers="ko"``); the codes are what everything computes with. A file
+is read back with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from bizverify.schema import OUR_COLUMNS, Lang
+
+_KOREAN_HEADERS: Final = {
+    "biz_status": "휴·폐업 상태",
+    "bounce_prob": "반송 확률",
+    "grade": "반송 등급",
+    "action": "권장 조치",
+    "fixed_zipcode": "교정 우편번호",
+    "fixed_address": "교정 주소",
+    "reasons": "판정 근거",
+    "row_status": "확인 결과",
+    "row_note": "확인 메모",
+    "bounced": "반송 여부",
+    "bounce_reason": "반송 사유",
+    "bounced_at": "반송일",
+    "duplicate_of": "중복 원본 행",
+    "match_level": "주소 확인 수준",
+    "district_code": "법정동코드",
+}
+
+HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name in OUR_COLUMNS}, "ko": _KOREAN_HEADERS}
+"""The header of each of our columns, by language and contract name."""
+
+KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "biz_status": {
+        "active": "계속사업자",
+        "suspended": "휴업",
+        "closed": "폐업",
+        "unregistered": "미등록",
+        "unknown": "미확인",
+    },
+    "action": {
+        "send": "발송",
+        "fix_address": "주소 수정 후 발송",
+        "confirm": "확인 후 발송",
+        "hold": "발송 보류",
+        "do_not_send": "발송 제외",
+    },
+    "row_status": {
+        "verified": "확인 완료",
+        "cached": "이전 결과 사용",
+        "invalid": "잘못된 행",
+        "pending": "대기 중",
+        "in_doubt": "결과 불명",
+        "failed": "실패",
+    },
+    "match_level": {
+        "exact": "도로명주소 일치",
+        "lot_to_road": "지번을 도로명으로 변경",
+        "region_repaired": "지역명 보정",
+        "typo_repaired": "오타 보정",
+        "renumbered": "바뀐 주소로 변경",
+        "building_only": "건물 본번까지 확인",
+        "abolished": "없어진 주소",
+        "road_only": "도로까지 확인",
+        "region_only": "지역까지 확인",
+        "ambiguous": "후보 여럿",
+        "none": "확인 불가",
+    },
+}
+"""The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
+
+
+def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
+    """Return the language of the columns of an earlier run (contract name → position), ``None`` without any."""
+    for name, place in ours.items():
+        return "ko" if _KOREAN_HEADERS[name] in headers[place] else "en"
+    return None
+
+
+def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
+    """Return a frame with words in the place of codes, where the language is Korean."""
+    if lang != "ko":
+        return frame
+    there = frame.collect_schema()
+    return frame.with_columns(pl.col(name).replace(words) for name, words in KOREAN_WORDS.items() if name in there)
+
+
+def code_expr(value: pl.Expr, column: str) -> pl.Expr:
+    """Return the codes (String) of a column that was read, whichever language it was written in."""
+    codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()}
+    return value.replace(codes) if codes else value
