@@ -17,16 +17,16 @@ _KOREAN_HEADERS: Final = {
     "biz_status": "휴·폐업 상태",
     "bounce_prob": "반송 확률",
     "grade": "반송 등급",
-    "action": "권장 조치",
+    "action": "조치",
     "fixed_zipcode": "교정 우편번호",
     "fixed_address": "교정 주소",
     "reasons": "판정 근거",
-    "row_status": "확인 결과",
-    "row_note": "확인 메모",
+    "row_status": "처리 상태",
+    "row_note": "처리 메모",
     "bounced": "반송 여부",
     "bounce_reason": "반송 사유",
     "bounced_at": "반송일",
-    "duplicate_of": "중복 원본 행",
+    "duplicate_of": "중복 기준 행",
     "match_level": "주소 확인 수준",
     "district_code": "법정동코드",
 }
@@ -36,7 +36,7 @@ HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name i
 
 KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "biz_status": {
-        "active": "계속사업자",
+        "active": "영업 중",
         "suspended": "휴업",
         "closed": "폐업",
         "unregistered": "미등록",
@@ -44,16 +44,16 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "action": {
         "send": "발송",
-        "fix_address": "주소 수정 후 발송",
+        "fix_address": "주소 보완",
         "confirm": "확인 후 발송",
-        "hold": "발송 보류",
-        "do_not_send": "발송 제외",
+        "hold": "보류",
+        "do_not_send": "발송 금지",
     },
     "row_status": {
-        "verified": "확인 완료",
-        "cached": "이전 결과 사용",
-        "invalid": "잘못된 행",
-        "pending": "대기 중",
+        "verified": "확인",
+        "cached": "기존 조회",
+        "invalid": "번호 오류",
+        "pending": "미처리",
         "in_doubt": "결과 불명",
         "failed": "실패",
     },
@@ -93,3 +93,8 @@ def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     """Return the codes (String) of a column that was read, whichever language it was written in."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()}
     return value.replace(codes) if codes else value
+
+
+def word_of(code: str, lang: Lang) -> str:
+    """Return what a code is called in a language; any other text as it is."""
+    return next((words[code] for words in KOREAN_WORDS.values() if code in words), code) if lang == "ko" else code

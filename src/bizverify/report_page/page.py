@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from bizverify.column_words import word_of
 from bizverify.errors import OutputError
 from bizverify.report_page.page_charts import draw_charts
 from bizverify.report_page.page_figures import PageFigures
@@ -39,15 +40,6 @@ _CORRECTIONS: Final = {
     "address": gettext_noop("before"),
     "fixed_address": gettext_noop("after"),
 }
-_WORDS: Final = (
-    *(gettext_noop("verified"), gettext_noop("cached"), gettext_noop("invalid")),
-    *(gettext_noop("pending"), gettext_noop("in_doubt"), gettext_noop("failed")),
-    *(gettext_noop("active"), gettext_noop("suspended"), gettext_noop("closed")),
-    *(gettext_noop("unregistered"), gettext_noop("unknown")),
-    *(gettext_noop("send"), gettext_noop("confirm"), gettext_noop("fix_address")),
-    *(gettext_noop("hold"), gettext_noop("do_not_send")),
-)
-"""The words of the columns, which a Korean page says in Korean beside the word in the file."""
 _NUMBERS: Final = ("row", "bounce_prob")
 _UNKNOWN: Final = "–"
 
@@ -240,7 +232,7 @@ def _cell(name: str, value: object, label: str) -> Markup:
 
 def _say_word(word: str) -> str:
     """A word of a column as the page says it; any other text as it is."""
-    said = gettext(word) if word in _WORDS else word
+    said = word_of(word, current_language())
     return word if said == word else f"{said} ({word})"
 
 
