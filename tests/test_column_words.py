@@ -21,6 +21,7 @@ from bizverify.schema import (
     OUR_COLUMNS,
     ROW_STATUSES,
 )
+from bizverify.translation import gettext, use_language
 from conftest import SAMPLE, write
 
 REFERENCE: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
