@@ -48,12 +48,27 @@ def faults() -> list[str]:
         links = re.findall(r"\]\(([^)#\s]+)", text)
         inner = [link for link in links if not link.startswith(("http:", "https:", "mailto:"))]
         found += [f"{where}: the link {link} leads nowhere" for link in inner if not (page.parent / link).exists()]
+        found += [f"{where}: {link} has no heading {anchor}" for link, anchor in lost_anchors(page, text)]
         named = re.findall(r"`((?:src|tests|docs|benchmarks|sample_data|notebooks)/[\w./-]+)`", text)
         found += [f"{where}: names {path}, which does not exist" for path in named if not (ROOT / path).exists()]
         files = re.findall(r"`((?:\w+/)*\w+\.(?:py|toml))`", text)
         found += [f"{where}: names {path}, which no file is called" for path in files if not is_somewhere(path)]
         found += [f"{where}: there is no test {name}" for name in unknown_tests(text)]
     return found
+
+
+def lost_anchors(page: Path, text: str) -> list[tuple[str, str]]:
+    """Links to a heading that is not there, as GitHub names headings."""
+    links = re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", text)
+    pages = {link: page.parent / link if link else page for link, _ in links}
+    there = {link: target for link, target in pages.items() if target.suffix == ".md" and target.exists()}
+    anchors = {link: anchors_of(target.read_text(encoding="utf-8")) for link, target in there.items()}
+    return [(link or page.name, anchor) for link, anchor in links if link in anchors and anchor not in anchors[link]]
+
+
+def anchors_of(text: str) -> set[str]:
+    headings = re.findall(r"^#+ +(.*)$", re.sub(r"```.*?```", "", text, flags=re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def is_somewhere(path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,20 @@ import nbformat
 import openpyxl
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from nbclient import NotebookClient
 
 import bizverify as bv
+from bizverify.cli import app
 from bizverify.testing import FakeService, serve
+from bizverify.translation import use_language
 from conftest import NINE, ROOT, SAMPLE, json_of
 
 sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "sample_data"))
+
+
+KOREAN_PAGES = sorted(path.stem for path in (ROOT / "docs" / "ko").glob("*.md"))
 
 
 def test_the_pages_agree_with_the_code() -> None:
@@ -52,12 +59,14 @@ def test_the_page_about_privacy_names_every_store() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", *(f"docs/{name}.md" for name in ("buying", "runbook", "scheduling", "service", "testing", "watch"))],
+    [
+        *("README.md", "README.ko.md"),
+        *(f"docs/{name}.md" for name in ("buying", "runbook", "scheduling", "service", "testing", "watch")),
+        *(f"docs/ko/{name}.md" for name in KOREAN_PAGES),
+    ],
 )
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
     """Each `bizverify …` line parses: its command and its options exist."""
-    from bizverify.cli import app
-
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.S))
     for words in re.findall(r"^bizverify ([^#\n]+)", blocks, flags=re.M):
@@ -68,6 +77,27 @@ def test_the_lines_for_the_shell_are_understood(page: str) -> None:
         known = {option for parameter in command.params for option in parameter.opts}
         assert command is not app
         assert set(re.findall(r"(?<!\w)(-{1,2}[a-z][a-z-]*)", words)) <= known
+
+
+def test_the_korean_quickstart_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command on the sample succeeds; its files are there, with Korean headers."""
+    text = (ROOT / "docs" / "ko" / "quickstart.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sample_data").symlink_to(SAMPLE)
+    lines = [line for line in re.findall(r"^bizverify (.*)$", text, flags=re.M) if "sample_data/" in line]
+    assert len(lines) == 4
+    for line in lines:
+        result = CliRunner().invoke(app, ["--lang", "ko", *shlex.split(line)])
+        assert result.exit_code == 0, result.output
+    found = openpyxl.load_workbook(tmp_path / "결과.xlsx").worksheets[0]
+    assert "조치" in [cell.value for cell in found[1]]
+    assert openpyxl.load_workbook(tmp_path / "발송명단.xlsx").worksheets[0].max_row > 1
+    assert "검증 결과" in (tmp_path / "보고서.html").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    with use_language("ko"):
+        scope: dict[str, Any] = {}
+        exec(block.replace('bv.set_language("ko")', ""), scope)
+    assert len(scope["결과"]) == 300
 
 
 def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
