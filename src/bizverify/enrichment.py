@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from bizverify.engine.local import NUMBER
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
-from bizverify.options import ReadOptions, WriteOptions
+from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bizverify.report import (
     LetterHistory,
     Report,
@@ -47,13 +47,14 @@ from bizverify.run.alerts import (
     garbled_alert,
     invalid_alert,
 )
-from bizverify.run.cross_row_features import with_cross_row_features
+from bizverify.run.cross_row_features import with_cross_row_features, with_found_features
 from bizverify.run.duplicates import with_duplicates
-from bizverify.run.engine import Engine, Progress, RunContext
+from bizverify.run.engine import Answering, Engine, Progress, RunContext
 from bizverify.run.extra_columns import checked_extra_columns, unknown_extra_columns, with_extra_columns
 from bizverify.run.letter_list import mark_letters
 from bizverify.run.output_layout import (
     Target,
+    choose_stream,
     choose_target,
     find_changes,
     find_losses,
@@ -80,6 +81,7 @@ from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_
 from bizverify.tables.compression import private_folder
 from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.tables.publish import backed_up
+from bizverify.tables.standard_streams import INPUT_NAME, STREAM, keep_input, send_output
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -234,36 +236,23 @@ def enrich_file(
 
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
+    if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
+        raise UsageError(gettext("several sheets have a report each: give them to `bizverify.enrich_files`"))
     with ExitStack() as resources:
-        table = resources.enter_context(
-            open_table(
-                path,
-                sheet=read.sheet,
-                encoding=read.encoding,
-                json_path=read.json_path,
-                has_header=read.has_header,
-            )
-        )
-        target = choose_target(
-            path,
-            table.format,
-            output,
-            write.in_place,
-            encoding=write.output_encoding,
-            backup=write.backup,
-            summary=write.summary,
-        )
+        data = keep_input(resources) if path == STREAM else path
+        table = resources.enter_context(open_input(path, data, read, read.sheet))
+        target = _target_of(path, output, table, write, resources)
         record = Path(write.manifest) if write.manifest is not None else None
         sides = SideFiles.of(write, target)
         if sides.page is not None:
             check_page(sides.page)
-        files = {"input": path, **engine.files(), "model": model}
-        if status is not None:
-            from bizverify.reference.run_statuses import status_files
-
-            files |= status_files(status)
-        keep_apart(files, {"output": target.path, "manifest": record, **sides.paths_by_use()}, write.in_place)
-        prepared = _prepare_output(table, target, read, write)
+        files = files_read(engine, model, status)
+        keep_apart(
+            {"input": data, **files},
+            {"output": target.path, "manifest": record, **sides.paths_by_use()},
+            write.in_place,
+        )
+        prepared = prepare_output(table, target, read, write)
         prepared = replace(prepared, rows=engine.prepare(prepared.rows))
         context = RunContext(
             str(path),
@@ -273,14 +262,54 @@ def enrich_file(
             cancel=cancel,
             resources=resources,
         )
-        run = EnrichmentRun(path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe)
+        run = EnrichmentRun(
+            path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe, data=data
+        )
         with reading(table), engine.local.running():
             if status is not None:
                 run = run.with_statuses(status, planned=dry_run)
             return run.plan() if dry_run else run.carry_out(target, record)
 
 
-def _prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
+def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
+    """Open the table of an input as the options say; ``path`` is what it is called, ``data`` where it is."""
+    return open_table(
+        INPUT_NAME if path == STREAM else path,
+        sheet=sheet,
+        encoding=read.encoding,
+        json_path=read.json_path,
+        has_header=read.has_header,
+        data=data,
+    )
+
+
+def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
+    """Return the files that a run reads or keeps beside its input, by what they are."""
+    files = {**engine.files(), "model": model}
+    if status is not None:
+        from bizverify.reference.run_statuses import status_files
+
+        files |= status_files(status)
+    return files
+
+
+def _target_of(
+    path: Path, output: str | Path | None, table: Table, write: WriteOptions, resources: ExitStack
+) -> Target:
+    """Where the output of an input goes: to standard output where that is said, or where it came from standard input.
+
+    What is written beside the output needs a file to be beside.
+    """
+    options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
+    streamed = output is not None and Path(output) == STREAM
+    if not streamed and (output is not None or path != STREAM):
+        return choose_target(path, table.format, output, write.in_place, **options)
+    if write.split:
+        raise UsageError(gettext("`split=` writes files beside the output; name the output"))
+    return choose_stream(path, table.format, resources.enter_context(private_folder()), write.in_place, **options)
+
+
+def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
     """Prepare a table for its output, with the warnings of what that cannot have."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
@@ -314,8 +343,34 @@ class _WrittenAnswers:
 
 
 @dataclass(frozen=True, slots=True)
+class JointAnswers:
+    """What was found out and bought for a table together with others.
+
+    ``features``: the cross-row features of its rows, ``None`` where no local engine answers. ``purchase``: that of all
+    tables together.
+    """
+
+    answer: Answering
+    features: pl.DataFrame | None
+    purchase: Purchase | None
+
+    def of(self, begins: int, rows: int) -> JointAnswers:
+        """Return those of one table, whose rows are so many from one on."""
+        features = None if self.features is None else self.features.slice(begins, rows)
+        return replace(self, features=features)
+
+    def with_features(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add the features to the table's rows."""
+        return rows if self.features is None else with_found_features(rows, self.features)
+
+
+@dataclass(frozen=True, slots=True)
 class EnrichmentRun:
-    """One run of an engine over one file."""
+    """One run of an engine over one file.
+
+    ``data``: where the file is, if not at ``path``. ``joint``: what is known of its rows already, since they are
+    answered together with those of other tables.
+    """
 
     path: Path
     start: RunStart
@@ -327,6 +382,8 @@ class EnrichmentRun:
     sides: SideFiles = field(default_factory=SideFiles)
     asked: RunStatuses | None = None
     observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+    data: Path | None = None
+    joint: JointAnswers | None = None
 
     def with_statuses(self, options: StatusOptions, *, planned: bool) -> EnrichmentRun:
         """Return this run with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
@@ -337,14 +394,31 @@ class EnrichmentRun:
         """Return what would be done; nothing is written or spent."""
         rows = self.prepared.rows
         asked = self.prepared.rows_for(self.engine) if self.engine.kind.buys else rows
-        return self._report(self.engine.quote(asked, self.context), plan=count_plan(rows))
+        return self.report_plan(count_plan(rows), self.engine.quote(asked, self.context))
+
+    def report_plan(self, plan: LookupPlan, purchase: Purchase | None = None) -> Report:
+        """Return the report of a plan."""
+        return self._report(purchase, plan=plan)
 
     def carry_out(self, target: Target, manifest: Path | None) -> Report:
         """Answer the rows, write them, check that they balance, publish, and return what was done."""
         record = manifest or default_manifest(self.start.run_id)
+        with publish_file(record) as record_file, self.published(target, record) as report:
+            write_manifest(report, record_file)
+        if target.streamed:
+            send_output(target.path)
+        log.info("run %s: published %s in %.2f s", self.start.run_id, target.name, report.seconds)
+        return report
+
+    @contextmanager
+    def published(self, target: Target, record: Path | None) -> Iterator[Report]:
+        """Answer the rows, write them and check that they balance; yield what was done.
+
+        The output is published when the block ends without an error. ``record``: where the run's manifest goes, which
+        no backup may replace.
+        """
         table, format = self.prepared.table, target.format
         with (
-            publish_file(record) as record_file,
             ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
             publish_file(target.path) as temporary,
             ExitStack() as beside_output,  # published before it: where one of these fails, the output stays as it was
@@ -353,9 +427,10 @@ class EnrichmentRun:
         ):
             stop = Event()
             hashing.callback(stop.set)
-            sha256 = beside.submit(sha256_of, self.path, stop.is_set)  # works without Python's lock, beside the query
+            # works without Python's lock, beside the query
+            sha256 = beside.submit(sha256_of, self.data or self.path, stop.is_set)
             rows_in = table.count()
-            log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.path)
+            log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.name)
             warnings: list[str] = []
             sides = self.sides.reserve(beside_output)
             written = self._write_answers(target, temporary, sides, rows_in, warnings.append)
@@ -374,17 +449,17 @@ class EnrichmentRun:
                     garbled_alert(tallied),
                 ),
                 addresses=match_counts(tallied),
-                output=str(target.path),
-                manifest=str(record),
+                output=target.name,
+                manifest=str(record) if record is not None else None,
                 input_sha256=sha256.result(),
                 beside=written.beside,
-                backup=str(backup.enter_context(backed_up(target.path, record))) if target.backup else None,
+                backup=str(backup.enter_context(backed_up(target.path, record or target.path)))
+                if target.backup
+                else None,
             )
-            write_manifest(report, record_file)
             if written.figures is not None and sides.page is not None:
                 render_into(sides.at[sides.page], written.figures, record_of(report), sides.letter_cost)
-        log.info("run %s: published %s in %.2f s", self.start.run_id, target.path, report.seconds)
-        return report
+            yield report
 
     def _write_answers(
         self, target: Target, temporary: Path, sides: SideFiles, rows_in: int, warn: Callable[[str], object]
@@ -394,8 +469,11 @@ class EnrichmentRun:
         ``sides``: where the files beside the output are written before they are published. ``warn`` is called with
         each warning that is known only once they are written.
         """
-        rows = with_plan_columns(self.prepared.rows_for(self.engine))
-        answers, purchase = self.engine.answer(rows, replace(self.context, rows=rows_in))
+        context, purchase = replace(self.context, rows=rows_in), self.joint.purchase if self.joint else None
+        if self.joint is not None:
+            answers = self.joint.answer(with_plan_columns(self.joint.with_features(self.prepared.rows)), context)
+        else:
+            answers, purchase = self.engine.answer(with_plan_columns(self.prepared.rows_for(self.engine)), context)
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
@@ -437,7 +515,7 @@ class EnrichmentRun:
         alerts: Sequence[Alert | None] = (),
         **outcome: Any,
     ) -> Report:
-        local, chosen = self.engine.local, self.prepared.chosen
+        chosen = self.prepared.chosen
         known = self.known if self.engine.kind.answers_locally else None
         header = chosen["b_no"].header if "b_no" in chosen else None
         status = Alert(statuses.summary) if statuses is not None and statuses.is_alarming else None
@@ -449,15 +527,7 @@ class EnrichmentRun:
             input=str(self.path),
             table=self.prepared.table.name,
             columns=chosen,
-            versions=Versions(
-                bizverify=__version__,
-                model=local.model.version,
-                registry=local.registry.version if local.registry else None,
-                statuses=local.status.version if local.status and self.engine.kind.answers_locally else None,
-                gazetteer=local.gazetteer.version if local.gazetteer else None,
-                history=known.recorded.isoformat() if known else None,
-                **_gazetteer_facts(local.gazetteer),
-            ),
+            versions=versions_of(self.engine, self.known),
             plan=plan,
             statuses=statuses,
             asked=self.asked,
@@ -488,6 +558,20 @@ class EnrichmentRun:
     def _looks_up_addresses(self) -> bool:
         local = self.engine.kind.answers_locally and self.engine.local.gazetteer is not None
         return local and "address" in self.prepared.chosen
+
+
+def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
+    """Return what an engine computes its answers with; ``known``: what the label store has of earlier letters."""
+    local, answers_locally = engine.local, engine.kind.answers_locally
+    return Versions(
+        bizverify=__version__,
+        model=local.model.version,
+        registry=local.registry.version if local.registry else None,
+        statuses=local.status.version if local.status and answers_locally else None,
+        gazetteer=local.gazetteer.version if local.gazetteer else None,
+        history=known.recorded.isoformat() if known and answers_locally else None,
+        **_gazetteer_facts(local.gazetteer),
+    )
 
 
 def open_statuses(

@@ -58,12 +58,19 @@ def engine_kind(name: str) -> EngineKind:
     return ENGINE_KINDS[name]
 
 
+ALL_SHEETS: Final = "*"
+"""Instead of a sheet's name: every sheet that holds business numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How an input file is read; see :func:`bizverify.enrich` for each field."""
+    """How an input file is read; see :func:`bizverify.enrich` for each field.
+
+    Several names of sheets, or :data:`ALL_SHEETS`, are for :func:`bizverify.enrich_files`.
+    """
 
     columns: Mapping[str, str | Sequence[str]] | None = None
-    sheet: str | None = None
+    sheet: str | Sequence[str] | None = None
     encoding: str | None = None
     json_path: str | None = None
     has_header: bool = True

@@ -64,8 +64,8 @@ class Report(Shown):
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
-    written beside the output, and how many letters there are. Warnings that are
-    :class:`bizverify.schema.Alert` come first.
+    written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
+    Warnings that are :class:`bizverify.schema.Alert` come first.
     """
 
     run_id: str
@@ -89,6 +89,7 @@ class Report(Shown):
     statuses: StatusCounts | None = None
     asked: RunStatuses | None = None
     beside: WrittenSides | None = None
+    sheet: str | None = None
 
     @property
     def rows(self) -> int:
@@ -140,10 +141,7 @@ class Report(Shown):
                 "saved": self.plan.duplicates,
             },
             "plan": self.plan.as_dict(),
-            "quota": {
-                "before": _remaining_of(purchase.before if purchase else None),
-                "after": _remaining_of(purchase.after if purchase else None),
-            },
+            "quota": quota_as_dict(purchase),
             "purchase": purchase.as_dict() if purchase else None,
             "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
@@ -190,7 +188,7 @@ class Report(Shown):
             )
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            found += _quote_lines(self.purchase, sure) if account is None else _purchase_lines(self.purchase, sure)
+            found += quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
         found.append(("time", f"{self.seconds:.1f} s, run {self.run_id}"))
         if self.output:
             found.append(("output", self.output))
@@ -285,18 +283,20 @@ def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _remaining_of(quota: QuotaStatus | None) -> int | None:
-    return quota.remaining if quota else None
+def quota_as_dict(purchase: Purchase | None) -> dict[str, int | None]:
+    """What was left of the quota before and after a run, as plain values for JSON."""
+    stood = {"before": purchase.before, "after": purchase.after} if purchase else dict.fromkeys(("before", "after"))
+    return {when: quota.remaining if quota else None for when, quota in stood.items()}
 
 
-def _quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
+def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
     found = [] if purchase.before is None else [("quota left", _render_quota(purchase.before))]
     missing = f"{purchase.chosen:,} of {pluralize(purchase.wanted, 'missing lookup')}"
     return [*found, ("would buy", _render_lookups(missing, purchase, sure))]
 
 
-def _purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
+def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
     chosen = f"{purchase.paid:,} of {pluralize(purchase.chosen, 'chosen lookup')}"
     found = [("paid", _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]

@@ -31,7 +31,7 @@ from bizverify.run.alerts import (
     registry_alerts,
     unknown_quota_alert,
 )
-from bizverify.run.engine import Agreement, Purchase, QuotaStatus, RunContext, local_files
+from bizverify.run.engine import Agreement, Answering, Purchase, QuotaStatus, RunContext, local_files
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID
 from bizverify.tables.compression import private_folder
@@ -101,6 +101,14 @@ class PaidEngine(ABC):
         Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
         ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
         """
+        answering, purchase = self.obtain(rows, context)
+        return answering(rows, context), purchase
+
+    def obtain(self, rows: pl.LazyFrame, context: RunContext) -> tuple[Answering, Purchase]:
+        """Buy what prepared rows ask for; return how those of each table get the nine columns.
+
+        Raises what :meth:`answer` raises.
+        """
         lookups, run = self._lookups(rows, context.priority), self._ledger_run(context)
         with Ledger.open(self.path) as ledger:
             begun = selection.continued_since(ledger.runs(), run)
@@ -129,7 +137,7 @@ class PaidEngine(ABC):
                 lang=self.local.lang,
                 unchosen=None if self.kind.answers_locally else paid_run.why_unchosen(),
             )
-        return self._join_answers(rows, found), paid_run.purchase(halt)
+        return lambda table, _: self._join_answers(table, found), paid_run.purchase(halt)
 
     @abstractmethod
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:

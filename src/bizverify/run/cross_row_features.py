@@ -66,16 +66,32 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     plain (:func:`bizverify.engine.address.parse.forms.plain_numbers`); so neither another spelling, a missing province,
     unit or postal code, nor the lot address beside the road address counts as another place.
     """
-    names = rows.collect_schema().names()
-    if "b_no" not in names or "address" not in names:
+    if not _has_records(rows):
         return rows
+    return with_found_features(rows, find_cross_row_features(rows))
+
+
+def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order.
+
+    See :func:`with_cross_row_features`.
+    """
     found = _hash_rows(rows)
     says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
     marks = {CROWDED: _find_crowded(rows, found), SEVERAL: _find_several(rows, found)}
-    facts = found.select(
+    return found.select(
         pl.when(says).then(pl.repeat(False, found.height, eager=True).scatter(ids, True)).alias(name)
         for name, ids in marks.items()
     )
+
+
+def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame) -> pl.LazyFrame:
+    """Add what :func:`find_cross_row_features` found to the rows with these ``row_id``.
+
+    Rows without a number or an address column get nothing.
+    """
+    if not _has_records(rows):
+        return rows
     looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
     return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)
 
@@ -86,12 +102,16 @@ def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFr
     ``found``: which of them the rows have (Boolean, null for no). They become what :func:`with_cross_row_features`
     adds: nothing without a number or an address column, null in rows that have no number or no address.
     """
-    names = rows.collect_schema().names()
-    if "b_no" not in names or "address" not in names:
+    if not _has_records(rows):
         return rows.drop(found)
     says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()
     marks = [pl.when(says).then(pl.col(name).fill_null(False)).alias(name) for name in found]
     return _with_number(rows).with_columns(marks).drop(_NUMBER)
+
+
+def _has_records(rows: pl.LazyFrame) -> bool:
+    names = rows.collect_schema().names()
+    return "b_no" in names and "address" in names
 
 
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:

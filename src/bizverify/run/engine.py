@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -161,6 +161,18 @@ class Engine(Protocol):
         """
 
 
+Answering = Callable[[pl.LazyFrame, RunContext], pl.LazyFrame]
+"""Adds the nine columns to the prepared rows of one table, of all those that were obtained together."""
+
+
+@runtime_checkable
+class JointEngine(Engine, Protocol):
+    """An engine that obtains the answers for the rows of several tables together, so that nothing is paid twice."""
+
+    def obtain(self, rows: pl.LazyFrame, context: RunContext) -> tuple[Answering, Purchase | None]:
+        """Buy what the prepared rows of all tables ask for; return how each table is answered, and what that cost."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalEngineAdapter:
     """The local engine as a run's :class:`Engine`."""
@@ -193,6 +205,10 @@ class LocalEngineAdapter:
         if context.progress is not None:
             rows = rows.with_columns(_row_ids_with_progress(context.progress, context.rows))
         return self.local.answer(rows), None
+
+    def obtain(self, rows: pl.LazyFrame, context: RunContext) -> tuple[Answering, None]:  # noqa: ARG002 - the protocol's
+        """Return how a table is answered: nothing is to be bought first."""
+        return lambda table, of_table: self.answer(table, of_table)[0], None
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """See :meth:`bizverify.engine.LocalEngine.counts`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import url_of
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
 from bizverify.tables.publish import same_file
+from bizverify.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bizverify.tables.table import unique_names
 
 _JSON: Final = ("json", "ndjson")
@@ -23,13 +24,19 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run's output goes, and as what."""
+    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``."""
 
     path: Path
     format: Format
     encoding: str | None
     backup: bool
     summary: bool
+    streamed: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the output is called in the report."""
+        return str(STREAM if self.streamed else self.path)
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
@@ -48,6 +55,16 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
     if (url := url_of(target)) and not target.parent.is_dir():
         raise OutputError(f"{url}: is a URL, and files are written on this machine only; copy it there afterwards")
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+
+
+def choose_stream(path: Path, format: Format, folder: Path, in_place: bool, **options: Any) -> Target:
+    """Where an output is finished in ``folder`` before it goes to standard output, in the input's own format.
+
+    Raises what :func:`choose_target` raises.
+    """
+    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place, **options)
+    check_terminal(target.format)
+    return replace(target, streamed=True)
 
 
 def _check_target(target: Target) -> Target:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +113,24 @@ def statuses_of(
         bought=engine.kind.buys,
         nts=_nts_counts(tallied, local.today or seoul_day(), halt) if "status:nts" in tallied else None,
     )
+
+
+def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
+    """Return the counts of several tables of a run as one; ``None`` where no row of any has a number."""
+    if not counted:
+        return None
+    of_nts = [one.nts for one in counted if one.nts is not None]
+    nts = None
+    if of_nts:
+        nts = NtsCounts(
+            sum(one.rows for one in of_nts),
+            min((one.oldest for one in of_nts if one.oldest), default=None),
+            sum(one.aged for one in of_nts),
+            max((one.age for one in of_nts if one.age is not None), default=None),
+            of_nts[0].halt,
+        )
+    sums = {name: sum(getattr(one, name) for one in counted) for name in ("rows", "checked", "stale")}
+    return replace(counted[0], nts=nts, **sums)
 
 
 def _nts_counts(tallied: Mapping[str, Any], today: date, halt: str | None) -> NtsCounts:

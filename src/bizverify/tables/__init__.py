@@ -4,6 +4,7 @@
   ``publish`` (files appear whole or not at all), ``size_limits`` and ``isolation`` (hostile files: limits, and a child
   process with limited memory and time)
 - ``csv``, ``excel``, ``json`` (packages), ``html``, ``parquet``, ``frames``: the formats
+- ``input_files``: which files a name, glob or folder means; ``standard_streams``: what is piped in and out
 - ``heading``: the header among the first rows; ``header_vocabulary`` and ``headers.toml``: the words of headers
 - ``columns``: a column for each role; ``column_preference`` (one of several), ``given_columns`` (named by the user),
   ``role_content`` (found by content; joined values), ``nested`` (values within objects)
@@ -76,16 +77,17 @@ def open_table(
     json_path: str | None = None,
     has_header: bool = True,
     options: Mapping[str, str] = OPTIONS,
+    data: Path | None = None,
 ) -> Iterator[Table]:
     """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
 
-    ``options``: the options of the caller that messages may name (see :data:`OPTIONS`).
+    ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the caller that messages may name (see :data:`OPTIONS`).
     Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path`` or a missing header has
     no meaning for the format.
     """
     with ExitStack() as resources:
         try:
-            table = _read_any(path, sheet, encoding, json_path, has_header, resources)
+            table = _read_any(open_file(path, resources, data), sheet, encoding, json_path, has_header, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(
@@ -101,15 +103,14 @@ def open_table(
 
 
 def _read_any(
-    path: Path,
+    file: File,
     sheet: str | None,
     encoding: str | None,
     json_path: str | None,
     has_header: bool,
     resources: ExitStack,
 ) -> Table:
-    file = open_file(path, resources)
-    format = detect_format(file)
+    path, format = file.path, detect_format(file)
     for option, given, formats, meant in (
         ("sheet", sheet, (*WORKBOOKS, "html"), gettext("workbooks")),
         ("encoding", encoding, ("csv", "html"), gettext("CSV files")),

@@ -53,19 +53,21 @@ def packing_of(path: Path) -> Packing | None:
     return SUFFIXES.get(path.suffix.lower())
 
 
-def open_file(path: Path, resources: ExitStack) -> File:
+def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
     """Return a file ready to be read; one that is packed is unpacked, in chunks, for as long as ``resources`` live.
 
+    ``data``: where it is, if not at ``path``, which is then only what it is called.
     Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
     """
-    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+    where = data or path
+    if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise InputError(gettext("{path}: is a folder, not a file; give a file in it", path=path))
     try:
-        if stat.S_ISFIFO(path.stat().st_mode):
+        if stat.S_ISFIFO(where.stat().st_mode):
             raise InputError(
                 gettext("{path}: is a pipe, which can be read only once; save what it gives as a file first", path=path)
             )
-        with path.open("rb") as file:
+        with where.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
         if url := url_of(path):
@@ -88,8 +90,8 @@ def open_file(path: Path, resources: ExitStack) -> File:
         ) from error
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):
-            return File(path, resources.enter_context(_unpack(path, packing)), packing)
-    return File(path, _spell_path(path, resources))
+            return File(path, resources.enter_context(_unpack(where, packing)), packing)
+    return File(path, _spell_path(where, resources))
 
 
 def url_of(path: Path) -> str | None:

@@ -137,14 +137,17 @@ def refuse_in_place(path: Path, format: Format) -> None:
         )
 
 
-def default_output(path: Path, format: Format) -> Path:
-    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is."""
+def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
+    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is.
+
+    ``mark``: what stands before the extension.
+    """
     plain = unpacked_name(path)
     own = EXTENSIONS.get(plain.suffix.lower(), format) == format
     usual = _SUFFIXES["xlsx" if format in _READ_ONLY else format][0]
     suffix = plain.suffix if own and plain.suffix and format not in _READ_ONLY else usual
     packed = path.suffix if path.suffix.lower() in SUFFIXES and format in _PACKABLE else ""
-    return path.with_name(f"{plain.stem}.enriched{suffix}{packed}")
+    return path.with_name(f"{plain.stem}{mark}{suffix}{packed}")
 
 
 def _binary_format(file: File, head: bytes) -> Format | None:

@@ -164,6 +164,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         above=max(loaded.header, 0),
         titles=loaded.titles,
         title_rows=loaded.title_rows,
+        sheets=(loaded.name, *loaded.others) if sheet is None else (),
     )
 
 

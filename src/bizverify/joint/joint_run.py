@@ -1,0 +1,260 @@
+"""One run of an engine over several inputs: surveyed, answered together, published one after another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bizverify.enrichment import (
+    EnrichmentRun,
+    JointAnswers,
+    RunStart,
+    open_input,
+    open_statuses,
+    prepare_output,
+    versions_of,
+)
+from bizverify.errors import BizverifyError, StoppedError, UsageError
+from bizverify.joint.kept_records import VALUE, plan_together, scan_records
+from bizverify.joint.output_places import OutputPlaces, make_folder_of
+from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
+from bizverify.joint.survey import Survey, SurveyedInput, SurveyedTable, changed_error
+from bizverify.labels.history import LabelHistory
+from bizverify.options import ReadOptions
+from bizverify.report import Report, default_manifest
+from bizverify.run.cross_row_features import find_cross_row_features, with_found_features
+from bizverify.run.engine import Engine, JointEngine, Progress, RunContext
+from bizverify.run.output_layout import Target
+from bizverify.run.status_counts import sum_statuses
+from bizverify.tables import publish_file, reading
+from bizverify.tables.compression import private_folder
+from bizverify.tables.input_files import InputFile
+from bizverify.translation import gettext, ngettext
+
+if TYPE_CHECKING:
+    from bizverify.cancellation import CancelToken
+    from bizverify.options import StatusOptions
+    from bizverify.reference.run_statuses import RunStatuses
+    from bizverify.run.engine import Purchase
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointRun:
+    """A run of one engine over several inputs.
+
+    ``label``: what the ledger calls all of them, by which it knows a run that goes on. ``keep_going``: whether inputs
+    that cannot be enriched are left out. ``passed_over``: sentences on files that are no inputs, for the report. The
+    rest as for :func:`bizverify.enrichment.enrich_file`; ``observe`` is called for each table.
+    """
+
+    files: Sequence[InputFile]
+    label: str
+    engine: Engine
+    read: ReadOptions
+    places: OutputPlaces
+    start: RunStart
+    known: LabelHistory | None = None
+    model: Path | None = None
+    status: StatusOptions | None = None
+    keep_going: bool = False
+    progress: Progress | None = None
+    cancel: CancelToken | None = None
+    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+    passed_over: tuple[str, ...] = ()
+
+    def plan(self) -> FilesReport:
+        """Return what would be done; nothing is written or spent."""
+        with ExitStack() as resources:
+            inputs, failed = self._survey(resources, planned=True)
+            together = self._bring_together(inputs, resources, planned=True)
+            purchase = None
+            if self.engine.kind.buys:
+                purchase = together.engine.quote(together.with_features()[0], together.context)
+            parts = [table.plan for one in inputs for table in one.tables if table.plan is not None]
+            return self._report(parts, failed, together, purchase)
+
+    def carry_out(self) -> FilesReport:
+        """Answer all rows, publish each output when its rows balance, and return what was done.
+
+        Raises :class:`bizverify.errors.BizverifyError`: nothing was published then, unless it is a
+        :class:`bizverify.errors.StoppedError` that says what was.
+        """
+        manifest = self.places.write.manifest
+        record = Path(manifest) if manifest is not None else default_manifest(self.start.run_id)
+        with publish_file(record) as record_file, ExitStack() as resources:
+            inputs, failed = self._survey(resources, planned=False)
+            together = self._bring_together(inputs, resources, planned=False)
+            records, features = together.with_features()
+            answer, purchase = _as_joint(together.engine).obtain(records, together.context)
+            parts = self._publish_all(inputs, failed, together, JointAnswers(answer, features, purchase))
+            report = self._report(parts, failed, together, agree_together(purchase, parts))
+            report = replace(report, manifest=str(record))
+            write_files_manifest(report, record_file)
+        return report
+
+    def _survey(self, resources: ExitStack, *, planned: bool) -> tuple[list[SurveyedInput], dict[str, str]]:
+        _as_joint(self.engine)
+        folder = resources.enter_context(private_folder())
+        resources.enter_context(self.engine.local.running())
+        survey = Survey(
+            self.engine, self.read, self.places, self.start, self.known, self.model, self.status, folder, planned
+        )
+        return survey.look_at(self.files, keep_going=self.keep_going)
+
+    def _bring_together(self, inputs: Sequence[SurveyedInput], resources: ExitStack, *, planned: bool) -> _Together:
+        """Return the records of all tables, and the engine with what the tax authority says of their numbers."""
+        context = RunContext(
+            self.label,
+            self.start.run_id,
+            sum(one.rows for one in inputs),
+            priority=VALUE if self.engine.priority is not None else None,
+            progress=self.progress,
+            cancel=self.cancel,
+            resources=resources,
+        )
+        records = self.engine.prepare(scan_records([table.kept for one in inputs for table in one.tables]))
+        if self.status is None:
+            return _Together(records, self.engine, context, None)
+        asked = open_statuses(records, self.status, context, planned=planned)
+        return _Together(records, self.engine.with_status(asked.overlay), context, asked)
+
+    def _publish_all(
+        self, inputs: Sequence[SurveyedInput], failed: dict[str, str], together: _Together, joint: JointAnswers
+    ) -> list[Report]:
+        """Publish output after output; one that fails is noted in ``failed``, and the others are written."""
+        parts, begins, published = list[Report](), 0, 0
+        for one in inputs:
+            try:
+                parts += self._publish(one, together, joint, begins)
+                published += 1
+            except BizverifyError as error:
+                if len(inputs) == 1:
+                    raise
+                log.warning("%s", error)
+                failed[str(one.file.path)] = str(error)
+            except KeyboardInterrupt:
+                if not published:
+                    raise
+                raise StoppedError(_explain_stop(published, len(inputs))) from None
+            begins += one.rows
+        return parts
+
+    def _publish(self, one: SurveyedInput, together: _Together, joint: JointAnswers, begins: int) -> list[Report]:
+        """Publish the output of one input; each of its sheets is spliced into what the one before has made."""
+        one.refuse_change()
+        make_folder_of(one.target.path)
+        reports, book = list[Report](), None
+        with private_folder() as folder:
+            for place, table in enumerate(one.tables, 1):
+                made = folder / f"{place}{one.target.path.suffix}"
+                target = one.target if place == len(one.tables) else replace(one.target, path=made, backup=False)
+                reports.append(
+                    self._publish_table(
+                        one, table, target, together.at(begins), joint.of(begins, table.kept.rows), book
+                    )
+                )
+                begins, book = begins + table.kept.rows, made
+        return [replace(report, output=one.target.name, backup=reports[-1].backup) for report in reports]
+
+    def _publish_table(
+        self,
+        one: SurveyedInput,
+        surveyed: SurveyedTable,
+        target: Target,
+        together: _Together,
+        joint: JointAnswers,
+        book: Path | None,
+    ) -> Report:
+        """Write one table; ``book``: the workbook with the sheets before it, ``None`` for the input itself."""
+        path = one.file.path
+        with ExitStack() as resources, open_input(path, path, self.read, surveyed.sheet) as opened, reading(opened):
+            table = opened
+            if book is not None and opened.file is not None:
+                table = replace(opened, file=replace(opened.file, data=book))
+            if table.count() != surveyed.kept.rows:
+                raise changed_error(path)
+            prepared = prepare_output(table, target, self.read, self.places.write)
+            run = EnrichmentRun(
+                path,
+                self.start,
+                together.engine,
+                replace(prepared, rows=together.engine.prepare(prepared.rows)),
+                replace(together.context, resources=resources),
+                self.known,
+                self.places.write.with_outcomes,
+                self.places.sides_of(target),
+                together.asked,
+                self.observe,
+                joint=joint,
+            )
+            with run.published(target, None) as report:
+                one.refuse_change()
+            return replace(report, sheet=surveyed.sheet)
+
+    def _report(
+        self, parts: Sequence[Report], failed: Mapping[str, str], together: _Together, purchase: Purchase | None
+    ) -> FilesReport:
+        return FilesReport(
+            run_id=self.start.run_id,
+            started=self.start.at,
+            seconds=time.monotonic() - self.start.clock,
+            engine=self.engine.kind.name,
+            parts=tuple(parts),
+            plan=plan_together(together.records, [part.plan for part in parts]),
+            versions=versions_of(together.engine, self.known),
+            failed=dict(failed),
+            passed_over=self.passed_over,
+            statuses=sum_statuses([part.statuses for part in parts if part.statuses is not None]),
+            asked=together.asked,
+            purchase=purchase,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """The prepared records of all tables, and who answers them; ``asked``: what the tax authority was asked."""
+
+    records: pl.LazyFrame
+    engine: Engine
+    context: RunContext
+    asked: RunStatuses | None
+
+    def with_features(self) -> tuple[pl.LazyFrame, pl.DataFrame | None]:
+        """Return the records with the cross-row features over all tables, where the local engine answers; and these."""
+        if not self.engine.kind.answers_locally:
+            return self.records, None
+        features = find_cross_row_features(self.records)
+        return with_found_features(self.records, features), features
+
+    def at(self, begins: int) -> _Together:
+        """Return the same for a table that begins at a row of all, whose progress is counted from there."""
+        progress, rows = self.context.progress, self.context.rows
+        if progress is None or self.engine.kind.buys:
+            return replace(self, context=replace(self.context, progress=None))
+        return replace(self, context=replace(self.context, progress=lambda done, _: progress(begins + done, rows)))
+
+
+def _as_joint(engine: Engine) -> JointEngine:
+    if isinstance(engine, JointEngine):
+        return engine
+    raise UsageError(
+        gettext("the engine {name!r} cannot answer several tables together; give one file", name=engine.kind.name)
+    )
+
+
+def _explain_stop(published: int, count: int) -> str:
+    return ngettext(
+        "interrupted: {count:,} of {all:,} outputs is published, the others are what they were; the same call goes on",
+        "interrupted: {count:,} of {all:,} outputs are published, the others are what they were; the same call goes on",
+        published,
+        all=count,
+    )

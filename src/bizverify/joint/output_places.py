@@ -1,0 +1,138 @@
+"""Where the outputs of several inputs go: each to a place of its own, which can be written, and is no input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bizverify.errors import OutputError, UsageError
+from bizverify.options import WriteOptions
+from bizverify.run.output_layout import Target, choose_target
+from bizverify.run.side_files import SideFiles
+from bizverify.schema import ADDED_COLUMNS
+from bizverify.tables import Format, Table
+from bizverify.tables.detect import default_output
+from bizverify.tables.input_files import InputFile
+from bizverify.translation import gettext
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlaces:
+    """Where outputs go: into ``folder`` under the inputs' relative names, as ``naming`` says, or beside the inputs."""
+
+    write: WriteOptions
+    folder: Path | None = None
+    naming: Callable[[InputFile], Path] | None = None
+
+    def target_of(self, file: InputFile, table: Table, *, several: bool) -> Target:
+        """Return where the output of an input goes; ``several``: whether it is one of several sheets of a workbook.
+
+        Raises :class:`UsageError`, :class:`OutputError` for what cannot be.
+        """
+        self._refuse_partition(file)
+        target = choose_target(
+            file.path,
+            table.format,
+            self._output_of(file, table.format),
+            self.write.in_place,
+            encoding=self.write.output_encoding,
+            backup=self.write.backup,
+            summary=self.write.summary,
+        )
+        if several:
+            self._refuse_sheets(file, table, target)
+        _check_writable(target.path)
+        return target
+
+    def sides_of(self, target: Target) -> SideFiles:
+        """Return the files that are written beside an output."""
+        return SideFiles.of(self.write, target)
+
+    def refuse_shared(self, files: Sequence[InputFile], targets: Iterable[tuple[InputFile, Target]]) -> None:
+        """Raise :class:`UsageError` where two inputs would be written to one file, or an input would be replaced."""
+        read = {_same_as(file.path): file.path for file in files}
+        taken: dict[str, Path] = {}
+        for file, target in targets:
+            for output in filter(None, (target.path, *self.sides_of(target).paths_by_use().values())):
+                other = taken.setdefault(_same_as(output), file.path)
+                if other != file.path:
+                    raise UsageError(
+                        gettext(
+                            "{output}: would be the output of {path} and of {other}; rename one of them, or enrich them "
+                            "into different folders",
+                            output=output,
+                            path=file.path,
+                            other=other,
+                        )
+                    )
+                if not self.write.in_place and _same_as(output) in read:
+                    raise UsageError(
+                        gettext(
+                            "{output}: is an input, and would be replaced by the output of {path}; give another folder",
+                            output=output,
+                            path=file.path,
+                        )
+                    )
+
+    def _output_of(self, file: InputFile, format: Format) -> Path | None:
+        """The path of an output; ``None`` for the input itself, or what it is called beside it."""
+        if self.naming is not None:
+            return self.naming(file)
+        if self.folder is not None:
+            return self.folder / default_output(file.relative, format, mark="")
+        if file.partitions and not self.write.in_place:  # beside the input it would be one more file of the dataset
+            dataset = file.dataset.resolve()
+            beside = dataset.with_name(f"{dataset.name}.enriched")
+            return beside / default_output(file.path.relative_to(file.dataset), format, mark="")
+        return None
+
+    def _refuse_partition(self, file: InputFile) -> None:
+        ours = {f"{self.write.prefix}{name}".casefold() for name in ADDED_COLUMNS}
+        if taken := [column for column in file.partitions if column.casefold() in ours]:
+            raise UsageError(
+                gettext(
+                    "{path}: the dataset is partitioned by {column!r}, which is the name of an added column; give "
+                    "`prefix=`",
+                    path=file.path,
+                    column=taken[0],
+                )
+            )
+
+    def _refuse_sheets(self, file: InputFile, table: Table, target: Target) -> None:
+        anew = target.format != "xlsx" or table.source is None or self.write.select
+        if table.format != "xlsx" or anew:
+            raise UsageError(
+                gettext(
+                    "{path}: several sheets go back into the .xlsx or .xlsm workbook they came from, with all their "
+                    "columns and a header; name one sheet, or save the file as .xlsx",
+                    path=file.path,
+                )
+            )
+        if self.sides_of(target).wanted:
+            raise UsageError(gettext("{path}: `split=` is for one sheet of a workbook; name it", path=file.path))
+
+
+def make_folder_of(output: Path) -> None:
+    """Make the folder of an output, and those above it; raise :class:`OutputError`."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            gettext("{path}: the folder cannot be made: {reason}", path=output.parent, reason=error.strerror)
+        ) from error
+
+
+def _check_writable(output: Path) -> None:
+    """Raise :class:`OutputError` where an output cannot be: known before anything is bought."""
+    there = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
+    if not there.is_dir():
+        raise OutputError(gettext("{path}: is a file, and outputs go into a folder; name another", path=there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError(gettext("{path}: nothing can be written there; check who may write", path=there))
+
+
+def _same_as(path: Path) -> str:
+    """The same text for the same file, also where the file system knows no difference of case."""
+    return os.path.realpath(path).casefold()

@@ -1,0 +1,240 @@
+"""What a run over several inputs did: one report over all, with the accounts of each table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bizverify.errors import OutputError
+from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines
+from bizverify.report_display import Shown, listed_counts
+from bizverify.run.accounting import LookupPlan
+from bizverify.run.status_counts import StatusCounts
+from bizverify.schema import Alert, Choice
+from bizverify.translation import gettext, ngettext
+
+if TYPE_CHECKING:
+    from bizverify.reference.run_statuses import RunStatuses
+    from bizverify.run.engine import Agreement, Purchase
+
+_SHOWN: Final = 30
+_FAILED: Final = 3
+_PAUSED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FilesReport(Shown):
+    """The outcome of one run over several inputs. Displays as a table in a notebook and as text elsewhere.
+
+    ``parts``: the report of each table, a sheet or a file, whose ``account`` balances by itself; none of them has a
+    manifest of its own, and their ``purchase`` is that of the whole run. ``plan``: lookups count once however many
+    tables have them. ``failed``: why an input has no output, by its path. ``passed_over``: sentences on files that were
+    found and are no inputs. ``statuses``, ``asked``, ``purchase``: as of :class:`Report`, over all tables.
+    """
+
+    run_id: str
+    started: datetime
+    seconds: float
+    engine: str
+    parts: tuple[Report, ...]
+    plan: LookupPlan
+    versions: Versions
+    failed: Mapping[str, str] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+    statuses: StatusCounts | None = None
+    asked: RunStatuses | None = None
+    purchase: Purchase | None = None
+    manifest: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables."""
+        return self.plan.rows
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether this is a plan only."""
+        return all(part.account is None for part in self.parts)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by ``row_status``; empty for a dry run."""
+        return _sum(part.counts for part in self.parts)
+
+    @property
+    def columns(self) -> Mapping[str, Choice]:
+        """The columns of the tables where they are the same in all; else each part tells its own."""
+        first = self.parts[0].columns if self.parts else {}
+        return first if all(part.columns == first for part in self.parts) else {}
+
+    @property
+    def exit_code(self) -> int:
+        """5 when rows are pending (the same call goes on), else 3 when rows or inputs failed, else 0."""
+        codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed else set())
+        return next((code for code in (_PAUSED, _FAILED) if code in codes), 0)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know besides, once where it holds for all tables, else with the table's name."""
+        of_parts = [
+            (
+                part,
+                [one for one in dict.fromkeys(part.warnings) if part.statuses is None or one != part.statuses.summary],
+            )
+            for part in self.parts
+        ]
+        told = Counter(warning for _, warnings in of_parts for warning in warnings)
+        found = dict.fromkeys(warning for warning, times in told.items() if times == len(self.parts))
+        for part, warnings in of_parts:
+            found |= dict.fromkeys(_of_table(part, one) for one in warnings if told[one] < len(self.parts))
+        failures = (Alert(error) for error in self.failed.values())
+        status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
+        return (*failures, *([Alert(status.summary)] if status else []), *found, *self.passed_over)
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        purchase = self.purchase
+        return {
+            "run_id": self.run_id,
+            "started": self.started.isoformat(),
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine,
+            "manifest": self.manifest,
+            "dry_run": self.dry_run,
+            "rows": self.rows,
+            "statuses": asdict(self.statuses) if self.statuses else None,
+            "asked": self.asked.as_dict() if self.asked else None,
+            "row_status": self.counts,
+            **{name: self._sum_of(f"by_{name}") for name in ("biz_status", "grade", "action")},
+            "match_level": _sum(part.addresses for part in self.parts),
+            "lookups": {
+                "planned": self.plan.lookups,
+                "paid": purchase.paid if purchase else 0,
+                "cached": purchase.cached if purchase else 0,
+                "saved": self.plan.duplicates,
+            },
+            "plan": self.plan.as_dict(),
+            "quota": quota_as_dict(purchase),
+            "purchase": purchase.as_dict() if purchase else None,
+            "versions": asdict(self.versions),
+            "parts": [_part_as_dict(part) for part in self.parts],
+            "failed": dict(self.failed),
+            "passed_over": list(self.passed_over),
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        plan, sure = self.plan, 0
+        found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
+        found += [(gettext("inputs"), tables), (gettext("rows"), f"{self.rows:,}")]
+        if not self.dry_run:
+            found += [
+                (gettext("row status"), listed_counts(self.counts)),
+                (gettext("business"), listed_counts(self._sum_of("by_biz_status"))),
+                (gettext("grade"), listed_counts(self._sum_of("by_grade"))),
+                (gettext("action"), listed_counts(self._sum_of("by_action"))),
+            ]
+        repeats = ngettext("{count:,} row repeats one", "{count:,} rows repeat one", plan.duplicates)
+        found.append(
+            (gettext("lookups"), gettext("{lookups:,} distinct, {repeats}", lookups=plan.lookups, repeats=repeats))
+        )
+        if plan.invalid:
+            found.append((gettext("invalid"), f"{plan.invalid:,}"))
+        found += [] if self.asked is None else self.asked.lines()
+        if self.purchase is not None:
+            sure = plan.lookups - self.purchase.known - self.purchase.wanted
+            found += quote_lines(self.purchase, sure) if self.dry_run else purchase_lines(self.purchase, sure)
+        found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
+        return [*found, *self._part_lines()]
+
+    def _part_lines(self) -> list[tuple[str, str]]:
+        """A line for each table, as far as somebody reads them; the manifest has all."""
+        lines = [(gettext("table"), _describe(part)) for part in self.parts[:_SHOWN]]
+        if (more := len(self.parts) - _SHOWN) > 0:
+            rest = ngettext("and {count:,} more, in the manifest", "and {count:,} more, in the manifest", more)
+            lines.append((gettext("table"), rest))
+        return lines
+
+    def _sum_of(self, name: str) -> dict[str, int]:
+        return _sum(getattr(part.account, name) for part in self.parts if part.account is not None)
+
+    def __repr__(self) -> str:
+        done = gettext("planned") if self.dry_run else listed_counts(self.counts)
+        tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
+        return f"<bizverify.FilesReport {self.run_id}: {tables}, {done}>"
+
+
+def write_files_manifest(report: FilesReport, path: Path) -> None:
+    """Write the report with the SHA-256 of each input to a file: the run's lasting record."""
+    hashes = {part.input: part.input_sha256 for part in report.parts}
+    record = report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
+    try:
+        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
+    except OSError as error:
+        raise OutputError(
+            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=error.strerror)
+        ) from error
+
+
+def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:
+    """Return the purchase of a run with how the engines agree on the rows of all its tables."""
+    agreed = [part.purchase.agreement for part in parts if part.purchase is not None and part.purchase.agreement]
+    if purchase is None or not agreed:
+        return purchase
+    return replace(purchase, agreement=_merge_agreements(agreed))
+
+
+def _merge_agreements(agreed: Sequence[Agreement]) -> Agreement:
+    """Agreements as one; the distance of probabilities weighed by the rows that both answered."""
+    apart = [(one.prob_apart, one.rows) for one in agreed if one.prob_apart is not None and one.rows]
+    weight = sum(rows for _, rows in apart)
+    return replace(
+        agreed[0],
+        rows=sum(one.rows for one in agreed),
+        status_known=sum(one.status_known for one in agreed),
+        status_same=sum(one.status_same for one in agreed),
+        action_same=sum(one.action_same for one in agreed),
+        prob_apart=sum(distance * rows for distance, rows in apart) / weight if weight else None,
+    )
+
+
+def _part_as_dict(part: Report) -> dict[str, object]:
+    """What is a table's own of its report."""
+    account, whole = part.account, part.as_dict()
+    own = ("input", "output", "backup", "rows", "columns", "row_status", "biz_status", "grade", "action", "match_level")
+    lists = {name: whole[name] for name in ("split", "letters") if name in whole}
+    return (
+        {"table": part.table, "sha256": part.input_sha256 if account else None}
+        | {name: whole[name] for name in own}
+        | {"plan": whole["plan"], **lists, "warnings": whole["warnings"]}
+    )
+
+
+def _describe(part: Report) -> str:
+    rows = ngettext("{count:,} row", "{count:,} rows", part.rows)
+    called = f"{part.input} [{part.sheet}]" if part.sheet else part.input
+    if part.account is None:
+        return f"{called}: {rows}"
+    return f"{called}: {rows} ({listed_counts(part.counts)}) → {part.output}"
+
+
+def _of_table(part: Report, warning: str) -> str:
+    told = f"{part.input} [{part.sheet}]: {warning}" if part.sheet else f"{part.input}: {warning}"
+    return Alert(told) if isinstance(warning, Alert) else told
+
+
+def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sums of counts, in the order in which they come."""
+    found: dict[str, int] = {}
+    for counts in counted:
+        for name, count in counts.items():
+            found[name] = found.get(name, 0) + count
+    return found

@@ -1,0 +1,168 @@
+"""The survey of several inputs: each table opened once, before anything is bought, and its records kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bizverify.enrichment import EnrichmentRun, RunStart, files_read, open_input, prepare_output
+from bizverify.errors import BizverifyError, InputError
+from bizverify.joint.kept_records import KeptRecords, keep_records
+from bizverify.joint.output_places import OutputPlaces
+from bizverify.labels.history import LabelHistory
+from bizverify.options import ALL_SHEETS, ReadOptions, StatusOptions
+from bizverify.report import Report
+from bizverify.run.accounting import plan as count_plan
+from bizverify.run.engine import Engine, RunContext
+from bizverify.run.output_layout import Target, keep_apart
+from bizverify.tables import Table, reading
+from bizverify.tables.input_files import InputFile
+from bizverify.translation import gettext, ngettext
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedTable:
+    """A table of an input: its records, and, where nothing more is to be done, what would be.
+
+    ``sheet``: its name, where it was chosen by one; ``None`` for the table that is found by itself.
+    """
+
+    sheet: str | None
+    kept: KeptRecords
+    plan: Report | None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedInput:
+    """An input that can be read, and whose output can be written: its tables, and what the file was like then."""
+
+    file: InputFile
+    target: Target
+    tables: tuple[SurveyedTable, ...]
+    about: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all its tables."""
+        return sum(table.kept.rows for table in self.tables)
+
+    def refuse_change(self) -> None:
+        """Raise :class:`InputError` where the file is another than it was."""
+        if about_input(self.file.path) != self.about:
+            raise changed_error(self.file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """How inputs are looked at; ``planned``: whether nothing more is to be done, so that each table has its plan."""
+
+    engine: Engine
+    read: ReadOptions
+    places: OutputPlaces
+    start: RunStart
+    known: LabelHistory | None
+    model: Path | None
+    status: StatusOptions | None
+    folder: Path
+    planned: bool
+
+    def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> tuple[list[SurveyedInput], dict[str, str]]:
+        """Look at every input; return those that can be enriched, and why others cannot, by their paths.
+
+        Raises :class:`InputError` where there are others and the run is not to ``keep_going``, or nothing is left.
+        """
+        found, failed = list[SurveyedInput](), dict[str, str]()
+        for place, file in enumerate(files):
+            try:
+                found.append(self._look_at_input(file, place))
+            except BizverifyError as error:
+                if len(files) == 1:
+                    raise
+                failed[str(file.path)] = str(error)
+        self.places.refuse_shared(files, ((one.file, one.target) for one in found))
+        if failed and not (keep_going and found):
+            raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
+        return found, failed
+
+    def _look_at_input(self, file: InputFile, place: int) -> SurveyedInput:
+        about, tables, targets = about_input(file.path), list[SurveyedTable](), list[Target]()
+        for sheet in self._sheets_of(file):
+            with open_input(file.path, file.path, self.read, sheet) as table, reading(table):
+                targets.append(self.places.target_of(file, table, several=self._has_several))
+                self._keep_apart(file, targets[-1])
+                kept_as = self.folder / f"{place}-{len(tables)}.arrow"
+                tables.append(self._look_at_table(file, table, targets[-1], sheet, kept_as))
+        return SurveyedInput(file, targets[-1], tuple(tables), about)
+
+    def _look_at_table(
+        self, file: InputFile, table: Table, target: Target, sheet: str | None, kept_as: Path
+    ) -> SurveyedTable:
+        prepared = prepare_output(table, target, self.read, self.places.write)
+        prepared = replace(prepared, rows=self.engine.prepare(prepared.rows))
+        kept = keep_records(prepared.rows, kept_as, prepared.priority_column(self.engine))
+        plan = None
+        if self.planned:
+            context = RunContext(str(file.path), self.start.run_id)
+            run = EnrichmentRun(file.path, self.start, self.engine, prepared, context, self.known)
+            plan = replace(run.report_plan(count_plan(prepared.rows)), sheet=sheet)
+        return SurveyedTable(sheet, kept, plan)
+
+    @property
+    def _has_several(self) -> bool:
+        """Whether sheets of a workbook are chosen that may be more than one."""
+        return self.read.sheet is not None and (not isinstance(self.read.sheet, str) or self.read.sheet == ALL_SHEETS)
+
+    def _sheets_of(self, file: InputFile) -> Sequence[str | None]:
+        """The sheets of an input that are enriched; ``None`` for the one table of a file that is no workbook."""
+        sheet = self.read.sheet
+        if sheet is None or (isinstance(sheet, str) and sheet != ALL_SHEETS):
+            return (sheet,)
+        if sheet != ALL_SHEETS:
+            return tuple(dict.fromkeys(sheet))
+        with open_input(file.path, file.path, self.read, None) as table:
+            return table.sheets or (None,)
+
+    def _keep_apart(self, file: InputFile, target: Target) -> None:
+        write = self.places.write
+        manifest = Path(write.manifest) if write.manifest is not None else None
+        read = {"input": file.path, **files_read(self.engine, self.model, self.status)}
+        sides = self.places.sides_of(target).paths_by_use()
+        keep_apart(read, {"output": target.path, "manifest": manifest, **sides}, write.in_place)
+
+
+def about_input(path: Path) -> tuple[int, int]:
+    """Return what a file was like: its size, and when it was changed last; raise :class:`InputError` for none."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise InputError(
+            gettext("{path}: cannot be opened: {reason}; check who may read it", path=path, reason=error.strerror)
+        ) from error
+    return about.st_size, about.st_mtime_ns
+
+
+def changed_error(path: Path) -> InputError:
+    """Return the error of a file that is no more what it was when it was surveyed."""
+    return InputError(gettext("{path}: was changed while it was being verified; run again", path=path))
+
+
+def _explain_failures(failed: dict[str, str], count: int, *, keep_going: bool) -> str:
+    """Return why a run stops before anything is bought."""
+    shown = "\n  ".join([*failed.values()][:_NAMED])
+    more = len(failed) - _NAMED
+    rest = ngettext("and {count:,} more", "and {count:,} more", more) if more > 0 else ""
+    listed = f"{shown}\n  {rest}" if rest else shown
+    if keep_going:
+        return gettext("none of the inputs can be enriched; nothing was bought or written:\n  {errors}", errors=listed)
+    return ngettext(
+        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` leaves it out:"
+        "\n  {errors}",
+        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` leaves them out:"
+        "\n  {errors}",
+        len(failed),
+        all=count,
+        errors=listed,
+    )

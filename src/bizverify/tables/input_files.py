@@ -1,0 +1,174 @@
+"""Which files are meant: names, globs, folders and partitioned datasets become a list of files, each once.
+
+Nothing is opened here. Whoever reads files from elsewhere resolves what is given there to the same list.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bizverify.errors import InputError
+from bizverify.tables.compression import unpacked_name, url_of
+from bizverify.tables.detect import EXTENSIONS
+from bizverify.tables.publish import same_file
+from bizverify.translation import gettext
+
+_OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format != "html")
+"""Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
+_NOT_MEANT: Final = (".", "~$")
+_BESIDE_DATA: Final = (*_NOT_MEANT, "_")
+"""How names of files begin that are beside the data: hidden ones, locks of Excel, and in datasets ``_SUCCESS``."""
+_PARTITION: Final = re.compile(r"[^=/\\]+=.*")
+_EARLIER: Final = re.compile(r".+\.enriched(\.[a-z_]+)?(\.[A-Za-z0-9]+){1,2}")
+"""``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``."""
+_BACKUP: Final = re.compile(r".+\.bak[0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that was given, or found in what was given.
+
+    ``base``: the folder below which outputs have the same relative names. ``listed``: a glob or a folder found it,
+    nobody named it.
+    """
+
+    path: Path
+    base: Path
+    listed: bool = False
+
+    @property
+    def relative(self) -> Path:
+        """The path below its base."""
+        return self.path.relative_to(self.base)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that the names of its folders give: ``country`` of ``country=KR/part-0.parquet``."""
+        return tuple(part.partition("=")[0] for part in self.relative.parts[:-1] if _PARTITION.fullmatch(part))
+
+    @property
+    def dataset(self) -> Path:
+        """The folder that the folders of its partitions are in; its base where there are none."""
+        parts = self.relative.parts[:-1]
+        above = next((place for place, part in enumerate(parts) if _PARTITION.fullmatch(part)), 0)
+        return self.base.joinpath(*parts[:above])
+
+
+def is_one_file(given: str | Path) -> bool:
+    """Whether what was given means one file by its name, there or not, and no folder or glob."""
+    return not os.path.isdir(given) and (os.path.exists(given) or not glob.has_magic(str(given)))  # noqa: PTH110, PTH112
+
+
+def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
+    """Return the files that a name, glob or folder means, those of a glob or folder by name.
+
+    Of a folder they are the tables in it, and in a dataset that is partitioned (``country=KR/``), all below.
+    ``folder``: from where relative names are taken. Raises :class:`InputError` where no file is meant.
+    """
+    place = folder / Path(given).expanduser()
+    if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+        found = _files_in(place)
+    elif is_one_file(place) or url_of(Path(given)):  # before a glob: a name may have brackets in it
+        return [_below_partitions(InputFile(place, place.parent))]
+    else:
+        found = _matches(str(given), folder)
+    if not found:
+        raise InputError(
+            gettext("{place}: no file with a table is there; check the name of the folder, or the pattern", place=place)
+        )
+    return sorted(map(_below_partitions, found), key=lambda one: one.path)
+
+
+def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
+    """Return each file once, however often and through whatever links it was given; and those left out.
+
+    The latter by their path, with the path under which the file stays. A file that somebody named counts as named.
+    """
+    kept: dict[str, InputFile] = {}
+    again: dict[Path, Path] = {}
+    for one in files:
+        first = kept.setdefault(os.path.realpath(one.path), one)
+        if first is one:
+            continue
+        if first.listed and not one.listed:
+            kept[os.path.realpath(one.path)] = InputFile(first.path, first.base)
+        if first.path != one.path:
+            again[one.path] = first.path
+    return list(kept.values()), again
+
+
+def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
+    """Return why a file is none of several inputs, ``None`` for one that is.
+
+    What an earlier run wrote is not enriched again: ``NAME.enriched.EXT``, and what lies in ``output_folder``. Nor is,
+    unless somebody named it, a backup, and what the run reads besides (``read_besides``: a registry, a ledger).
+    """
+    if _EARLIER.fullmatch(one.path.name) or _is_in(one, output_folder):
+        return gettext("{path}: is the output of an earlier run, and was passed over", path=one.path)
+    if one.listed and _BACKUP.fullmatch(one.path.name):
+        return gettext("{path}: is a backup of an earlier run, and was passed over", path=one.path)
+    if one.listed and any(same_file(one.path, path) for path in read_besides):
+        return gettext("{path}: is read by the run for something else, and was passed over", path=one.path)
+    return None
+
+
+def _is_in(one: InputFile, folder: Path | None) -> bool:
+    """Whether a file lies in a folder that is itself below the file's base, where a glob may find its outputs."""
+    if folder is None or not one.listed:
+        return False
+    whole, base = folder.resolve(), one.base.resolve()
+    return whole != base and one.path.resolve().is_relative_to(whole) and whole.is_relative_to(base)
+
+
+def _files_in(folder: Path) -> list[InputFile]:
+    """The tables in a folder; where its folders are partitions, the tables below these."""
+    found, below = list[InputFile](), list[Path]()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = folder / entry.name
+            if entry.is_dir():
+                below += [path] if _PARTITION.fullmatch(entry.name) else []
+            elif _is_table(path) and not entry.name.startswith(_NOT_MEANT):
+                found.append(InputFile(path, folder, listed=True))
+    if not below:
+        return found
+    parts = [InputFile(one.path, folder, listed=True) for path in below for one in _files_in(path)]
+    return [one for one in (*found, *parts) if not one.path.name.startswith(_BESIDE_DATA)]
+
+
+def _is_table(path: Path) -> bool:
+    return unpacked_name(path).suffix.lower() in _OF_FOLDERS
+
+
+def _matches(pattern: str, folder: Path) -> list[InputFile]:
+    """The files that a glob means, and those in the folders that it means."""
+    named = Path(pattern).expanduser()
+    base = folder / _fixed_part(named)
+    found = list[InputFile]()
+    for match in glob.iglob(str(Path(glob.escape(str(folder))) / named), recursive=True):  # noqa: PTH207 - `**/*` is files, too
+        path = Path(match)
+        if path.is_dir():
+            found += [InputFile(one.path, base, listed=True) for one in _files_in(path)] if "**" not in pattern else []
+        elif not path.name.startswith(_NOT_MEANT):
+            found.append(InputFile(path, base, listed=True))
+    return found
+
+
+def _fixed_part(pattern: Path) -> Path:
+    """The folder of a glob, down to where it may mean several."""
+    fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
+    return Path(*pattern.parts[:fixed])
+
+
+def _below_partitions(one: InputFile) -> InputFile:
+    """The file with a base above the folders of its partitions: they are part of what it says."""
+    base = one.base
+    while _PARTITION.fullmatch(base.name):
+        base = base.parent
+    return one if base == one.base else InputFile(one.path, base, one.listed)

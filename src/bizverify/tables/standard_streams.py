@@ -1,0 +1,61 @@
+"""What is piped in and out: kept in private files, since a table is read more than once, and checked before it leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from bizverify.errors import InputError, OutputError
+from bizverify.storage.filesystem import create_private
+from bizverify.tables.compression import private_folder
+from bizverify.tables.table import Format
+from bizverify.translation import gettext
+
+STREAM: Final = Path("-")
+"""How standard input and output are given instead of a file."""
+INPUT_NAME: Final = Path("stdin")
+"""What standard input is called in messages."""
+
+_TEXT: Final = ("csv", "json", "ndjson")
+
+
+def keep_input(resources: ExitStack) -> Path:
+    """Copy standard input to a private file that stays for as long as ``resources`` do."""
+    path = resources.enter_context(private_folder()) / INPUT_NAME
+    try:
+        with os.fdopen(create_private(path), "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    except OSError as error:
+        raise InputError(gettext("stdin: cannot be read: {reason}", reason=error.strerror)) from error
+    return path
+
+
+def check_terminal(format: Format) -> None:
+    """Raise :class:`OutputError` where bytes that are no text would go to a terminal."""
+    if format not in _TEXT and sys.stdout.isatty():
+        raise OutputError(
+            gettext("stdout: is a terminal, which cannot show {format}; lead it into a file", format=format)
+        )
+
+
+def send_output(path: Path) -> None:
+    """Copy a finished file to standard output; raise :class:`OutputError` where not all of it arrives."""
+    stdout = sys.stdout
+    try:
+        stdout.flush()
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, stdout.buffer, 1 << 20)
+        stdout.buffer.flush()
+    except BrokenPipeError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)
+        raise OutputError(
+            gettext("stdout: was closed before all rows had been written; leave it open, and try again")
+        ) from error
+    except OSError as error:
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=error.strerror)) from error
