@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack, cast, overload
 
 import polars as pl
 
@@ -18,8 +18,12 @@ from bizverify.cancellation import CancelToken
 from bizverify.column_words import with_words
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import RunStart, enrich_file, open_statuses, prepare_table
+from bizverify.enrichment import RunStart, enrich_file, files_read, open_statuses, prepare_table
 from bizverify.errors import UsageError, parameter
+from bizverify.joint.given_inputs import find_inputs, label_inputs
+from bizverify.joint.joint_run import JointRun
+from bizverify.joint.output_places import OutputPlaces
+from bizverify.joint.report import FilesReport
 from bizverify.labels.history import Labels, history_of, read_history
 from bizverify.model_store import resolve_model
 from bizverify.options import (
@@ -47,8 +51,10 @@ from bizverify.run.records import ROW_ID, with_digits
 from bizverify.run.status_counts import statuses_of
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
 from bizverify.storage.filesystem import new_run_id
-from bizverify.tables import Enriched, frames
+from bizverify.tables import Enriched, Format, frames
 from bizverify.tables.frame_types import collect_like
+from bizverify.tables.input_files import is_one_file
+from bizverify.translation import gettext
 
 _PATIENCE_OF_ONE: Final = 10.0
 """Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
@@ -58,6 +64,9 @@ Frame = TypeVar("Frame")
 
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
+
+Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
+"""Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
 
 Status = StatusSource | StatusOptions
 """Whether the tax authority is asked for statuses, or how."""
@@ -74,10 +83,11 @@ class EnrichKeywords(ServiceKeywords, total=False):
     max_status_age: float | None
     lang: Lang | None
     today: date | str | None
-    sheet: str | None
+    sheet: str | Sequence[str] | None
     encoding: str | None
     json_path: str | None
     has_header: bool
+    input_format: Format | None
     output_encoding: str | None
     headers: Lang | None
     in_place: bool
@@ -94,11 +104,40 @@ class EnrichKeywords(ServiceKeywords, total=False):
     letter_cost: float | None
     report: str | Path | None
     unmask: bool
+    keep_going: bool
     progress: Progress | None
 
 
+@overload
 def enrich(
     input: str | Path,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    dry_run: bool = False,
+    cancel: CancelToken | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> Report: ...
+
+
+@overload
+def enrich(
+    input: Inputs,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    dry_run: bool = False,
+    cancel: CancelToken | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> FilesReport: ...
+
+
+def enrich(
+    input: str | Path | Inputs,
     output: str | Path | None = None,
     *,
     engine: AnyEngine = "local",
@@ -112,10 +151,11 @@ def enrich(
     max_status_age: float | None = None,
     lang: Lang | None = None,
     today: date | str | None = None,
-    sheet: str | None = None,
+    sheet: str | Sequence[str] | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
     has_header: bool = True,
+    input_format: Format | None = None,
     output_encoding: str | None = None,
     in_place: bool = False,
     backup: bool = True,
@@ -132,17 +172,26 @@ def enrich(
     report: str | Path | None = None,
     unmask: bool = False,
     headers: Lang | None = None,
+    keep_going: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
     **service: Unpack[ServiceKeywords],
-) -> Report:
+) -> Report | FilesReport:
     """Verify every row of a file and write the file back with the nine columns added.
 
     ``input``: CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON or Parquet; text formats also as .gz or .zst.
     ``output``: its extension chooses the format; by default ``INPUT.enriched.EXT`` beside the input. ``in_place``
     replaces the input, which stays beside it as ``NAME.bak`` unless ``backup`` is false. An existing output is
     replaced, in one step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
+    ``-`` is standard input, and standard output; ``input_format`` says what comes there, where its content does not.
+
+    A list of inputs is enriched in one run, which returns a :class:`FilesReport`: its items are files, globs, folders
+    (the tables in them) and partitioned Parquet datasets, ``output`` is a folder, in which each output has the name
+    that its input has below what was given. ``sheet`` may be several names then, or ``*``, every sheet with business
+    numbers. What the same in several files is bought once, and addresses and numbers are counted over all. Every input
+    is read, and every output's place looked at, before anything is bought; one that cannot be enriched ends the run
+    then, or, with ``keep_going``, is left out.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers where the choice
     from the headers is not the right one, several joined by ``+`` or in a list where they make up one value
@@ -190,7 +239,7 @@ def enrich(
     """
     hide_key(service)
     start = RunStart.now()
-    reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header))
+    reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header, input_format))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
     flat = replace(flat, report=report, unmask=unmask, headers=headers)
@@ -200,22 +249,47 @@ def enrich(
     if writes.with_outcomes and labels is False:
         raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
     known = read_history(labels)
-    return enrich_file(
-        Path(input),
-        output,
-        request.open(known.history if known else None),
-        reads,
-        writes,
-        start=start,
-        known=known,
-        model=Path(model) if isinstance(model, str | Path) else None,
-        dry_run=dry_run,
-        progress=progress,
-        cancel=cancel,
-        status=asking,
+    options: dict[str, Any] = {
+        "start": start,
+        "known": known,
+        "model": Path(model) if isinstance(model, str | Path) else None,
+        "progress": progress,
+        "cancel": cancel,
+        "status": asking,
+    }
+    answering = request.open(known.history if known else None)
+    if not isinstance(input, str | Path):
+        run = _joint_run(input, output, answering, reads, writes, keep_going=keep_going, **options)
+        return run.plan() if dry_run else run.carry_out()
+    if keep_going or not is_one_file(input):
+        raise UsageError(gettext("{path}: several inputs are given in a list: enrich([{path!r}])", path=str(input)))
+    return enrich_file(Path(input), output, answering, reads, writes, dry_run=dry_run, **options)
+
+
+def _joint_run(
+    inputs: Sequence[str | Path],
+    output: str | Path | None,
+    engine: Engine,
+    read: ReadOptions,
+    write: WriteOptions,
+    **options: Any,
+) -> JointRun:
+    """Return the run over all files that are meant; raise what :func:`enrich` raises."""
+    folder = Path(output) if output is not None else None
+    besides = files_read(engine, options["model"], options["status"]).values()
+    files, passed_over = find_inputs(inputs, folder, [path for path in besides if path is not None])
+    return JointRun(
+        files=files,
+        label=label_inputs(inputs),
+        engine=engine,
+        read=read,
+        places=OutputPlaces(write, folder),
+        passed_over=passed_over,
+        **options,
     )
 
 
+@overload
 def plan(
     input: str | Path,
     output: str | Path | None = None,
@@ -224,12 +298,36 @@ def plan(
     read: ReadOptions | None = None,
     write: WriteOptions | None = None,
     **options: Unpack[EnrichKeywords],
-) -> Report:
+) -> Report: ...
+
+
+@overload
+def plan(
+    input: Inputs,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> FilesReport: ...
+
+
+def plan(
+    input: str | Path | Inputs,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> Report | FilesReport:
     """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
     hide_key(options)
     return enrich(input, output, engine=engine, read=read, write=write, **options, dry_run=True)
 
 
+@overload
 async def aenrich(
     input: str | Path,
     output: str | Path | None = None,
@@ -240,7 +338,34 @@ async def aenrich(
     dry_run: bool = False,
     cancel: CancelToken | None = None,
     **options: Unpack[EnrichKeywords],
-) -> Report:
+) -> Report: ...
+
+
+@overload
+async def aenrich(
+    input: Inputs,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    dry_run: bool = False,
+    cancel: CancelToken | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> FilesReport: ...
+
+
+async def aenrich(
+    input: str | Path | Inputs,
+    output: str | Path | None = None,
+    *,
+    engine: AnyEngine = "local",
+    read: ReadOptions | None = None,
+    write: WriteOptions | None = None,
+    dry_run: bool = False,
+    cancel: CancelToken | None = None,
+    **options: Unpack[EnrichKeywords],
+) -> Report | FilesReport:
     """Do what :func:`enrich` does without blocking the event loop (asyncio or trio).
 
     Cancelled, a run that buys settles what is under way before it ends.

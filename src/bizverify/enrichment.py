@@ -81,7 +81,7 @@ from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_
 from bizverify.tables.compression import private_folder
 from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.tables.publish import backed_up
-from bizverify.tables.standard_streams import INPUT_NAME, STREAM, keep_input, send_output
+from bizverify.tables.standard_streams import STREAM, keep_input, name_input, send_output
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -237,7 +237,9 @@ def enrich_file(
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
     """
     if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
-        raise UsageError(gettext("several sheets have a report each: give them to `bizverify.enrich_files`"))
+        raise UsageError(gettext("several sheets have a report each: give the input in a list"))
+    if read.input_format is not None and path != STREAM:
+        raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
     with ExitStack() as resources:
         data = keep_input(resources) if path == STREAM else path
         table = resources.enter_context(open_input(path, data, read, read.sheet))
@@ -274,7 +276,7 @@ def enrich_file(
 def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
     """Open the table of an input as the options say; ``path`` is what it is called, ``data`` where it is."""
     return open_table(
-        INPUT_NAME if path == STREAM else path,
+        name_input(read.input_format) if path == STREAM else path,
         sheet=sheet,
         encoding=read.encoding,
         json_path=read.json_path,
@@ -306,7 +308,9 @@ def _target_of(
         return choose_target(path, table.format, output, write.in_place, **options)
     if write.split:
         raise UsageError(gettext("`split=` writes files beside the output; name the output"))
-    return choose_stream(path, table.format, resources.enter_context(private_folder()), write.in_place, **options)
+    if write.in_place:
+        raise UsageError(gettext("`in_place=True` replaces a file, and standard input is none"))
+    return choose_stream(path, table.format, resources.enter_context(private_folder()), **options)
 
 
 def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:

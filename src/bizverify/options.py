@@ -61,12 +61,16 @@ def engine_kind(name: str) -> EngineKind:
 ALL_SHEETS: Final = "*"
 """Instead of a sheet's name: every sheet that holds business numbers."""
 
+INPUT_FORMATS: Final = ("csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet")
+"""What standard input may be said to be."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How an input file is read; see :func:`bizverify.enrich` for each field.
 
-    Several names of sheets, or :data:`ALL_SHEETS`, are for :func:`bizverify.enrich_files`.
+    Several names of sheets, or :data:`ALL_SHEETS`, are for inputs that are given in a list. ``input_format``: that of
+    standard input, where its content leaves it open.
     """
 
     columns: Mapping[str, str | Sequence[str]] | None = None
@@ -74,6 +78,7 @@ class ReadOptions:
     encoding: str | None = None
     json_path: str | None = None
     has_header: bool = True
+    input_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

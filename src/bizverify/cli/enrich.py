@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,26 @@ from bizverify.cli.options import (
     service_options,
     status_options,
 )
-from bizverify.options import ENGINE_KINDS
+from bizverify.options import ALL_SHEETS, ENGINE_KINDS, INPUT_FORMATS
 from bizverify.schema import CONTEXT_COLUMNS, LANGS, RECORD_COLUMNS
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options: list[Callable[..., Any]] = [
-        click.argument("input", type=PATH),
+        click.argument("inputs", metavar="INPUT…", type=PATH, nargs=-1, required=True),
         engine_option(*ENGINE_KINDS),
         columns_option((*RECORD_COLUMNS, *CONTEXT_COLUMNS)),
         click.option(
             "--sheet",
             metavar="NAME",
-            help="The sheet of a workbook; by default the one that holds the number column.",
+            multiple=True,
+            help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' is "
+            "every sheet with business numbers.",
+        ),
+        click.option(
+            "--input-format",
+            type=click.Choice(INPUT_FORMATS),
+            help="Of standard input (-), where its content leaves the format open.",
         ),
         encoding_option,
         click.option(
@@ -62,6 +70,11 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         labels_option,
         no_labels_option,
         select_option,
+        click.option(
+            "--keep-going",
+            is_flag=True,
+            help="Of several inputs, leave those out that cannot be enriched: exit code 3.",
+        ),
         click.option("--prefix", default="", metavar="P", help="What goes before the names of the added columns."),
         service_options,
         json_option,
@@ -76,8 +89,9 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "-o",
     "--output",
-    type=PATH,
-    help="Default: INPUT.enriched.EXT beside it. Its extension chooses the format.",
+    type=click.Path(),
+    help="Default: INPUT.enriched.EXT beside it. Its extension chooses the format. Of several inputs, the folder for "
+    "all outputs. -: standard output.",
 )
 @click.option("--in-place", is_flag=True, help="Replace the input by the enriched file; the old one stays as NAME.bak.")
 @click.option("--no-backup", is_flag=True, help="With --in-place: keep no NAME.bak.")
@@ -128,7 +142,10 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     """Verify every row of INPUT and write the file back, nine columns wider.
 
     INPUT is CSV, TSV, JSON, NDJSON (all of them also as .gz or .zst), XLSX, XLSM or Parquet; XLS, XLSB and ODS are read
-    and come back as XLSX.
+    and come back as XLSX. - is standard input.
+
+    Several inputs, a folder, a pattern ('in/*.csv') or a partitioned Parquet dataset are one run with one report: what
+    is the same in several files is bought once. -o names the folder for the outputs then.
 
     Every row stays, in its order, with its cells as they were. An existing output is replaced in one step when the new
     one is complete; after an error or an interruption it is what it was.
@@ -139,10 +156,13 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     with freeze_imports():
         from bizverify import api
 
+    given = _chosen_inputs(options)
+    if as_json and _goes_to_stdout(given):
+        raise click.UsageError("--json prints to standard output, and so goes the file; name the output.")
     status = chosen_status(options)
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
-            **given_options(options),
+            **given,
             status=status,
             labels=chosen_labels(labels, no_labels),
             backup=not no_backup,
@@ -160,5 +180,25 @@ def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) ->
         from bizverify import api
 
     status = chosen_status(options)
-    report = api.plan(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
+    report = api.plan(**_chosen_inputs(options), status=status, labels=chosen_labels(labels, no_labels))
     show_report(report, as_json)
+    click.get_current_context().exit(report.exit_code)
+
+
+def _chosen_inputs(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for the library: one input by itself, where it is one table that goes into one file."""
+    from bizverify.tables.input_files import is_one_file
+
+    given = given_options(options)
+    inputs, sheets, output = given.pop("inputs"), given.pop("sheet"), given.get("output")
+    given["sheet"] = sheets if len(sheets) > 1 else next(iter(sheets), None)
+    into_folder = output is not None and (os.path.isdir(output) or output.endswith(os.sep))
+    is_one = len(inputs) == 1 and is_one_file(inputs[0]) and len(sheets) < 2 and ALL_SHEETS not in sheets
+    return given | {"input": inputs[0] if is_one and not into_folder and not given["keep_going"] else inputs}
+
+
+def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
+    """Whether the enriched file goes to standard output."""
+    if given["dry_run"] or given["in_place"]:
+        return False
+    return given["output"] == "-" or (given["output"] is None and given["input"] == Path("-"))

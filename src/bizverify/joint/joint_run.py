@@ -21,13 +21,13 @@ from bizverify.enrichment import (
     prepare_output,
     versions_of,
 )
-from bizverify.errors import BizverifyError, StoppedError, UsageError
+from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
 from bizverify.joint.output_places import OutputPlaces, make_folder_of
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
 from bizverify.joint.survey import Survey, SurveyedInput, SurveyedTable, changed_error
 from bizverify.labels.history import LabelHistory
-from bizverify.options import ReadOptions
+from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import Report, default_manifest
 from bizverify.run.cross_row_features import find_cross_row_features, with_found_features
 from bizverify.run.engine import Engine, JointEngine, Progress, RunContext
@@ -103,6 +103,7 @@ class JointRun:
 
     def _survey(self, resources: ExitStack, *, planned: bool) -> tuple[list[SurveyedInput], dict[str, str]]:
         _as_joint(self.engine)
+        _refuse_options(self.read, self.places.write)
         folder = resources.enter_context(private_folder())
         resources.enter_context(self.engine.local.running())
         survey = Survey(
@@ -249,6 +250,19 @@ def _as_joint(engine: Engine) -> JointEngine:
     raise UsageError(
         gettext("the engine {name!r} cannot answer several tables together; give one file", name=engine.kind.name)
     )
+
+
+def _refuse_options(read: ReadOptions, write: WriteOptions) -> None:
+    """Raise :class:`UsageError` for options that have a meaning for one table only."""
+    for name in ("letters", "letter_cost", "report"):
+        if getattr(write, name) is not None:
+            raise UsageError(
+                gettext("{option} is for one table; enrich the inputs one by one for it", option=parameter(name))
+            )
+    if write.unmask:
+        raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
+    if read.input_format is not None:
+        raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
 
 
 def _explain_stop(published: int, count: int) -> str:

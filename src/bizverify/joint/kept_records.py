@@ -40,7 +40,7 @@ class KeptRecords:
 
 
 def keep_records(rows: pl.LazyFrame, path: Path, priority: str | None) -> KeptRecords:
-    """Write the records of :func:`bizverify.run.records.records` to a file; ``priority``: the column of :data:`VALUE`."""
+    """Write rows of :func:`bizverify.run.records.records` to a file; ``priority``: the column of :data:`VALUE`."""
     there = set(rows.collect_schema().names())
     sources = {name: name for name in _KEPT if name in there} | ({VALUE: priority} if priority is not None else {})
     rows.select(

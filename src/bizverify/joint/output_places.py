@@ -60,8 +60,8 @@ class OutputPlaces:
                 if other != file.path:
                     raise UsageError(
                         gettext(
-                            "{output}: would be the output of {path} and of {other}; rename one of them, or enrich them "
-                            "into different folders",
+                            "{output}: would be the output of {path} and of {other}; rename one of them, or enrich "
+                            "them into different folders",
                             output=output,
                             path=file.path,
                             other=other,

@@ -211,11 +211,14 @@ def _part_as_dict(part: Report) -> dict[str, object]:
     account, whole = part.account, part.as_dict()
     own = ("input", "output", "backup", "rows", "columns", "row_status", "biz_status", "grade", "action", "match_level")
     lists = {name: whole[name] for name in ("split", "letters") if name in whole}
-    return (
-        {"table": part.table, "sha256": part.input_sha256 if account else None}
-        | {name: whole[name] for name in own}
-        | {"plan": whole["plan"], **lists, "warnings": whole["warnings"]}
-    )
+    return {
+        "table": part.table,
+        "sha256": part.input_sha256 if account else None,
+        **{name: whole[name] for name in own},
+        "plan": whole["plan"],
+        **lists,
+        "warnings": whole["warnings"],
+    }
 
 
 def _describe(part: Report) -> str:

@@ -158,10 +158,10 @@ def _explain_failures(failed: dict[str, str], count: int, *, keep_going: bool) -
     if keep_going:
         return gettext("none of the inputs can be enriched; nothing was bought or written:\n  {errors}", errors=listed)
     return ngettext(
-        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` leaves it out:"
-        "\n  {errors}",
-        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` leaves them out:"
-        "\n  {errors}",
+        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` "
+        "leaves it out:\n  {errors}",
+        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` "
+        "leaves them out:\n  {errors}",
         len(failed),
         all=count,
         errors=listed,

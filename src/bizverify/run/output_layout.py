@@ -57,12 +57,12 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
 
 
-def choose_stream(path: Path, format: Format, folder: Path, in_place: bool, **options: Any) -> Target:
+def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
     """Where an output is finished in ``folder`` before it goes to standard output, in the input's own format.
 
     Raises what :func:`choose_target` raises.
     """
-    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place, **options)
+    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
     check_terminal(target.format)
     return replace(target, streamed=True)
 

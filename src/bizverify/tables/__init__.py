@@ -81,7 +81,8 @@ def open_table(
 ) -> Iterator[Table]:
     """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
 
-    ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the caller that messages may name (see :data:`OPTIONS`).
+    ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
+    caller that messages may name (see :data:`OPTIONS`).
     Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path`` or a missing header has
     no meaning for the format.
     """

@@ -1,4 +1,4 @@
-"""What is piped in and out: kept in private files, since a table is read more than once, and checked before it leaves."""
+"""Standard input and output: kept in private files, as tables are read more than once, and leave when they balance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bizverify.errors import InputError, OutputError
+from bizverify.errors import InputError, OutputError, UsageError, parameter
+from bizverify.options import INPUT_FORMATS
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.compression import private_folder
 from bizverify.tables.table import Format
@@ -32,6 +33,19 @@ def keep_input(resources: ExitStack) -> Path:
     except OSError as error:
         raise InputError(gettext("stdin: cannot be read: {reason}", reason=error.strerror)) from error
     return path
+
+
+def name_input(format: str | None) -> Path:
+    """Return what standard input is called: by the extension of a format it is read as one, where its content may be.
+
+    Raises :class:`UsageError` for an unknown format.
+    """
+    if format is None:
+        return INPUT_NAME
+    if format not in INPUT_FORMATS:
+        option, known = parameter("input_format", format), ", ".join(INPUT_FORMATS)
+        raise UsageError(gettext("{option}: must be one of {known}", option=option, known=known))
+    return INPUT_NAME.with_suffix(f".{format}")
 
 
 def check_terminal(format: Format) -> None:

@@ -33,8 +33,8 @@ class Table:
     ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``notes`` are
     for the user. ``above``: lines above the last line of the header, which only an output of the same format has again;
     ``titles`` of them stand above its first line, the others are part of the headers. ``title_rows``: the rows above
-    the header of a workbook, as texts, which a new workbook has again. ``sheets``: the visible sheets of a workbook that
-    hold business numbers, if the reader has looked for them.
+    the header of a workbook, as texts, which a new workbook has again. ``sheets``: the visible sheets of a workbook
+    that hold business numbers, if the reader has looked for them.
     ``rows``: how many there are, where the reader has counted them.
     """
 
