@@ -41,8 +41,8 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--sheet",
             metavar="NAME",
             multiple=True,
-            help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' is "
-            "every sheet with business numbers.",
+            help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' "
+            "is every sheet with business numbers.",
         ),
         click.option(
             "--input-format",
@@ -73,7 +73,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--keep-going",
             is_flag=True,
-            help="Of several inputs, leave those out that cannot be enriched: exit code 3.",
+            help="Of several inputs, leave out those that cannot be enriched: exit code 3.",
         ),
         click.option("--prefix", default="", metavar="P", help="What goes before the names of the added columns."),
         service_options,
@@ -156,10 +156,10 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     with freeze_imports():
         from bizverify import api
 
+    status = chosen_status(options)
     given = _chosen_inputs(options)
     if as_json and _goes_to_stdout(given):
         raise click.UsageError("--json prints to standard output, and so goes the file; name the output.")
-    status = chosen_status(options)
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
             **given,
@@ -192,7 +192,7 @@ def _chosen_inputs(options: Mapping[str, Any]) -> dict[str, Any]:
     given = given_options(options)
     inputs, sheets, output = given.pop("inputs"), given.pop("sheet"), given.get("output")
     given["sheet"] = sheets if len(sheets) > 1 else next(iter(sheets), None)
-    into_folder = output is not None and (os.path.isdir(output) or output.endswith(os.sep))
+    into_folder = output is not None and (output.endswith(os.sep) or os.path.isdir(output))  # noqa: PTH112 - raises for no name
     is_one = len(inputs) == 1 and is_one_file(inputs[0]) and len(sheets) < 2 and ALL_SHEETS not in sheets
     return given | {"input": inputs[0] if is_one and not into_folder and not given["keep_going"] else inputs}
 

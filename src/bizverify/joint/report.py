@@ -210,7 +210,7 @@ def _part_as_dict(part: Report) -> dict[str, object]:
     """What is a table's own of its report."""
     account, whole = part.account, part.as_dict()
     own = ("input", "output", "backup", "rows", "columns", "row_status", "biz_status", "grade", "action", "match_level")
-    lists = {name: whole[name] for name in ("split", "letters") if name in whole}
+    lists = {"split": whole["split"]} if "split" in whole else {}
     return {
         "table": part.table,
         "sha256": part.input_sha256 if account else None,
