@@ -105,7 +105,8 @@ def test_a_registry_is_built_and_used(run: Run, tmp_path: Path, source: Path) ->
 
 BAD_INPUT = {
     "a missing file": (["enrich", "none.csv"], "none.csv: there is no such file"),
-    "a folder": (["enrich", "."], "is a folder, not a file"),
+    "a folder without tables": (["enrich", "folder"], "folder: no file with a table is there"),
+    "a folder as a registry": (["enrich", "list.csv", "--registry", "folder"], "folder"),
     "an empty file": (["enrich", "empty.csv"], "empty.csv: is empty"),
     "unknown content": (["enrich", "noise.dat"], "no known format"),
     "no number column": (["enrich", "other.csv"], "the headers are: a, b; name it with --columns"),
@@ -137,6 +138,7 @@ def test_bad_input_gets_a_clear_line_exit_2_and_nothing_written(
     write(tmp_path / "other.csv", "a,b\n1,2\n")
     write(tmp_path / "two.csv", "사업자번호,사업자등록번호\n")
     (tmp_path / "noise.dat").write_bytes(bytes(range(256)))
+    (tmp_path / "folder").mkdir()
     before = sorted(path.name for path in tmp_path.iterdir())
     done = run(*arguments)
     assert done.returncode == 2

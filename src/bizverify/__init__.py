@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bizverify.erasure import forget as forget
     from bizverify.errors import BizverifyError as BizverifyError
     from bizverify.errors import GazetteerError as GazetteerError
+    from bizverify.joint.report import FilesReport as FilesReport
     from bizverify.labels.labelling import label as label
     from bizverify.labels.report import LabelReport as LabelReport
     from bizverify.learning import calibrate as calibrate
@@ -74,6 +75,7 @@ _HOMES = {
     "EngineKind": "options",
     "EnrichKeywords": "api",
     "ErasureReport": "erasure",
+    "FilesReport": "joint.report",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "HybridEngine": "purchase.paid_engines",

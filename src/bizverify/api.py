@@ -20,7 +20,7 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment import RunStart, enrich_file, files_read, open_statuses, prepare_table
 from bizverify.errors import UsageError, parameter
-from bizverify.joint.given_inputs import find_inputs, label_inputs
+from bizverify.joint.given_inputs import collect_inputs, label_inputs
 from bizverify.joint.joint_run import JointRun
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport
@@ -277,7 +277,7 @@ def _joint_run(
     """Return the run over all files that are meant; raise what :func:`enrich` raises."""
     folder = Path(output) if output is not None else None
     besides = files_read(engine, options["model"], options["status"]).values()
-    files, passed_over = find_inputs(inputs, folder, [path for path in besides if path is not None])
+    files, passed_over = collect_inputs(inputs, folder, [path for path in besides if path is not None])
     return JointRun(
         files=files,
         label=label_inputs(inputs),

@@ -407,7 +407,7 @@ class EnrichmentRun:
     def carry_out(self, target: Target, manifest: Path | None) -> Report:
         """Answer the rows, write them, check that they balance, publish, and return what was done."""
         record = manifest or default_manifest(self.start.run_id)
-        with publish_file(record) as record_file, self.published(target, record) as report:
+        with publish_file(record) as record_file, self.publish_output(target, record) as report:
             write_manifest(report, record_file)
         if target.streamed:
             send_output(target.path)
@@ -415,7 +415,7 @@ class EnrichmentRun:
         return report
 
     @contextmanager
-    def published(self, target: Target, record: Path | None) -> Iterator[Report]:
+    def publish_output(self, target: Target, record: Path | None) -> Iterator[Report]:
         """Answer the rows, write them and check that they balance; yield what was done.
 
         The output is published when the block ends without an error. ``record``: where the run's manifest goes, which

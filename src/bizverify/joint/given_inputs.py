@@ -15,7 +15,7 @@ from bizverify.translation import gettext
 _LABEL_LENGTH: Final = 200
 
 
-def find_inputs(
+def collect_inputs(
     given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
 ) -> tuple[list[InputFile], tuple[str, ...]]:
     """Return the files that are meant, each once, and sentences on those that were found and are no inputs.
@@ -27,7 +27,7 @@ def find_inputs(
     if any(Path(one) == STREAM for one in given):
         raise UsageError(gettext("standard input is one table: give `-` by itself, without other inputs and sheets"))
     files, again = each_once(file for one in given for file in find_files(one))
-    told = [
+    notes = [
         gettext("{path}: is the same file as {other}, and is enriched once", path=path, other=other)
         for path, other in again.items()
     ]
@@ -37,12 +37,12 @@ def find_inputs(
         if why is None:
             kept.append(file)
         else:
-            told.append(why)
+            notes.append(why)
     if not kept:
         raise InputError(
-            gettext("none of the files that were found is an input:\n  {reasons}", reasons="\n  ".join(told[:5]))
+            gettext("none of the files that were found is an input:\n  {reasons}", reasons="\n  ".join(notes[:5]))
         )
-    return kept, tuple(told)
+    return kept, tuple(notes)
 
 
 def label_inputs(given: Sequence[str | Path]) -> str:

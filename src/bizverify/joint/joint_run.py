@@ -25,7 +25,7 @@ from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
 from bizverify.joint.output_places import OutputPlaces, make_folder_of
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
-from bizverify.joint.survey import Survey, SurveyedInput, SurveyedTable, changed_error
+from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
 from bizverify.labels.history import LabelHistory
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.report import Report, default_manifest
@@ -106,7 +106,7 @@ class JointRun:
         _refuse_options(self.read, self.places.write)
         folder = resources.enter_context(private_folder())
         resources.enter_context(self.engine.local.running())
-        survey = Survey(
+        survey = InputSurvey(
             self.engine, self.read, self.places, self.start, self.known, self.model, self.status, folder, planned
         )
         return survey.look_at(self.files, keep_going=self.keep_going)
@@ -197,7 +197,7 @@ class JointRun:
                 self.observe,
                 joint=joint,
             )
-            with run.published(target, None) as report:
+            with run.publish_output(target, None) as report:
                 one.refuse_change()
             return replace(report, sheet=surveyed.sheet)
 

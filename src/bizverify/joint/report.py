@@ -88,10 +88,10 @@ class FilesReport(Shown):
             )
             for part in self.parts
         ]
-        told = Counter(warning for _, warnings in of_parts for warning in warnings)
-        found = dict.fromkeys(warning for warning, times in told.items() if times == len(self.parts))
+        counted = Counter(warning for _, warnings in of_parts for warning in warnings)
+        found = dict.fromkeys(warning for warning, times in counted.items() if times == len(self.parts))
         for part, warnings in of_parts:
-            found |= dict.fromkeys(_of_table(part, one) for one in warnings if told[one] < len(self.parts))
+            found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
         failures = (Alert(error) for error in self.failed.values())
         status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
         return (*failures, *([Alert(status.summary)] if status else []), *found, *self.passed_over)
@@ -230,8 +230,8 @@ def _describe(part: Report) -> str:
 
 
 def _of_table(part: Report, warning: str) -> str:
-    told = f"{part.input} [{part.sheet}]: {warning}" if part.sheet else f"{part.input}: {warning}"
-    return Alert(told) if isinstance(warning, Alert) else told
+    named = f"{part.input} [{part.sheet}]: {warning}" if part.sheet else f"{part.input}: {warning}"
+    return Alert(named) if isinstance(warning, Alert) else named
 
 
 def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -56,7 +56,7 @@ class SurveyedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class InputSurvey:
     """How inputs are looked at; ``planned``: whether nothing more is to be done, so that each table has its plan."""
 
     engine: Engine
@@ -89,9 +89,10 @@ class Survey:
 
     def _look_at_input(self, file: InputFile, place: int) -> SurveyedInput:
         about, tables, targets = about_input(file.path), list[SurveyedTable](), list[Target]()
-        for sheet in self._sheets_of(file):
+        sheets = self._sheets_of(file)
+        for sheet in sheets:
             with open_input(file.path, file.path, self.read, sheet) as table, reading(table):
-                targets.append(self.places.target_of(file, table, several=self._has_several))
+                targets.append(self.places.target_of(file, table, several=len(sheets) > 1))
                 self._keep_apart(file, targets[-1])
                 kept_as = self.folder / f"{place}-{len(tables)}.arrow"
                 tables.append(self._look_at_table(file, table, targets[-1], sheet, kept_as))
@@ -109,11 +110,6 @@ class Survey:
             run = EnrichmentRun(file.path, self.start, self.engine, prepared, context, self.known)
             plan = replace(run.report_plan(count_plan(prepared.rows)), sheet=sheet)
         return SurveyedTable(sheet, kept, plan)
-
-    @property
-    def _has_several(self) -> bool:
-        """Whether sheets of a workbook are chosen that may be more than one."""
-        return self.read.sheet is not None and (not isinstance(self.read.sheet, str) or self.read.sheet == ALL_SHEETS)
 
     def _sheets_of(self, file: InputFile) -> Sequence[str | None]:
         """The sheets of an input that are enriched; ``None`` for the one table of a file that is no workbook."""

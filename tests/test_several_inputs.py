@@ -1,0 +1,439 @@
+"""One run over several inputs: files, globs, folders, datasets, sheets, standard input and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from openpyxl import Workbook, load_workbook
+
+import bizverify as bv
+from bizverify.errors import BizverifyError, InputError, StoppedError, UsageError
+from bizverify.joint.joint_run import JointRun
+from bizverify.report import Report
+from bizverify.testing import FakeService
+from conftest import NINE, SAMPLE, json_of, spreadsheet, write
+from customers import QUICK, answers, customers, is_right, numbers
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+REGISTRY = SAMPLE / "registry.parquet"
+HEADER, *ROWS = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines(keepends=True)
+
+
+def part(path: Path, rows: list[str] = ROWS[:3], encoding: str = "utf-8") -> Path:
+    """A list with some of the sample's customers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write(path, "".join((HEADER, *rows)), encoding)
+
+
+def texts(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema=False)
+
+
+# what a run over several is
+
+
+def test_several_files_are_answered_as_one_file_with_all_their_rows(tmp_path: Path) -> None:
+    """Row by row: crowded addresses and numbers with several addresses are counted over all files, too."""
+    crowd = [f"9{n},{b},상사 {n},대표,서울특별시 중구 세종대로 110,04524,,\n" for n, b in enumerate(numbers(20))]
+    rows = [*ROWS, *crowd]
+    whole = part(tmp_path / "whole.csv", rows)
+    bv.enrich(whole, tmp_path / "whole.out.csv", registry=REGISTRY)
+    pieces = [part(tmp_path / "in" / f"{place}.csv", rows[place::3]) for place in range(3)]
+    report = bv.enrich([*pieces], tmp_path / "out", registry=REGISTRY)
+    wanted = texts(tmp_path / "whole.out.csv")
+    assert wanted["reasons"].str.contains("many businesses of the file").sum() == 20
+    for place in range(3):
+        assert texts(tmp_path / "out" / f"{place}.csv").equals(wanted.gather_every(3, place))
+    assert (report.rows, report.counts["verified"], report.counts["invalid"]) == (320, 300, 20)
+    alone = bv.enrich(pieces[0], tmp_path / "alone.csv", registry=REGISTRY)
+    assert alone.rows == report.parts[0].rows
+    assert not texts(tmp_path / "alone.csv").equals(wanted.gather_every(3, 0)), "alone it knows less"
+
+
+def test_what_several_files_have_is_bought_once(service: FakeService, url: str, tmp_path: Path) -> None:
+    """A business in two files is one lookup; each row has its own answer; the same call again pays nothing."""
+    first = customers(tmp_path / "a.csv", 60, repeats=5)
+    second = customers(tmp_path / "b.csv", 90)
+    report = bv.enrich([first, second], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    assert report.exit_code == 0
+    assert report.purchase is not None
+    assert (report.purchase.paid, service.paid_total, max(service.paid.values())) == (90, 90, 1)
+    assert (report.plan.lookups, report.plan.duplicates) == (90, 65)
+    for name in ("a.csv", "b.csv"):
+        assert all(is_right(row, service) for row in answers(tmp_path / "out" / name).iter_rows(named=True))
+    again = bv.enrich([first, second], tmp_path / "out", engine="batch", base_url=url, **QUICK)
+    assert service.paid_total == 90
+    assert again.counts["cached"] == 155
+
+
+def test_a_budget_is_that_of_all_files(service: FakeService, url: str, tmp_path: Path) -> None:
+    """What it does not last for is pending, exit code 5; the same call goes on."""
+    inputs = [customers(tmp_path / "a.csv", 20), customers(tmp_path / "b.csv", 40)]
+    planned = bv.plan([*inputs], engine="verify", base_url=url, budget=30, **QUICK)
+    assert planned.purchase is not None
+    assert (planned.purchase.wanted, planned.purchase.chosen, service.paid_total) == (40, 30, 0)
+    report = bv.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, budget=30, **QUICK)
+    assert (service.paid_total, report.exit_code, report.counts["pending"]) == (30, 5, 10)
+    report = bv.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    assert (service.paid_total, report.exit_code, max(service.paid.values())) == (40, 0, 1)
+
+
+DYING = """
+import os, signal, sys
+from bizverify.cli import main
+from bizverify.joint.joint_run import JointRun
+publish, count = JointRun._publish, [0]
+def dying(*arguments):
+    count[0] += 1
+    if count[0] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return publish(*arguments)
+JointRun._publish = dying
+sys.argv[0] = "bizverify"
+main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="no SIGKILL")
+def test_a_killed_run_leaves_whole_outputs_and_pays_nothing_twice(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    """Killed between two outputs: the first is finished, the second not there; the same call again pays nothing."""
+    inputs = [customers(tmp_path / "a.csv", 12), customers(tmp_path / "b.csv", 30)]
+    call = ["enrich", *map(str, inputs), "-o", str(tmp_path / "out"), "--engine", "verify", "--rate", "9999"]
+    died = subprocess.run([sys.executable, "-c", DYING, *call], capture_output=True, timeout=120, check=False)
+    assert died.returncode == -9, died.stderr
+    assert answers(tmp_path / "out" / "a.csv")["row_status"].to_list() == ["verified"] * 12
+    assert [path.name for path in (tmp_path / "out").glob("*.csv")] == ["a.csv"]
+    assert service.paid_total == 30
+    report = bv.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    assert (report.exit_code, service.paid_total, max(service.paid.values())) == (0, 30, 1)
+    assert all(is_right(row, service) for row in answers(tmp_path / "out" / "b.csv").iter_rows(named=True))
+
+
+def test_an_interruption_says_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the first output keeps that; the error counts the outputs."""
+    inputs, publish = [part(tmp_path / name) for name in ("a.csv", "b.csv")], JointRun._publish
+
+    def interrupted(run: JointRun, one: Any, *rest: Any) -> list[Report]:
+        if one.file.path.name == "b.csv":
+            raise KeyboardInterrupt
+        return publish(run, one, *rest)
+
+    monkeypatch.setattr(JointRun, "_publish", interrupted)
+    with pytest.raises(StoppedError, match="1 of 2 outputs is published"):
+        bv.enrich([*inputs], tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.csv"]
+
+
+def test_one_report_over_all_with_the_accounts_of_each(tmp_path: Path, run: Run) -> None:
+    """The manifest has every input with its hash, and each table's rows by status; they add up."""
+    part(tmp_path / "거래처" / "서울.csv", ROWS[:40])
+    part(tmp_path / "거래처" / "부산.csv", ROWS[30:70], "cp949")
+    done = run("enrich", "거래처", "-o", "out", "--json", "--manifest", "manifest.json")
+    assert done.returncode == 0, done.stderr
+    report, manifest = json.loads(done.stdout), json_of(tmp_path / "manifest.json")
+    assert (report["rows"], len(report["parts"])) == (80, 2)
+    assert sum(one["rows"] for one in report["parts"]) == sum(report["row_status"].values()) == 80
+    assert {Path(one["path"]).name for one in manifest["inputs"]} == {"서울.csv", "부산.csv"}
+    assert all(len(one["sha256"]) == 64 for one in manifest["inputs"])
+    assert (tmp_path / "out" / "부산.csv").read_bytes().decode("cp949").startswith(HEADER.strip().split(",")[0])
+    shown = run("enrich", "거래처", "-o", "out")
+    assert "2 tables" in shown.stderr
+    assert "서울.csv: 40 rows" in shown.stderr
+    assert shown.stdout == ""
+
+
+# which files are meant
+
+
+def test_a_glob_that_means_nothing_is_an_error(tmp_path: Path, run: Run) -> None:
+    """So is a folder without a table; nothing is written."""
+    (tmp_path / "empty").mkdir()
+    for given in ("lists/*.csv", "empty", str(tmp_path / "*.zip")):
+        done = run("enrich", given, "-o", "out")
+        assert (done.returncode, "no file with a table is there" in done.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_file_given_twice_is_enriched_once(tmp_path: Path) -> None:
+    """Through another spelling, a glob and a link too; the report says so."""
+    one = part(tmp_path / "in" / "a.csv")
+    (tmp_path / "in" / "link.csv").symlink_to(one)
+    report = bv.enrich([one, tmp_path / "in" / ".." / "in" / "a.csv", tmp_path / "in"], tmp_path / "out")
+    assert len(report.parts) == 1
+    assert any("link.csv: is the same file as" in told for told in report.passed_over)
+
+
+def test_a_folder_is_its_tables_and_a_pattern_goes_below(tmp_path: Path) -> None:
+    """Hidden files, locks of Excel and what is no table are not meant; ** goes below, and names stay relative."""
+    for name in ("a.csv", "b c [1].csv", ".hidden.csv", "~$a.xlsx", "notes.docx", "sub/a.csv", "sub/deep/c.csv"):
+        part(tmp_path / "in" / name)
+    report = bv.enrich([tmp_path / "in"], tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.csv", "b c [1].csv"]
+    assert len(report.parts) == 2
+    bv.enrich([tmp_path / "in" / "**" / "*.csv"], tmp_path / "deep")
+    found = sorted(str(path.relative_to(tmp_path / "deep")) for path in (tmp_path / "deep").rglob("*.csv"))
+    assert found == ["a.csv", "b c [1].csv", "sub/a.csv", "sub/deep/c.csv"]
+    assert bv.enrich([tmp_path / "in" / "b c [1].csv"], tmp_path / "odd").rows == 3
+
+
+def test_what_earlier_runs_wrote_is_no_input(tmp_path: Path) -> None:
+    """Neither .enriched files, nor backups, nor what lies in the folder of the outputs, nor a registry among them."""
+    part(tmp_path / "in" / "a.csv")
+    registry = tmp_path / "in" / "registry.parquet"
+    registry.write_bytes(REGISTRY.read_bytes())
+    for output in (None, tmp_path / "in" / "out", None):
+        report = bv.enrich([tmp_path / "in"], output, registry=registry)
+        assert [Path(one.input).name for one in report.parts] == ["a.csv"]
+    again = bv.enrich([tmp_path / "in" / "**" / "*"], tmp_path / "in" / "out", registry=registry)
+    assert [Path(one.input).name for one in again.parts] == ["a.csv"]
+    assert len(again.passed_over) == 3
+    bv.enrich([tmp_path / "in" / "a.csv"], in_place=True)
+    assert [Path(one.input).name for one in bv.plan([tmp_path / "in" / "a.csv*"]).parts] == ["a.csv"]
+
+
+def test_a_single_name_is_one_file_and_says_how_several_are_given(tmp_path: Path) -> None:
+    """A list in, a report over all out: so the type of what comes back is known."""
+    part(tmp_path / "in" / "a.csv")
+    for given in (tmp_path / "in", tmp_path / "in" / "*.csv"):
+        with pytest.raises(BizverifyError, match=r"given in a list"):
+            bv.enrich(given)
+    with pytest.raises(UsageError, match="give the input in a list"):
+        bv.enrich(tmp_path / "in" / "a.csv", sheet="*")
+    assert isinstance(bv.enrich(tmp_path / "in" / "a.csv"), bv.Report)
+    assert isinstance(bv.enrich([tmp_path / "in" / "a.csv"]), bv.FilesReport)
+
+
+# what goes wrong
+
+
+def test_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Two inputs of one name, also where only the case differs, and outputs over inputs; nothing is written."""
+    first, second = part(tmp_path / "x" / "a.csv"), part(tmp_path / "y" / "A.csv")
+    with pytest.raises(UsageError, match=r"would be the output of .*y.A\.csv and of .*x.a\.csv"):
+        bv.enrich([first, second], tmp_path / "out")
+    with pytest.raises(InputError, match="is the input itself"):
+        bv.enrich([first, part(tmp_path / "b.csv")], tmp_path / "x")
+    with pytest.raises(UsageError, match="is an input, and would be replaced"):
+        bv.enrich([part(tmp_path / "z" / "b.csv"), tmp_path / "b.csv"], tmp_path)
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "b.csv").read_text(encoding="utf-8").startswith(HEADER)
+
+
+def test_a_broken_input_stops_the_run_before_anything_is_bought(service: FakeService, url: str, tmp_path: Path) -> None:
+    """All that are broken are named, with what to do; nothing is bought or written. `keep_going` leaves them out."""
+    (tmp_path / "in").mkdir()
+    good = customers(tmp_path / "in" / "good.csv", 20)
+    write(tmp_path / "in" / "bad.csv", "이름,주소\n가,나\n")
+    (tmp_path / "in" / "torn.xlsx").write_bytes(b"PK\x03\x04 torn")
+    (tmp_path / "in" / "gone.csv").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError) as raised:
+        bv.enrich([tmp_path / "in"], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    told = str(raised.value)
+    assert told.startswith("3 of 4 inputs cannot be enriched; nothing was bought or written")
+    assert all(name in told for name in ("bad.csv", "torn.xlsx", "gone.csv"))
+    assert (service.paid_total, (tmp_path / "out").exists()) == (0, False)
+    report = bv.enrich([tmp_path / "in"], tmp_path / "out", engine="verify", base_url=url, keep_going=True, **QUICK)
+    assert (report.exit_code, sorted(Path(one).name for one in report.failed)) == (
+        3,
+        ["bad.csv", "gone.csv", "torn.xlsx"],
+    )
+    assert [Path(one.input) for one in report.parts] == [good]
+    assert service.paid_total == 20
+
+
+def test_an_input_that_changes_under_way_keeps_its_old_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    """The others are published, exit code 3, and the report names it."""
+    inputs = [part(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv")]
+    publish = JointRun._publish
+
+    def changing(self: JointRun, *arguments: Any) -> list[Report]:
+        part(inputs[1], ROWS[:9])
+        return publish(self, *arguments)
+
+    monkeypatch.setattr(JointRun, "_publish", changing)
+    done = run("enrich", "a.csv", "b.csv", "c.csv", "-o", "out")
+    assert done.returncode == 3
+    assert "ATTENTION: b.csv: was changed while it was being verified; run again" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.csv", "c.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"letters": "letters.csv"}, "letters"),
+        ({"letter_cost": 500}, "letter_cost"),
+        ({"report": "page.html"}, "report"),
+        ({"input_format": "csv"}, "input_format"),
+        ({"in_place": True, "output": "out"}, "in_place"),
+    ],
+)
+def test_options_for_one_table_are_refused(options: dict[str, Any], told: str, tmp_path: Path) -> None:
+    """None is silently ignored."""
+    inputs = [part(tmp_path / name) for name in ("a.csv", "b.csv")]
+    with pytest.raises(BizverifyError, match=told):
+        bv.enrich([*inputs], **options)
+    with pytest.raises(UsageError, match="by itself"):
+        bv.enrich(["-", inputs[0]], tmp_path)
+
+
+def test_files_beside_each_output(tmp_path: Path) -> None:
+    """`split` and `in_place` are done for each file."""
+    inputs = [part(tmp_path / name, ROWS[:30]) for name in ("a.csv", "b.csv")]
+    bv.enrich([*inputs], tmp_path / "out", split="action", registry=REGISTRY)
+    assert {path.name.split(".")[0] for path in (tmp_path / "out").glob("*.send.csv")} == {"a", "b"}
+    before = inputs[0].read_bytes()
+    report = bv.enrich([*inputs], in_place=True)
+    assert [part.backup for part in report.parts] == [f"{path}.bak" for path in inputs]
+    assert (tmp_path / "a.csv.bak").read_bytes() == before
+    assert set(NINE) < set(texts(inputs[0]).columns)
+
+
+# datasets and sheets
+
+
+def test_a_partitioned_dataset_comes_back_as_one(tmp_path: Path) -> None:
+    """Its folders and columns stay, a partition column that the files have too stays both; read as one it is whole."""
+    data = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).with_columns(
+        pl.Series("지역", ["서울", "부산", "대구"] * 100)
+    )
+    dataset = tmp_path / "고객"
+    for region, rows in data.partition_by("지역", as_dict=True).items():
+        folder = dataset / f"지역={region[0]}" / "월=2026-10"
+        folder.mkdir(parents=True)
+        rows.write_parquet(folder / "part-0.parquet")
+    (dataset / "_SUCCESS").touch()
+    report = bv.enrich([dataset], tmp_path / "out", registry=REGISTRY)
+    assert len(report.parts) == 3
+    back = pl.scan_parquet(tmp_path / "out" / "**" / "*.parquet", hive_partitioning=True).collect()
+    assert back.columns == [*data.columns, *NINE, "월"]
+    assert back.select(data.columns).sort("고객코드").equals(data.sort("고객코드"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["지역=대구", "지역=부산", "지역=서울"]
+    beside = bv.enrich([dataset])
+    assert {Path(str(one.output)).parents[2].name for one in beside.parts} == {"고객.enriched"}
+    assert len([*dataset.rglob("*.parquet")]) == 3, "no file is added to the dataset itself"
+
+
+def workbook(path: Path) -> Path:
+    """A cover without a table, two lists, a sheet that is empty, a hidden list."""
+    book = Workbook()
+    cover = book.active
+    assert cover is not None
+    cover.title = "표지"
+    cover["B2"] = "2026년 고객 명단"
+    for title, rows in (("서울", ROWS[:5]), ("부산", ROWS[3:9])):
+        sheet = book.create_sheet(title)
+        for line in (HEADER, *rows):
+            sheet.append(line.strip().split(",")[:6])
+    book.create_sheet("빈 시트")
+    book.save(path)
+    return path
+
+
+def test_every_sheet_with_customers_is_enriched_and_the_others_stay(tmp_path: Path, run: Run) -> None:
+    """`*` leaves cover and empty sheet as they are; named sheets are those; each is a part of the report."""
+    workbook(tmp_path / "in.xlsx")
+    done = run("enrich", "in.xlsx", "--sheet", "*", "-o", "out", "--json", "--registry", REGISTRY)
+    assert done.returncode == 0, done.stderr
+    assert [one["table"] for one in json.loads(done.stdout)["parts"]] == ["in.xlsx [서울]", "in.xlsx [부산]"]
+    book = load_workbook(tmp_path / "out" / "in.xlsx")
+    assert book.sheetnames == ["표지", "서울", "부산", "빈 시트"]
+    assert book["표지"]["B2"].value == "2026년 고객 명단"
+    assert book["표지"].max_column == 2
+    for title, count in (("서울", 5), ("부산", 6)):
+        header, *rows = book[title].iter_rows(values_only=True)
+        assert header[-9:] == NINE
+        assert len(rows) == count
+        assert all(row[-2] in ("verified", "invalid") for row in rows)
+    one = run("enrich", "in.xlsx", "--sheet", "부산", "--sheet", "서울", "-o", "named/")
+    assert one.returncode == 0, one.stderr
+    assert load_workbook(tmp_path / "named" / "in.xlsx")["부산"].max_column == 15
+    missing = run("enrich", "in.xlsx", "--sheet", "부산", "--sheet", "대전", "-o", "out3")
+    assert (missing.returncode, "대전" in missing.stderr, (tmp_path / "out3").exists()) == (2, True, False)
+    mixed = bv.enrich([part(tmp_path / "a.csv"), tmp_path / "in.xlsx"], tmp_path / "mixed", sheet="*")
+    assert [one.sheet for one in mixed.parts] == [None, "서울", "부산"]
+    with pytest.raises(UsageError, match="several sheets go back into"):
+        bv.enrich([tmp_path / "in.xlsx"], tmp_path / "some", sheet="*", select=["상호"])
+    alone = bv.enrich([spreadsheet(tmp_path / "in.ods", [["사업자번호"], ["1248100998"]])], tmp_path / "ods", sheet="*")
+    assert [Path(str(one.output)).name for one in alone.parts] == ["in.xlsx"]
+
+
+# standard input and output
+
+
+def as_bytes(kind: str, path: Path) -> bytes:
+    frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(20)
+    write_as = {
+        "csv": lambda: path.write_bytes((SAMPLE / "customers_cp949.csv").read_bytes()),
+        "xlsx": lambda: path.write_bytes(workbook(path.with_suffix(".xlsx")).read_bytes()),
+        "ndjson": lambda: frame.write_ndjson(path),
+        "parquet": lambda: frame.write_parquet(path),
+    }
+    write_as[kind]()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "ndjson", "parquet"])
+def test_what_is_piped_in_comes_out_as_it_would_from_a_file(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte by byte; the format is found by the content."""
+    data = as_bytes(kind, tmp_path / "data")
+    (tmp_path / f"in.{kind}").write_bytes(data)
+    bv.enrich(
+        tmp_path / f"in.{kind}", tmp_path / f"out.{kind}", registry=REGISTRY, sheet="서울" if kind == "xlsx" else None
+    )
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(data)))
+    stdout = TextIOWrapper(BytesIO())
+    monkeypatch.setattr(sys, "stdout", stdout)
+    report = bv.enrich("-", registry=REGISTRY, sheet="서울" if kind == "xlsx" else None)
+    assert isinstance(stdout.buffer, BytesIO)
+    assert stdout.buffer.getvalue() == (tmp_path / f"out.{kind}").read_bytes()
+    assert (report.input, report.output) == ("-", "-")
+
+
+def test_nothing_but_the_file_goes_to_stdout(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report goes to stderr, --json is refused; --input-format says what the content leaves open."""
+    part(tmp_path / "a.csv")
+    done = run("enrich", "a.csv", "-o", "-")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0].endswith(",".join(NINE))
+    assert len(done.stdout.splitlines()) == 4
+    assert "row status" in done.stderr
+    refused = run("enrich", "a.csv", "-o", "-", "--json")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    for told, code in (([], 2), (["--input-format", "csv"], 0)):
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO("사업자번호\n1248100998\n".encode())))
+        done = run("enrich", "-", *told)
+        assert done.returncode == code, done.stderr
+    assert done.stdout.startswith("사업자번호,biz_status")
+
+
+def test_a_pipe_that_closes_is_an_error_and_no_traceback(tmp_path: Path) -> None:
+    """Whoever reads only the head has not got all rows: exit code 2."""
+    part(tmp_path / "a.csv", ROWS * 30)
+    with subprocess.Popen(
+        [sys.executable, "-m", "bizverify", "enrich", str(tmp_path / "a.csv"), "-o", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        told = process.stderr.read().decode()
+    assert process.returncode == 2
+    assert "stdout: was closed before all rows had been written" in told
+    assert "Traceback" not in told
