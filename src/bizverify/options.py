@@ -61,9 +61,6 @@ def engine_kind(name: str) -> EngineKind:
 ALL_SHEETS: Final = "*"
 """Instead of a sheet's name: every sheet that holds business numbers."""
 
-INPUT_FORMATS: Final = ("csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet")
-"""What standard input may be said to be."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:

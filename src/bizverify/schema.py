@@ -9,6 +9,9 @@ from typing import Final, Literal
 Lang = Literal["en", "ko"]
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 
+INPUT_FORMATS: Final = ("csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet")
+"""What standard input may be said to be."""
+
 SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 """The time zone of days and months. Korea has had no summer time since 1988, so that no time zone database is
 needed."""

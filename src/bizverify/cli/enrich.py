@@ -28,8 +28,8 @@ from bizverify.cli.options import (
     service_options,
     status_options,
 )
-from bizverify.options import ALL_SHEETS, ENGINE_KINDS, INPUT_FORMATS
-from bizverify.schema import CONTEXT_COLUMNS, LANGS, RECORD_COLUMNS
+from bizverify.options import ALL_SHEETS, ENGINE_KINDS
+from bizverify.schema import CONTEXT_COLUMNS, INPUT_FORMATS, LANGS, RECORD_COLUMNS
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:

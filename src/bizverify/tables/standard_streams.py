@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError, OutputError, UsageError, parameter
-from bizverify.options import INPUT_FORMATS
+from bizverify.schema import INPUT_FORMATS
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.compression import private_folder
 from bizverify.tables.table import Format
