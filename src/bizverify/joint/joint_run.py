@@ -23,7 +23,7 @@ from bizverify.enrichment import (
 )
 from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
-from bizverify.joint.output_places import OutputPlaces, make_folder_of
+from bizverify.joint.output_places import OutputPlaces, make_folder
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
 from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
 from bizverify.labels.history import LabelHistory
@@ -152,7 +152,7 @@ class JointRun:
     def _publish(self, one: SurveyedInput, together: _Together, joint: JointAnswers, begins: int) -> list[Report]:
         """Publish the output of one input; each of its sheets is spliced into what the one before has made."""
         one.refuse_change()
-        make_folder_of(one.target.path)
+        make_folder(one.target.path.parent)
         reports, book = list[Report](), None
         with private_folder() as folder:
             for place, table in enumerate(one.tables, 1):

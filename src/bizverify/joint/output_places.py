@@ -114,13 +114,13 @@ class OutputPlaces:
             raise UsageError(gettext("{path}: `split=` is for one sheet of a workbook; name it", path=file.path))
 
 
-def make_folder_of(output: Path) -> None:
-    """Make the folder of an output, and those above it; raise :class:`OutputError`."""
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`."""
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OutputError(
-            gettext("{path}: the folder cannot be made: {reason}", path=output.parent, reason=error.strerror)
+            gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=error.strerror)
         ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 from collections.abc import Collection, Iterator
@@ -22,16 +21,14 @@ from bizverify.model_store import resolve_model
 from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.output_files import about_file
+from bizverify.tables.compression import unpacked_name
+from bizverify.tables.input_files import InputFile, find_files
 
-_SUFFIXES: Final = frozenset(
-    {".csv", ".tsv", ".txt", ".xlsx", ".xlsm", ".xls", ".xlsb", ".ods", ".json", ".jsonl", ".ndjson", ".parquet"}
-)
-"""Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
-_PACKED: Final = frozenset({".gz", ".zst"})
 _READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
 """Formats that are read and come back as another."""
 _TABLES_OF_CHANGES: Final = (".xlsx", ".csv")
-_FIELDS: Final = frozenset({"name", "ext", "date", "job"})
+_OF_INPUT: Final = frozenset({"name", "ext", "folder"})
+_FIELDS: Final = _OF_INPUT | {"date", "job"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +49,21 @@ class OutputNames:
     job: str
     day: date
 
-    def fill(self, pattern: str, input: Path | None = None) -> Path:
+    def fill(self, pattern: str, input: InputFile | None = None) -> Path:
         """Return the path of a pattern; raise :class:`UsageError` for a field that there is not."""
         try:
             fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
         except ValueError as error:
             raise UsageError(f"the pattern {pattern!r} cannot be read: {error}; write a brace itself twice") from None
-        known = _FIELDS if input is not None else _FIELDS - {"name", "ext"}
+        known = _FIELDS if input is not None else _FIELDS - _OF_INPUT
         if unknown := sorted(fields - known):
             raise UsageError(
                 f"the pattern {pattern!r} has a field {{{unknown[0]}}}; known are {', '.join(sorted(known))}"
             )
-        stem, ext = ("", "") if input is None else _stem_and_ext(input)
+        stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
+        below = "" if input is None else str(input.relative.parent)
         try:
-            filled = pattern.format(name=stem, ext=ext, date=self.day.isoformat(), job=self.job)
+            filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
         except ValueError as error:
             raise UsageError(
                 f"the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}"
@@ -87,8 +85,8 @@ class OutputNames:
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
     """``a.csv.gz`` is ``a`` and ``csv.gz``; a format that is only read has the extension of what it comes back as."""
-    packed = path.suffix if path.suffix.lower() in _PACKED else ""
-    inner = Path(path.name.removesuffix(packed)) if packed else Path(path.name)
+    inner = unpacked_name(path)
+    packed = path.name.removeprefix(inner.name)
     suffix = _READ_ONLY.get(inner.suffix.lower(), inner.suffix)
     return inner.stem, f"{suffix}{packed}".removeprefix(".")
 
@@ -112,13 +110,13 @@ def find_inputs(
         except InputError as error:
             missing[part.path] = str(error)
             continue
-        is_list = len(named) > 1 or named[0] != folder / Path(part.path).expanduser()
-        for path in named:
+        for file in named:
+            path = file.path.resolve()
             if not _is_text(path):
                 shown = os.fsencode(path).decode("utf-8", "backslashreplace")
                 missing[shown] = f"{shown}: the name is not UTF-8, so it cannot be remembered; rename the file"
-            elif str(path) not in written and path not in found and not (is_list and str(path) in used):
-                found[path] = _job_input(job, names, path, part)
+            elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
+                found[path] = _job_input(job, names, file, part)
     _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
     return list(found.values()), missing
 
@@ -147,34 +145,19 @@ def _read_files(job: JobFile, folder: Path) -> list[Path]:
     return [path.resolve() for path in (_path(folder, name) for name in named) if path is not None]
 
 
-def _job_input(job: JobFile, names: OutputNames, path: Path, part: InputPart) -> JobInput:
-    output = names.fill(job.output.path, path)
-    latest = names.fill(job.output.latest, path) if job.output.latest else None
+def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:
+    output = names.fill(job.output.path, file)
+    latest = names.fill(job.output.latest, file) if job.output.latest else None
     if latest is not None and latest.suffix != output.suffix:
         raise UsageError(f"{latest}: is to be a copy of {output}, so its name must end with {output.suffix!r}, too")
-    return JobInput(path, part, output, latest)
+    return JobInput(file.path.resolve(), part, output, latest)
 
 
-def _expand(folder: Path, pattern: str) -> list[Path]:
-    place = folder / Path(pattern).expanduser()
-    if place.is_dir():
-        paths = [path for path in place.iterdir() if _is_table(path)]
-    elif place.is_file():  # before a glob: a name may have brackets in it
-        return [place.resolve()]
-    elif glob.has_magic(pattern):
-        named = Path(glob.escape(str(folder))) / Path(pattern).expanduser()
-        paths = list(Path(named.anchor).glob(str(named.relative_to(named.anchor))))
-    else:
-        raise InputError(f"{place}: does not exist; check `path` of the job file's inputs")
-    files = sorted(path.resolve() for path in paths if path.is_file() and not path.name.startswith((".", "~$")))
-    if not files:
-        raise InputError(f"{place}: no file is there; check `path` of the job file's inputs")
-    return files
-
-
-def _is_table(path: Path) -> bool:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    return bool(suffixes) and (suffixes[-1] if suffixes[-1] not in _PACKED else "".join(suffixes[-2:-1])) in _SUFFIXES
+def _expand(folder: Path, pattern: str) -> list[InputFile]:
+    found = find_files(pattern, folder)
+    if not found[0].listed and not found[0].path.exists():
+        raise InputError(f"{found[0].path}: does not exist; check `path` of the job file's inputs")
+    return found
 
 
 def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import polars as pl
 
@@ -21,8 +21,19 @@ from bizverify.cancellation import CancelToken
 from bizverify.client.key import ApiKey
 from bizverify.enrichment import RunStart, enrich_file
 from bizverify.errors import BizverifyError, StoppedError, UsageError
+from bizverify.joint.joint_run import JointRun
+from bizverify.joint.output_places import OutputPlaces, make_folder
+from bizverify.joint.report import FilesReport
 from bizverify.labels.history import read_history
-from bizverify.options import ReadOptions, ServiceKeywords, StatusOptions, WriteOptions, engine_kind, status_options
+from bizverify.options import (
+    ALL_SHEETS,
+    ReadOptions,
+    ServiceKeywords,
+    StatusOptions,
+    WriteOptions,
+    engine_kind,
+    status_options,
+)
 from bizverify.report import Report
 from bizverify.run.engine import Progress
 from bizverify.scheduling.changes import (
@@ -37,11 +48,12 @@ from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_place import job_place, refuse_shared_name
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
-from bizverify.scheduling.output_files import about_file, copy_file, make_folder, set_mode
+from bizverify.scheduling.output_files import about_file, copy_file, set_mode
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
+from bizverify.tables.input_files import InputFile
 
 _log = logging.getLogger(__name__)
 
@@ -261,7 +273,7 @@ class _Run:
             str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
         )
 
-    def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report:
+    def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:
         part, job, output = one.part, self._job, self._job.output
         engine = EngineRequest(
             job.engine.name,
@@ -278,27 +290,32 @@ class _Run:
             store=self._path(job.status.store),
             key_file=self._path(job.status.key_file),
         )
-        return enrich_file(
-            one.path,
-            one.output,
-            engine.open(known.history if known else None),
-            ReadOptions(part.columns or None, part.sheet, part.encoding, part.json_path, part.has_header),
-            WriteOptions(
-                output_encoding=output.encoding,
-                select=output.select,
-                prefix=output.prefix,
-                summary=output.summary,
-                with_outcomes=output.with_outcomes,
-                headers=output.headers,
-            ),
-            start=RunStart.now(),
-            known=known,
-            model=self._path(job.reference.model),
-            progress=self._progress,
-            cancel=self._deadline.cancel,
-            status=status_options(status, None, engine.kind, given=False),
-            observe=recorder.observe,
+        answering = engine.open(known.history if known else None)
+        read = ReadOptions(part.columns or None, part.sheet, part.encoding, part.json_path, part.has_header)
+        write = WriteOptions(
+            output_encoding=output.encoding,
+            select=output.select,
+            prefix=output.prefix,
+            summary=output.summary,
+            with_outcomes=output.with_outcomes,
+            headers=output.headers,
         )
+        options: dict[str, Any] = {
+            "start": RunStart.now(),
+            "known": known,
+            "model": self._path(job.reference.model),
+            "progress": self._progress,
+            "cancel": self._deadline.cancel,
+            "status": status_options(status, None, engine.kind, given=False),
+            "observe": recorder.observe,
+        }
+        if part.sheet is None or (isinstance(part.sheet, str) and part.sheet != ALL_SHEETS):
+            return enrich_file(one.path, one.output, answering, read, write, **options)
+        file = InputFile(one.path, one.path.parent)
+        places = OutputPlaces(write, naming=lambda _: one.output)
+        return JointRun(
+            files=[file], label=str(one.path), engine=answering, read=read, places=places, **options
+        ).carry_out()
 
     def _service_keywords(self) -> ServiceKeywords:
         """The job file's ``[engine]`` as keywords of :class:`bizverify.ServiceOptions`, the key out of its variable."""

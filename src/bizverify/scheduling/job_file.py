@@ -37,7 +37,7 @@ class InputPart(_Part, frozen=True):
     """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bizverify.enrich`."""
 
     path: _Text
-    sheet: str | None = None
+    sheet: str | tuple[_Text, ...] | None = None
     encoding: str | None = None
     json_path: str | None = None
     has_header: bool = True
@@ -84,7 +84,8 @@ class ReferencePart(_Part, frozen=True):
 class OutputPart(_Part, frozen=True):
     """``[output]``: names of what is written.
 
-    ``{name}`` is the input's name, ``{ext}`` its extension, ``{date}`` the day in Korea, ``{job}`` the job's name.
+    ``{name}`` is the input's name, ``{ext}`` its extension, ``{folder}`` its folder below what ``path`` names,
+    ``{date}`` the day in Korea, ``{job}`` the job's name.
     """
 
     path: _Text = "{name}.enriched.{ext}"

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
+from bizverify.joint.report import FilesReport
 from bizverify.report import Report
 from bizverify.scheduling.changes import count_kinds
 from bizverify.schema import pluralize
@@ -35,7 +36,7 @@ class InputOutcome:
     paid: int = 0
     exit_code: int = 0
     error: str | None = None
-    report: Report | None = field(default=None, repr=False)
+    report: Report | FilesReport | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome as plain values for JSON, as it is remembered: its report's warnings may name values of rows."""

@@ -6,15 +6,8 @@ import shutil
 from pathlib import Path
 
 from bizverify.errors import OutputError
+from bizverify.joint.output_places import make_folder
 from bizverify.tables import publish_file
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for the owner alone, where there is none."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise OutputError(f"{folder}: the folder cannot be made: {error.strerror}; check [output]") from error
 
 
 def copy_file(source: Path, target: Path, mode: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import polars as pl
@@ -13,6 +14,7 @@ from bizverify.run.records import DIGITS, ROW_ID
 from bizverify.scheduling.changes import KEY, SNAPSHOT, key_expr
 
 _RECORD: Final = ("b_no", "name", "address", "zipcode")
+_TABLE: Final = "table"
 
 
 class AnswerRecorder:
@@ -22,6 +24,7 @@ class AnswerRecorder:
         self._input = input
         self._key = tuple(key)
         self._parts: list[pl.DataFrame] = []
+        self._tables = 0
         self._lock = threading.Lock()
 
     def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
@@ -36,14 +39,15 @@ class AnswerRecorder:
         cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}
         cells["b_no"] = pl.coalesce(digits, cells["b_no"])
         answer = [pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input")]
+        self._tables += 1  # sheets of a workbook come one after another, and each counts its rows from 0
         taken = pl.struct(pl.col(ROW_ID), *(cell.alias(name) for name, cell in cells.items()), *answer)
         index = pl.get_index_type()
         return answers.with_columns(
-            taken.map_batches(self._take, return_dtype=index, is_elementwise=True).alias(ROW_ID)
+            taken.map_batches(partial(self._take, self._tables), return_dtype=index, is_elementwise=True).alias(ROW_ID)
         )
 
-    def _take(self, rows: pl.Series) -> pl.Series:
-        frame = rows.struct.unnest()
+    def _take(self, table: int, rows: pl.Series) -> pl.Series:
+        frame = rows.struct.unnest().with_columns(pl.lit(table).alias(_TABLE))
         with self._lock:
             self._parts.append(frame)
         return frame[ROW_ID]
@@ -52,7 +56,7 @@ class AnswerRecorder:
         """Return what was taken down, one row a key: :data:`SNAPSHOT`, in the order of the file."""
         if not self._parts:
             return pl.DataFrame(schema=SNAPSHOT)
-        rows = pl.concat(self._parts).sort(ROW_ID).with_columns(key_expr(self._key).alias(KEY))
+        rows = pl.concat(self._parts).sort(_TABLE, ROW_ID).with_columns(key_expr(self._key).alias(KEY))
         return (
             rows.filter(pl.col(KEY).hash().is_first_distinct())
             .with_columns(pl.lit(self._input).alias("input"))
