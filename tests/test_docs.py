@@ -45,6 +45,7 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
 def test_the_page_about_privacy_names_every_store() -> None:
     """Each kind of file that is kept by default, the variable that moves it, and each folder of the state directory."""
     from bizverify.ledger.schema import LEDGER_FILE
+    from bizverify.reference.choice_store import CHOICE_FILE
     from bizverify.reference.status_store import STATUS_FILE
     from bizverify.watch.local_file import WATCH_FILE
 
@@ -52,7 +53,7 @@ def test_the_page_about_privacy_names_every_store() -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     folders = re.findall(r'state_directory\(\) / "(\w+)"', code)
     assert {"jobs", "labels", "models", "runs"} == set(folders)
-    for kind in (LEDGER_FILE, STATUS_FILE, WATCH_FILE):
+    for kind in (CHOICE_FILE, LEDGER_FILE, STATUS_FILE, WATCH_FILE):
         assert f"`{kind.default}` (`{kind.variable}`)" in text
     assert [folder for folder in folders if f"`{folder}/`" not in text] == []
 

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from bizverify.reference import build_gazetteer as build_gazetteer
     from bizverify.reference import build_registry as build_registry
     from bizverify.reference.nts import NtsKey as NtsKey
+    from bizverify.reference.review_reader import ReviewReport as ReviewReport
+    from bizverify.reference.review_reader import apply_review as apply_review
     from bizverify.report import Report as Report
     from bizverify.run.engine import Engine as Engine
     from bizverify.scheduling.job import run_job as run_job
@@ -86,6 +88,7 @@ _HOMES = {
     "ReadOptions": "options",
     "Registry": "engine",
     "Report": "report",
+    "ReviewReport": "reference.review_reader",
     "Scorecard": "engine",
     "ServiceEngine": "purchase.paid_engines",
     "ServiceKeywords": "options",
@@ -96,6 +99,7 @@ _HOMES = {
     "WriteOptions": "options",
     "aenrich": "api",
     "afetch_status": "status_lookup",
+    "apply_review": "reference.review_reader",
     "build_gazetteer": "reference",
     "build_registry": "reference",
     "calibrate": "learning",

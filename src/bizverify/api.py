@@ -42,6 +42,7 @@ from bizverify.options import (
     service_options,
     status_options,
 )
+from bizverify.reference.choice_store import Choices, read_choices
 from bizverify.report import Report
 from bizverify.run import accounting
 from bizverify.run.duplicates import with_duplicates
@@ -105,6 +106,8 @@ class EnrichKeywords(ServiceKeywords, total=False):
     report: str | Path | None
     unmask: bool
     keep_going: bool
+    review: str | Path | None
+    choices: Choices
     progress: Progress | None
 
 
@@ -171,6 +174,8 @@ def enrich(
     letter_cost: float | None = None,
     report: str | Path | None = None,
     unmask: bool = False,
+    review: str | Path | None = None,
+    choices: Choices = None,
     headers: Lang | None = None,
     keep_going: bool = False,
     dry_run: bool = False,
@@ -224,6 +229,9 @@ def enrich(
     ``OUT.send.EXT`` and so on, which together hold every row once. ``letters`` is a file for the mail house: a row for
     each letter to be sent, sorted by postal code. ``letter_cost``: won a letter; the report says what is saved.
     ``report``: a web page of the run to read, print and pass on; people's data is masked in it unless ``unmask``.
+    ``review``: a workbook of the addresses that are not sure, with what each may mean and a cell for the choice, which
+    :func:`bizverify.apply_review` remembers. ``choices``: where it does; by default the user's own store, if there is
+    one, and ``False`` for none. The local engine takes a chosen address for the one that is written.
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
@@ -242,7 +250,7 @@ def enrich(
     reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header, input_format))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
-    flat = replace(flat, report=report, unmask=unmask, headers=headers)
+    flat = replace(flat, report=report, unmask=unmask, headers=headers, review=review)
     writes = choose_options("write", write, flat)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
@@ -257,7 +265,7 @@ def enrich(
         "cancel": cancel,
         "status": asking,
     }
-    answering = request.open(known.history if known else None)
+    answering = request.open(known.history if known else None, choices)
     if not isinstance(input, str | Path):
         run = _joint_run(input, output, answering, reads, writes, keep_going=keep_going, **options)
         return run.plan() if dry_run else run.carry_out()
@@ -416,6 +424,7 @@ def verify_frame(
     prefix: str = "",
     extra_columns: Sequence[str] = (),
     labels: Labels = None,
+    choices: Choices = None,
     engine: AnyEngine = "local",
     **service: Unpack[ServiceKeywords],
 ) -> Frame:
@@ -436,7 +445,7 @@ def verify_frame(
     for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
-    answering = request.open(known.history if known else None)
+    answering = request.open(known.history if known else None, choices)
     with ExitStack() as resources, answering.local.running():
         context = RunContext("a frame", new_run_id(datetime.now(UTC)), resources=resources)
         context = replace(context, priority=prepared.priority_column(answering))
@@ -475,6 +484,7 @@ def verify(
     lang: Lang | None = None,
     today: date | str | None = None,
     labels: Labels = None,
+    choices: Choices = None,
     engine: AnyEngine = "local",
     **service: Unpack[ServiceKeywords],
 ) -> Verification:
@@ -503,7 +513,7 @@ def verify(
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)
-    answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None)
+    answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None, choices)
     with ExitStack() as resources, answering.local.running():
         rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
@@ -548,15 +558,15 @@ class EngineRequest:
             raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
         self.given, self.kind = given, kind
 
-    def open(self, history: pl.LazyFrame | None) -> Engine:
-        """Return the engine, with its indexes opened and what is known of earlier letters.
+    def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
+        """Return the engine, with its indexes opened and what is known of earlier letters and of chosen addresses.
 
         Those that buy are imported only then, since they bring the network with them.
         """
         if self.given is not None:
             return self.given.with_history(history)
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
-        local = LocalEngine(**of_local)
+        local = LocalEngine(**of_local, choices=read_choices(choices) if self.kind.answers_locally else None)
         if not self.kind.buys:
             return LocalEngineAdapter(local)
         from bizverify.purchase.paid_engines import paid_engine

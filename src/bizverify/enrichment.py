@@ -46,6 +46,7 @@ from bizverify.run.alerts import (
     failure_alert,
     garbled_alert,
     invalid_alert,
+    vanished_alert,
 )
 from bizverify.run.cross_row_features import with_cross_row_features, with_found_features
 from bizverify.run.duplicates import with_duplicates
@@ -245,7 +246,7 @@ def enrich_file(
         table = resources.enter_context(open_input(path, data, read, read.sheet))
         target = _target_of(path, output, table, write, resources)
         record = Path(write.manifest) if write.manifest is not None else None
-        sides = SideFiles.of(write, target)
+        sides = SideFiles.of(write, target, engine.local.gazetteer if engine.kind.answers_locally else None)
         if sides.page is not None:
             check_page(sides.page)
         files = files_read(engine, model, status)
@@ -451,6 +452,7 @@ class EnrichmentRun:
                     failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
                     garbled_alert(tallied),
+                    vanished_alert(tallied),
                 ),
                 addresses=match_counts(tallied),
                 output=target.name,

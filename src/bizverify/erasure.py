@@ -20,6 +20,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
+from bizverify.reference.choice_store import CHOICE_FILE, ChoiceStore
 from bizverify.reference.status_store import STATUS_FILE, StatusStore
 from bizverify.scheduling.run_store import RunStore, state_folder
 from bizverify.schema import pluralize
@@ -164,6 +165,7 @@ def _own_stores(
         ("labels", labels, folder, _open_labels),
         ("local", local, WATCH_FILE.find(local), _open_watches),
         ("status_store", status_store, STATUS_FILE.find(status_store), _open_statuses),
+        ("choices", None, CHOICE_FILE.find(None), _open_choices),
     ]
     for name, given, path, _ in stores:
         if given is not None:
@@ -255,6 +257,16 @@ def _open_statuses(path: Path) -> Iterator[_OpenStore]:
             store.forget(*map(int, numbers))
 
         yield _OpenStore(look, erase)
+
+
+@contextmanager
+def _open_choices(path: Path) -> Iterator[_OpenStore]:
+    store = ChoiceStore(path)
+
+    def look(numbers: Sequence[str]) -> StoreHoldings:
+        return StoreHoldings("chosen addresses", str(path), {"choices": sum(store.holdings(int(n)) for n in numbers)})
+
+    yield _OpenStore(look, lambda numbers: store.forget(*map(int, numbers)))
 
 
 @contextmanager

@@ -96,6 +96,7 @@ class WriteOptions:
     letter_cost: float | None = None
     report: str | Path | None = None
     unmask: bool = False
+    review: str | Path | None = None
     headers: Lang | None = None
 
 

@@ -219,3 +219,28 @@ def _show_update(update: DataUpdate, as_json: bool) -> None:
     if not as_json:
         say_table([(update.what, f"{update.state}: {update.path}, {update.said}")])
         say_table([("", update.remedy)] if update.remedy else [])
+
+
+@data.command(short_help="Remember what was chosen in a review of addresses.")
+@click.argument("review", type=PATH, metavar="REVIEW.xlsx")
+@click.option("--by", metavar="NAME", help="Who chose; it stands in the reasons. By default the user of this machine.")
+@click.option(
+    "--choices",
+    "store",
+    type=PATH,
+    help="The file of addresses chosen in reviews; by default BIZVERIFY_CHOICES, else in the state directory.",
+)
+@json_option
+def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool) -> None:
+    """Remember the addresses that were chosen in REVIEW.xlsx, which `bizverify enrich --review` wrote.
+
+    The next runs take a chosen address for the one that is written, for the same business with the same address, and
+    say so in the reasons. A later choice replaces an earlier one. A building that is gone by then is told, not used.
+    """
+    from bizverify.reference.review_reader import apply_review as apply
+
+    report = apply(review, by=by, store=store)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    say_table(report.lines())

@@ -12,6 +12,8 @@ import click
 from bizverify.cli.console import freeze_imports, progress_shown, show_report
 from bizverify.cli.options import (
     PATH,
+    choices_option,
+    chosen_choices,
     chosen_labels,
     chosen_status,
     columns_option,
@@ -22,6 +24,7 @@ from bizverify.cli.options import (
     json_option,
     labels_option,
     model_option,
+    no_choices_option,
     no_labels_option,
     registry_option,
     select_option,
@@ -69,6 +72,8 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         model_option,
         labels_option,
         no_labels_option,
+        choices_option,
+        no_choices_option,
         select_option,
         click.option(
             "--keep-going",
@@ -124,6 +129,12 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--unmask", is_flag=True, help="With --report: show numbers, names and addresses in the clear.")
 @click.option(
+    "--review",
+    type=PATH,
+    metavar="OUT.xlsx",
+    help="Write a workbook of the addresses that are not sure, too, to choose from: see `bizverify data apply-review`.",
+)
+@click.option(
     "--headers",
     type=click.Choice(LANGS),
     help="ko: Korean headers for the added columns of a CSV file or workbook, and Korean words in them.",
@@ -156,7 +167,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     with freeze_imports():
         from bizverify import api
 
-    status = chosen_status(options)
+    status, choices = chosen_status(options), chosen_choices(options)
     given = _chosen_inputs(options)
     if as_json and _goes_to_stdout(given):
         raise click.UsageError("--json prints to standard output, and so goes the file; name the output.")
@@ -165,6 +176,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
             **given,
             status=status,
             labels=chosen_labels(labels, no_labels),
+            choices=choices,
             backup=not no_backup,
             progress=advance,
         )
@@ -179,8 +191,8 @@ def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) ->
     with freeze_imports():
         from bizverify import api
 
-    status = chosen_status(options)
-    report = api.plan(**_chosen_inputs(options), status=status, labels=chosen_labels(labels, no_labels))
+    status, choices = chosen_status(options), chosen_choices(options)
+    report = api.plan(**_chosen_inputs(options), status=status, labels=chosen_labels(labels, no_labels), choices=choices)
     show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
 

@@ -202,6 +202,17 @@ def chosen_labels(labels: Path | None, no_labels: bool) -> Path | Literal[False]
     return False if no_labels else labels
 
 
+def chosen_choices(options: dict[str, Any]) -> Path | Literal[False] | None:
+    """Take the two options about choices out of a command's; return the library's ``choices``.
+
+    Raises :class:`click.UsageError` where both were given.
+    """
+    choices, none = options.pop("choices"), options.pop("no_choices")
+    if choices is not None and none:
+        raise click.UsageError("--choices and --no-choices exclude each other.")
+    return False if none else choices
+
+
 _SERVICE: Final = frozenset(ServiceKeywords.__annotations__)
 _YES_OR_NO: Final = ("offline", "paid")
 
@@ -286,6 +297,14 @@ labels_option: Final[Decorator] = click.option(
 )
 no_labels_option: Final[Decorator] = click.option(
     "--no-labels", is_flag=True, help="Do not use what came back of earlier letters."
+)
+choices_option: Final[Decorator] = click.option(
+    "--choices",
+    type=PATH,
+    help="The file of addresses chosen in reviews; by default BIZVERIFY_CHOICES, else in the state directory.",
+)
+no_choices_option: Final[Decorator] = click.option(
+    "--no-choices", is_flag=True, help="Do not use the addresses that were chosen in reviews."
 )
 select_option: Final[Decorator] = click.option(
     "--select",

@@ -11,6 +11,8 @@ import click
 
 from bizverify.cli.console import freeze_imports, print_json, print_out, warn
 from bizverify.cli.options import (
+    choices_option,
+    chosen_choices,
     chosen_labels,
     chosen_status,
     engine_option,
@@ -19,6 +21,7 @@ from bizverify.cli.options import (
     json_option,
     labels_option,
     model_option,
+    no_choices_option,
     no_labels_option,
     registry_option,
     single_options,
@@ -40,6 +43,8 @@ _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 @model_option
 @labels_option
 @no_labels_option
+@choices_option
+@no_choices_option
 @single_options
 @json_option
 def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
@@ -51,10 +56,12 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
     with freeze_imports():
         from bizverify import api
 
-    status = chosen_status(options)
+    status, choices = chosen_status(options), chosen_choices(options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        answer = api.verify(**given_options(options), status=status, labels=chosen_labels(labels, no_labels))
+        answer = api.verify(
+            **given_options(options), status=status, labels=chosen_labels(labels, no_labels), choices=choices
+        )
     warn(str(warning.message) for warning in caught)
     if as_json:
         print_json(asdict(answer))

@@ -15,6 +15,7 @@ from bizverify import business_number
 from bizverify.engine.address import LEVELS, attach
 from bizverify.engine.address.batches import for_few
 from bizverify.engine.address.gazetteer import Gazetteer
+from bizverify.engine.address_choices import CHOICE, CHOICE_COUNTS, AddressChoices
 from bizverify.engine.letter_history import attach_history
 from bizverify.engine.registry import Registry, without_registry
 from bizverify.engine.risk.features import FEATURES, levels, restored_zipcode
@@ -34,6 +35,9 @@ MATCH_LEVEL: Final = "bv:match_level"
 
 DISTRICT_CODE: Final = "bv:district_code"
 """The code of the legal dong of a row's building (String), beside the answer."""
+
+UNSURE: Final = "bv:unsure"
+"""Why a person should look at a row's address: ``ambiguous``, ``unsupported``, else null; beside the answer."""
 
 MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
 """Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""
@@ -81,7 +85,8 @@ class LocalEngine:
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes, by
     default the current one (:func:`bizverify.translation.current_language`).
     ``today``: the day on which ages are reckoned, by default Korea's. ``history``: what became of earlier letters,
-    as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
+    as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`. ``choices``: addresses that a person chose in a review,
+    as :data:`bizverify.engine.address_choices.CHOICE_SCHEMA`; those whose building the gazetteer lacks are not used.
 
     Raises :class:`bizverify.errors.RegistryError`, :class:`~bizverify.errors.GazetteerError`,
     :class:`~bizverify.errors.ModelError`, :class:`~bizverify.errors.UsageError`.
@@ -97,6 +102,7 @@ class LocalEngine:
         lang: Lang | None = None,
         today: date | str | None = None,
         history: pl.LazyFrame | None = None,
+        choices: pl.DataFrame | None = None,
     ) -> None:
         if lang not in (None, *LANGS):
             raise UsageError(gettext("unknown language {lang!r}; use {known}", lang=lang, known=" / ".join(LANGS)))
@@ -107,6 +113,9 @@ class LocalEngine:
         self.lang: Lang = lang or current_language()
         self.today = day_given("today", today)
         self.history = history
+        self.choices: AddressChoices | None = None
+        if choices is not None and self.gazetteer is not None and not choices.is_empty():
+            self.choices = AddressChoices.look_up(choices, self.gazetteer)
 
     def with_history(self, history: pl.LazyFrame | None) -> LocalEngine:
         """Return this engine with ``history``, unless it has one already."""
@@ -146,8 +155,9 @@ class LocalEngine:
 
         With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
         :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
-        null where there is no address to be read, and :data:`DISTRICT_CODE` (String). A column :data:`NUMBER` (UInt64)
-        is taken for the number.
+        null where there is no address to be read, :data:`DISTRICT_CODE` and :data:`UNSURE` (String); with choices
+        :data:`bizverify.engine.address_choices.CHOICE` (String). A column :data:`NUMBER` (UInt64) is taken for the
+        number.
         """
         beside = []
         if self.registry or self.status:
@@ -159,7 +169,13 @@ class LocalEngine:
             day = pl.when(pl.col("key").is_not_null()).then("as_of")
             beside += [by_nts.alias(STATUS_BY_NTS), day.alias(STATUS_DAY)]
         if self.gazetteer:
-            beside += [pl.col("match_level").alias(MATCH_LEVEL), pl.col("district_code").alias(DISTRICT_CODE)]
+            beside += [
+                pl.col("match_level").alias(MATCH_LEVEL),
+                pl.col("district_code").alias(DISTRICT_CODE),
+                _unsure(),
+            ]
+        if self.choices:
+            beside.append(pl.col(CHOICE))
         return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:
@@ -168,6 +184,7 @@ class LocalEngine:
             *(STATUS_COUNTS if self.registry or self.status else ()),
             *(_nts_counts(self.status) if self.status else ()),
             *(MATCH_COUNTS if self.gazetteer else ()),
+            *(CHOICE_COUNTS if self.choices else ()),
         )
 
     def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
@@ -189,8 +206,8 @@ class LocalEngine:
             business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
         work = self._attach_statuses(work, names="name" in schema)
-        work = attach(work.with_columns(_blank_invalid_rows()), self.gazetteer, self.lang)
-        work = attach_history(work, self.history, self.today or seoul_day())
+        work = attach_history(work.with_columns(_blank_invalid_rows()), self.history, self.today or seoul_day())
+        work = self._attach_addresses(work)
         possible = levels(
             self.today or seoul_day(),
             registry=bool(self.registry),
@@ -210,6 +227,12 @@ class LocalEngine:
         if self.status is not None:
             return self.status.attach(work, "key", self.registry, names=names)
         return self.registry.attach(work, "key", names=names) if self.registry else without_registry(work)
+
+    def _attach_addresses(self, work: pl.LazyFrame) -> pl.LazyFrame:
+        """Add what each row's address means, or the one that was chosen for it."""
+        if self.choices is None:
+            return attach(work, self.gazetteer, self.lang)
+        return self.choices.tell(attach(self.choices.replace(work), self.gazetteer, self.lang), self.lang)
 
     def _note(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Add why rows without a number have none, in words."""
@@ -254,6 +277,13 @@ class LocalEngine:
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
         status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
         return [*seven, status]
+
+
+def _unsure() -> pl.Expr:
+    """Why an address is one for a person to decide on."""
+    unsupported = ~pl.col("supported") & pl.col("fixed_address").is_not_null()
+    ambiguous = pl.when(pl.col("match_level") == "ambiguous").then(pl.lit("ambiguous"))
+    return pl.coalesce(ambiguous, pl.when(unsupported).then(pl.lit("unsupported"))).alias(UNSURE)
 
 
 def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:

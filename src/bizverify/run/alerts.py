@@ -14,6 +14,7 @@ from bizverify.errors import parameter
 from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
 from bizverify.schema import Alert, pluralize, seoul_day
+from bizverify.translation import ngettext
 
 COMMON_FAILURE: Final = "common_failure"
 
@@ -114,6 +115,23 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
         f"{pluralize(found, 'row')} with answers that are not all UTF-8, the first is row "
         f"{tallied[GARBLED_FIRST] + 1:,} of the data: � stands for what was lost, and `row_note` says in which "
         "columns; do not mail to such addresses"
+    )
+
+
+def vanished_alert(tallied: Mapping[str, int]) -> Alert | None:
+    """Return what is to be said where addresses that were chosen in a review are not in the gazetteer any more."""
+    found = int(tallied.get("choice:vanished") or 0)
+    if not found:
+        return None
+    return Alert(
+        ngettext(
+            "{count:,} row with an address that was chosen in a review and is not in the gazetteer any more: the "
+            "choice is not used; review it again with {option}",
+            "{count:,} rows with addresses that were chosen in a review and are not in the gazetteer any more: the "
+            "choices are not used; review them again with {option}",
+            found,
+            option=parameter("review", "review.xlsx"),
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that a run writes beside its output: a file an action, and the list for the mail house."""
+"""Files that a run writes beside its output: a file an action, the list for the mail house, the page, the review."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bizverify.engine.address import Gazetteer
 from bizverify.errors import UsageError
 from bizverify.options import WriteOptions
 from bizverify.run.action_files import check_split, split_paths, write_parts
 from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, write_letters
 from bizverify.run.output_layout import Target
+from bizverify.run.review_list import check_review, write_review
 from bizverify.tables import Enriched, publish_file
 from bizverify.tables.detect import output_format
-from bizverify.translation import gettext
+from bizverify.translation import gettext, ngettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,15 @@ class WrittenSides:
     """What was written beside an output.
 
     ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
-    ``letter_list``: the file for the mail house.
+    ``letter_list``: the file for the mail house; ``review``: the one of addresses to be decided on, ``unsure`` of them.
     """
 
     parts: Mapping[str, tuple[Path, int]]
     letters: LetterCounts | None
     letter_list: Path | None
     page: Path | None = None
+    review: Path | None = None
+    unsure: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """The files and counts as plain values for JSON: what was not asked for is not there."""
@@ -39,6 +43,8 @@ class WrittenSides:
             found["letters"] = {"path": str(self.letter_list) if self.letter_list else None} | self.letters.as_dict()
         if self.page is not None:
             found["page"] = str(self.page)
+        if self.review is not None:
+            found["review"] = {"path": str(self.review), "addresses": self.unsure}
         return found
 
     def lines(self) -> list[tuple[str, str]]:
@@ -49,7 +55,18 @@ class WrittenSides:
             *([(gettext("letter list"), str(self.letter_list))] if self.letter_list else []),
             *([(gettext("by action"), files)] if files else []),
             *([(gettext("page"), str(self.page))] if self.page else []),
+            *([(gettext("review"), self._review_line())] if self.review else []),
         ]
+
+    def _review_line(self) -> str:
+        if not self.unsure:
+            return gettext("{path}: no address is left to be decided on", path=self.review)
+        return ngettext(
+            "{path}: {count:,} address to be decided on; choose, then `bizverify data apply-review {path}`",
+            "{path}: {count:,} addresses to be decided on; choose, then `bizverify data apply-review {path}`",
+            self.unsure,
+            path=self.review,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +81,16 @@ class SideFiles:
     letter_cost: float | None = None
     page: Path | None = None
     unmask: bool = False
+    review: Path | None = None
+    gazetteer: Gazetteer | None = None
     at: Mapping[Path, Path] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, write: WriteOptions, target: Target) -> SideFiles:
-        """Return what the options ask for; raise :class:`UsageError`, :class:`OutputError` for what cannot be."""
+    def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
+        """Return what the options ask for; raise :class:`UsageError`, :class:`OutputError` for what cannot be.
+
+        ``gazetteer``: the one by which addresses are corrected, if they are.
+        """
         check_split(write.split)
         check_letter_cost(write.letter_cost)
         letters = Path(write.letters) if write.letters is not None else None
@@ -78,7 +100,10 @@ class SideFiles:
         if write.unmask and page is None:
             raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
         parts = split_paths(target.path) if write.split else {}
-        return cls(parts, letters, write.letter_cost, page, write.unmask)
+        review = Path(write.review) if write.review is not None else None
+        if review is not None:
+            check_review(review, gazetteer)
+        return cls(parts, letters, write.letter_cost, page, write.unmask, review, gazetteer)
 
     @property
     def counts_letters(self) -> bool:
@@ -88,18 +113,20 @@ class SideFiles:
     @property
     def wanted(self) -> bool:
         """Whether anything is asked for."""
-        return bool(self.parts) or self.counts_letters or self.page is not None
+        return bool(self.parts) or self.counts_letters or self.page is not None or self.review is not None
 
     def paths_by_use(self) -> dict[str, Path | None]:
         """The files by what they are."""
         return {f"output of {part}": path for part, path in self.parts.items()} | {
             "letters": self.letters,
             "report": self.page,
+            "review": self.review,
         }
 
     def reserve(self, files: ExitStack) -> SideFiles:
         """Return the same with a temporary file for each, published when ``files`` are closed without an error."""
-        paths = [path for path in (*self.parts.values(), self.letters, self.page) if path is not None]
+        single = (self.letters, self.page, self.review)
+        paths = [path for path in (*self.parts.values(), *single) if path is not None]
         return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
 
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
@@ -109,5 +136,8 @@ class SideFiles:
         letters = count_letters(result.frame, self.letter_cost) if self.counts_letters else None
         if letters is not None and self.letters is not None:
             write_letters(result.frame, self.at[self.letters], letters.letters)
+        unsure = 0
+        if self.review is not None and self.gazetteer is not None:
+            unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
-        return WrittenSides(parts, letters, self.letters, self.page)
+        return WrittenSides(parts, letters, self.letters, self.page, self.review, unsure)

@@ -18,11 +18,18 @@ import polars as pl
 from bizverify.engine.address import parse, regions
 from bizverify.engine.address.batches import PreparedStep
 from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.address.match import LEVELS, format_match, lookups_of, match_addresses
+from bizverify.engine.address.match import (
+    LEVELS,
+    SUGGESTED,
+    format_match,
+    lookups_of,
+    match_addresses,
+    suggest_places,
+)
 from bizverify.engine.address.regions import postal_fits
 from bizverify.schema import Lang
 
-__all__ = ["ADDED", "LEVELS", "Gazetteer", "attach"]
+__all__ = ["ADDED", "LEVELS", "SUGGESTED", "Gazetteer", "attach", "suggest"]
 
 ADDED: Final[dict[str, type[pl.DataType]]] = {
     "match_level": pl.String,
@@ -79,6 +86,17 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         return _with_postal_conflict(answers, parsed).select(pl.struct(*ADDED)).to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
         raise RuntimeError(f"the address engine failed: {error}") from error
+
+
+def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
+    """Return the likeliest places of each address for a person to choose from, the best first.
+
+    ``addresses`` has ``address`` and ``zipcode`` (String). The answer has the columns of :data:`SUGGESTED`: ``row``,
+    the address's line; ``address`` and ``zipcode`` of the place, with the unit that was written; ``changes``, what
+    differs from what was written, in words of ``lang``. At most ``most`` a line; none for an address like no other.
+    """
+    parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
+    return suggest_places(lookups_of(gazetteer, len(parsed)), parsed, most, lang)
 
 
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:

@@ -5,6 +5,7 @@
 - ``decide``: which candidate is meant, and whether other words of the row bear out a repair
 - ``ambiguity``: second thoughts on what was decided
 - ``format``: the official address and what was changed
+- ``suggest``: the places that it may mean, for a person to choose from
 - ``gazetteer_lookups``: the gazetteer, searchable by name, number and region
 - ``open_lookups``: opens it, whole or for a few rows
 """
@@ -12,5 +13,6 @@
 from bizverify.engine.address.match.format import format_match
 from bizverify.engine.address.match.matcher import LEVELS, match_addresses
 from bizverify.engine.address.match.open_lookups import lookups_of
+from bizverify.engine.address.match.suggest import SUGGESTED, suggest_places
 
-__all__ = ["LEVELS", "format_match", "lookups_of", "match_addresses"]
+__all__ = ["LEVELS", "SUGGESTED", "format_match", "lookups_of", "match_addresses", "suggest_places"]

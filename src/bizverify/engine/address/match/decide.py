@@ -41,7 +41,7 @@ def decide_candidates(
 
     Rows whose only candidate is refuted are in neither: they may be read in another way.
     """
-    candidates = _drop_repeated(lookups, candidates)
+    candidates = drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
         plain, candidates = _split_undoubted(lookups, rows, candidates)
         decided, ambiguous = _decide_by_witnesses(lookups, rows, candidates, trust)
@@ -49,7 +49,7 @@ def decide_candidates(
     return _decide_by_witnesses(lookups, rows, candidates, trust)
 
 
-def _drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
+def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
     """Return candidates (``row``, ``place``) once each: entries of one road, number, dong and code are one address."""
     place = candidates["place"]
     candidates = candidates.select(

@@ -44,9 +44,7 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
     witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number, where no
     building is sure).
     """
-    rows = candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW))
-    rows = lookups.settle_scope(rows)
-    rows = rows.with_columns(needs_witness=pl.lit(False), narrowed=_has_sole_district(lookups, rows))
+    rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
     progress.leave_undecided(rows.filter(pl.col("moved_from") == ""))
     _apply_readings(lookups, progress, _AS_WRITTEN)
@@ -54,6 +52,18 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
         progress.narrow(_narrow_regions(lookups, progress.left))
         _apply_readings(lookups, progress, _REPAIRS)
     return progress.combine(_describe_rest(lookups, progress.left))
+
+
+def open_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return parsed rows with what readings need: their region and scope, and that nothing is known besides."""
+    rows = lookups.settle_scope(rows)
+    return rows.with_columns(needs_witness=pl.lit(False), narrowed=_has_sole_district(lookups, rows))
+
+
+def with_narrowed_regions(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the region filled in where postal code or dong leaves one."""
+    regions = _narrow_regions(lookups, rows)
+    return _fill_in_region(rows, regions.select(ROW, _home=pl.col("home").cast(pl.UInt32)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +278,6 @@ _REPAIRS: Final = (
     _Reading(candidates.find_building_in_dong, Trust.OPEN, "building_only"),
 )
 """To read an address in one more way: a function in :mod:`.candidates`, and its line here."""
+
+READINGS: Final = (*_AS_WRITTEN, *_REPAIRS)
+"""All readings, the surest first."""

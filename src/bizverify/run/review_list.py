@@ -1,0 +1,162 @@
+"""The list of addresses that a person is to decide on: what each may mean, and a cell for the choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import openpyxl
+import polars as pl
+from openpyxl.styles import Alignment, Font
+from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.datavalidation import DataValidation
+from openpyxl.worksheet.worksheet import Worksheet
+
+from bizverify import business_number
+from bizverify.engine.address import SUGGESTED, Gazetteer, suggest
+from bizverify.engine.letter_history import address_key
+from bizverify.engine.local import NUMBER, UNSURE
+from bizverify.errors import OutputError, UsageError
+from bizverify.run.records import ROW_ID
+from bizverify.translation import current_language, gettext, gettext_noop
+
+MOST: Final = 5
+"""Candidates of an address."""
+
+COLUMNS: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("business number"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("address"),
+    "zipcode": gettext_noop("postal code"),
+    "why": gettext_noop("what is not sure"),
+    "choice": gettext_noop("choice"),
+    **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, MOST + 1)},
+    "changes": gettext_noop("what differs"),
+}
+"""The columns of a review, with their headers."""
+
+_WHY: Final = {
+    "ambiguous": gettext_noop("fits several places"),
+    "unsupported": gettext_noop("corrected, and nothing else in the row confirms it"),
+}
+_WIDTHS: Final = {
+    "row": 7,
+    "b_no": 14,
+    "name": 20,
+    "address": 40,
+    "zipcode": 10,
+    "why": 22,
+    "choice": 44,
+    "changes": 60,
+}
+_UNPRINTABLE: Final = r"[\s\p{C}]+"
+_ROWS_OF_A_SHEET: Final = 1_048_575
+
+
+def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
+    """Raise :class:`OutputError` for a name that is no workbook's, :class:`UsageError` without a gazetteer."""
+    if path.suffix.lower() != ".xlsx":
+        raise OutputError(gettext("{path}: a review is a workbook; call it .xlsx", path=path))
+    if gazetteer is None:
+        raise UsageError(gettext("`review=` lists what the gazetteer holds; give `gazetteer=`"))
+
+
+def headers() -> dict[str, str]:
+    """Return the headers of a review in the current language."""
+    return {
+        name: gettext(text, place=name[-1]) if "{place}" in text else gettext(text) for name, text in COLUMNS.items()
+    }
+
+
+def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
+    """Write a workbook of the addresses of answered rows that are not sure; return how many there are.
+
+    ``answers``: rows of :meth:`bizverify.engine.LocalEngine.answer` with a gazetteer, with the record's columns and
+    ``row_id``. A line an address of a business, the first of its rows, in the order of the list.
+    """
+    unsure = _unsure_addresses(answers)
+    lines = unsure.hstack(_candidates(unsure, gazetteer))
+    if lines.height > _ROWS_OF_A_SHEET:
+        raise OutputError(
+            gettext("{path}: {count:,} addresses are more than a sheet holds", path=target, count=lines.height)
+        )
+    _write(lines.select(*COLUMNS), target)
+    return lines.height
+
+
+def _unsure_addresses(answers: pl.LazyFrame) -> pl.DataFrame:
+    there = answers.collect_schema().names()
+    text = {name: pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String) for name in _RECORD}
+    rows = answers.filter(pl.col(UNSURE).is_not_null()).select(
+        ROW_ID,
+        (pl.col(ROW_ID) + 1).alias("row"),
+        business_number.digits_expr(pl.col(NUMBER)).alias("b_no"),
+        *(text[name].str.replace_all(_UNPRINTABLE, " ").str.strip_chars().alias(name) for name in _RECORD),
+        pl.col(UNSURE).replace_strict({code: gettext(why) for code, why in _WHY.items()}).alias("why"),
+        address_key(text["address"]).alias("key"),
+    )
+    found = rows.collect(engine="streaming").sort(ROW_ID)
+    return found.unique(["b_no", "key"], keep="first", maintain_order=True).drop(ROW_ID, "key")
+
+
+_RECORD: Final = ("name", "address", "zipcode")
+
+
+def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
+    """The candidates of each address, what differs, and an empty cell for the choice."""
+    found = (
+        suggest(unsure, gazetteer, current_language(), MOST)
+        if not unsure.is_empty()
+        else pl.DataFrame(schema=SUGGESTED)
+    )
+    place = pl.int_range(1, pl.len() + 1).over("row")
+    text = pl.format("{} [{}]", "address", "zipcode")
+    differs = pl.format("{}: {}", place, pl.col("changes").fill_null(gettext("fits what is written")))
+    by_row = (
+        found.with_columns(text.alias("text"), differs.alias("differs"))
+        .group_by("row", maintain_order=True)
+        .agg("text", pl.col("differs").str.join("\n").alias("changes"))
+    )
+    every = pl.DataFrame({"row": pl.int_range(unsure.height, dtype=pl.UInt32, eager=True)})
+    joined = every.join(by_row, on="row", how="left", maintain_order="left")
+    return joined.select(
+        *(pl.col("text").list.get(place, null_on_oob=True).alias(f"candidate{place + 1}") for place in range(MOST)),
+        pl.col("changes"),
+        pl.lit(None, pl.String).alias("choice"),
+    )
+
+
+def _write(lines: pl.DataFrame, target: Path) -> None:
+    book = openpyxl.Workbook()
+    book.remove(book.worksheets[0])
+    sheet: Worksheet = book.create_sheet(gettext("review"))
+    sheet.append(list(headers().values()))
+    for cell in sheet[1]:
+        cell.font, cell.alignment = Font(bold=True), Alignment(wrap_text=True, vertical="top")
+    for line in lines.iter_rows():
+        sheet.append(line)
+        for cell in sheet[sheet.max_row]:
+            cell.alignment = Alignment(wrap_text=True, vertical="top")
+            if cell.data_type == "f":
+                cell.data_type = "s"
+    names = list(COLUMNS)
+    for place, name in enumerate(names, 1):
+        sheet.column_dimensions[get_column_letter(place)].width = _WIDTHS.get(name, 36)
+    sheet.freeze_panes = "C2"
+    sheet.auto_filter.ref = sheet.dimensions
+    if lines.height:
+        sheet.add_data_validation(_choice_list(names, lines.height))
+    book.save(target)
+
+
+def _choice_list(names: list[str], rows: int) -> DataValidation:
+    """A list in each cell of the choice: the candidates of its line."""
+    column = {name: get_column_letter(names.index(name) + 1) for name in ("choice", "candidate1", f"candidate{MOST}")}
+    candidates = f"${column['candidate1']}2:${column[f'candidate{MOST}']}2"
+    offered = DataValidation(type="list", formula1=candidates, allow_blank=True, showErrorMessage=True)
+    offered.error = gettext("Choose one of the candidates of this line, or leave the cell empty.")
+    offered.prompt = gettext("Choose the right address; leave the cell empty if none is.")
+    offered.showInputMessage = True
+    offered.add(f"{column['choice']}2:{column['choice']}{rows + 1}")
+    return offered

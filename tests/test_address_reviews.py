@@ -1,0 +1,234 @@
+"""Addresses that a person decides on: listed with what they may mean, chosen, remembered, used by the next runs."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import bizverify as bv
+from bizverify.cli import app
+from bizverify.engine.address import Gazetteer, suggest
+from bizverify.errors import InputError, OutputError, StoreError, UsageError
+from bizverify.reference.choice_store import ChoiceStore
+from bizverify.translation import use_language
+from conftest import SAMPLE, write
+from customers import numbers
+from test_matching import GANGNAM, JONGNO, gazetteer_of
+
+TWICE: list[tuple[Any, ...]] = [
+    (JONGNO, "관철동", "", "10", "중앙로", 0, "10", "03190", "종로1가동", 0, ""),
+    (GANGNAM, "역삼동", "", "700", "중앙로", 0, "10", "06200", "역삼1동", 0, "중앙빌딩"),
+    (GANGNAM, "역삼동", "", "701", "테헤란로", 0, "1", "06201", "역삼1동", 0, ""),
+]
+FIRST, SECOND, THIRD = numbers(3)
+HEADER = "사업자번호,상호,주소,우편번호"
+
+
+@pytest.fixture(scope="module")
+def gazetteer(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
+    return gazetteer_of(TWICE, tmp_path_factory.mktemp("reviews"))
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Path:
+    """Two businesses at an address of two roads, one of them twice, one at an address that is sure."""
+    rows = [
+        f'{FIRST},=가나,"서울 중앙로 10, 3층",',
+        f"{SECOND},나다,서울 중앙로 10 3층,",
+        f'{FIRST},가나,"서울  중앙로 10 , 3층",',
+        f"{THIRD},다라,서울 강남구 테헤란로 1,06201",
+    ]
+    return write(tmp_path / "customers.csv", "\n".join([HEADER, *rows]) + "\n")
+
+
+@pytest.fixture
+def enrich(gazetteer: Gazetteer, tmp_path: Path, customers: Path) -> Callable[..., tuple[pl.DataFrame, bv.Report]]:
+    def run(**options: Any) -> tuple[pl.DataFrame, bv.Report]:
+        report = bv.enrich(customers, tmp_path / "out.csv", gazetteer=gazetteer, today="2026-11-23", **options)
+        return pl.read_csv(tmp_path / "out.csv", infer_schema=False), report
+
+    return run
+
+
+def choose(path: Path, *choices: str | int | None) -> Path:
+    """Fill in the cells of the choice, in the order of the lines: a number is that of a candidate."""
+    book = openpyxl.load_workbook(path)
+    sheet = book.worksheets[0]
+    titles = [cell.value for cell in sheet[1]]
+    place = titles.index("choice" if "choice" in titles else "선택") + 1
+    for line, choice in enumerate(choices, 2):
+        candidate = sheet.cell(line, place + choice).value if isinstance(choice, int) else choice
+        sheet.cell(line, place, candidate)
+    book.save(path)
+    return path
+
+
+def test_a_review_lists_each_address_once_with_its_candidates(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    """One line a business and address, all its candidates, a list to choose from, nothing that begins a formula."""
+    _, report = enrich(review=tmp_path / "review.xlsx")
+    assert "2 addresses to be decided on" in str(report)
+    assert stat.S_IMODE((tmp_path / "review.xlsx").stat().st_mode) == 0o600
+    sheet = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
+    titles, *lines = ([cell.value for cell in row] for row in sheet.iter_rows())
+    found = [dict(zip(titles, line, strict=True)) for line in lines]
+    assert [(line["row"], line["business number"], line["name"]) for line in found] == [
+        (1, FIRST, "=가나"),
+        (2, SECOND, "나다"),
+    ]
+    assert sheet["C2"].data_type == "s"
+    for line in found:
+        assert {line["candidate 1"], line["candidate 2"]} == {
+            "서울특별시 강남구 중앙로 10, 3층 (역삼동) [06200]",
+            "서울특별시 종로구 중앙로 10, 3층 (관철동) [03190]",
+        }
+        assert line["candidate 3"] is None
+        assert line["choice"] is None
+        assert line["what differs"] == "1: fits what is written\n2: fits what is written"
+        assert line["what is not sure"] == "fits several places"
+    (offered,) = sheet.data_validations.dataValidation
+    assert (offered.type, str(offered.sqref), offered.formula1) == ("list", "G2:G3", "$H2:$L2")
+
+
+def test_a_choice_is_used_by_the_next_run_for_this_business_alone(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    """The chosen address and code, with who and when in the reasons; the same words of another business stay open."""
+    before, _ = enrich(review=tmp_path / "review.xlsx")
+    found = bv.apply_review(choose(tmp_path / "review.xlsx", 1), by="김대리", today="2026-11-22")
+    assert (found.new, found.changed, found.known, found.open) == (1, 0, 0, 1)
+    chosen = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]["G2"].value
+    after, report = enrich(review=tmp_path / "again.xlsx", lang="ko")
+    for row in (0, 2):
+        assert f"{after['fixed_address'][row]} [{after['fixed_zipcode'][row]}]" == chosen
+        assert "검토에서 선택한 주소 (review, 2026-11-22, 김대리)" in after["reasons"][row]
+    assert after["fixed_address"][1] is None
+    assert after.select("사업자번호", "주소").equals(before.select("사업자번호", "주소"))
+    assert "1 address to be decided on" in str(report)
+    without, _ = enrich(choices=False)
+    assert without.equals(before)
+
+
+def test_a_review_may_be_applied_again_and_changed(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    """The same review changes nothing; a later choice replaces the earlier one; an empty cell takes nothing away."""
+    enrich(review=tmp_path / "review.xlsx")
+    bv.apply_review(choose(tmp_path / "review.xlsx", 1, 2), by="김")
+    assert bv.apply_review(tmp_path / "review.xlsx", by="김").known == 2
+    found = bv.apply_review(choose(tmp_path / "review.xlsx", 2, ""), by="이")
+    assert (found.new, found.changed, found.open) == (0, 1, 1)
+    stored = ChoiceStore().read()
+    assert sorted(stored["by"]) == ["김", "이"]
+    assert stat.S_IMODE(ChoiceStore().path.stat().st_mode) == 0o600
+
+
+def test_a_korean_review_is_read_in_any_language(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    """Headers follow the language that wrote them; a number stands for the candidate of that place."""
+    with use_language("ko"):
+        enrich(review=tmp_path / "검토.xlsx")
+    sheet = openpyxl.load_workbook(tmp_path / "검토.xlsx").worksheets[0]
+    assert [cell.value for cell in sheet[1]][:7] == [
+        "행", "사업자등록번호", "상호", "주소", "우편번호", "확인이 필요한 이유", "선택",
+    ]  # fmt: skip
+    assert bv.apply_review(choose(tmp_path / "검토.xlsx", "2"), by="김").new == 1
+
+
+def test_what_is_none_of_the_candidates_is_refused_whole(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    """Row and value are named, and nothing is remembered of the other lines either."""
+    enrich(review=tmp_path / "review.xlsx")
+    with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 3: '서울 어딘가'"):
+        bv.apply_review(choose(tmp_path / "review.xlsx", 1, "서울 어딘가"))
+    assert not ChoiceStore().path.exists()
+    with pytest.raises(InputError, match="is no review"):
+        bv.apply_review(write(tmp_path / "x.csv", f"{HEADER}\n{FIRST},,,\n"))
+    with pytest.raises(UsageError, match="cannot stand in a reason"):
+        bv.apply_review(tmp_path / "review.xlsx", by="a|b")
+
+
+def test_a_building_that_is_gone_is_told_and_not_used(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], customers: Path, tmp_path: Path
+) -> None:
+    """With a newer gazetteer the row is what it would be without the choice, and the report begins with it."""
+    enrich(review=tmp_path / "review.xlsx")
+    lines = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
+    candidates = [lines.cell(2, place).value for place in (8, 9)]
+    gone = next(place for place, text in enumerate(candidates, 1) if "종로구" in str(text))
+    bv.apply_review(choose(tmp_path / "review.xlsx", gone), by="김")
+    (tmp_path / "newer").mkdir()
+    newer = gazetteer_of(TWICE[1:], tmp_path / "newer")
+    report = bv.enrich(customers, tmp_path / "new.csv", gazetteer=newer)
+    plain = bv.enrich(customers, tmp_path / "plain.csv", gazetteer=newer, choices=False)
+    assert (tmp_path / "new.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
+    told = [text for text in report.warnings if "chosen in a review" in text]
+    assert told
+    assert told[0].startswith("2 rows")
+    assert not [text for text in plain.warnings if "chosen in a review" in text]
+
+
+@pytest.mark.filterwarnings("ignore:.*statuses checked")
+def test_frames_and_single_lookups_use_choices_too(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], gazetteer: Gazetteer, tmp_path: Path
+) -> None:
+    enrich(review=tmp_path / "review.xlsx")
+    bv.apply_review(choose(tmp_path / "review.xlsx", 1), by="김")
+    frame = pl.DataFrame({"사업자번호": [FIRST], "주소": ["서울 중앙로 10 3층"]})
+    registry: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": gazetteer}
+    found = bv.verify_frame(frame, **registry)["fixed_address"][0]
+    assert found == bv.verify(FIRST, address="서울 중앙로 10 3층", **registry).fixed_address is not None
+    assert bv.verify_frame(frame, choices=False, **registry)["fixed_address"][0] is None
+
+
+def test_forgetting_a_business_erases_its_choices(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    enrich(review=tmp_path / "review.xlsx")
+    bv.apply_review(choose(tmp_path / "review.xlsx", 1, 1), by="김")
+    report = bv.forget(FIRST)
+    assert [store.counts for store in report.stores if store.store == "chosen addresses"] == [{"choices": 1}]
+    assert ChoiceStore().read()["b_no"].to_list() == [int(SECOND)]
+    assert FIRST.encode() not in ChoiceStore().path.read_bytes()
+
+
+def test_what_cannot_be_reviewed_is_said_before_anything_is_done(customers: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give `gazetteer=`"):
+        bv.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.xlsx")
+    with pytest.raises(OutputError, match=r"call it \.xlsx"):
+        bv.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.csv")
+    with pytest.raises(StoreError, match="there is no such file"):
+        bv.enrich(customers, tmp_path / "out.csv", choices=tmp_path / "none.sqlite")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_the_commands_do_it(gazetteer: Gazetteer, customers: Path, tmp_path: Path) -> None:
+    """`enrich --review`, a choice, `data apply-review`, `enrich` again."""
+    command = ["enrich", str(customers), "-o", str(tmp_path / "out.csv"), "--gazetteer", str(gazetteer.path)]
+    run = CliRunner().invoke(app, [*command, "--review", str(tmp_path / "review.xlsx")])
+    assert run.exit_code == 0, run.output
+    choose(tmp_path / "review.xlsx", 1, 2)
+    run = CliRunner().invoke(app, ["data", "apply-review", str(tmp_path / "review.xlsx"), "--by", "김", "--json"])
+    assert run.exit_code == 0, run.output
+    assert '"new": 2' in run.output
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert pl.read_csv(tmp_path / "out.csv", infer_schema=False)["fixed_address"].null_count() == 0
+
+
+def test_more_places_than_are_shown_are_the_likeliest(gazetteer: Gazetteer) -> None:
+    """A word that speaks for a place puts it first, whatever the others are; an address like none has no candidate."""
+    asked = pl.DataFrame({"address": ["서울 중앙로 10 (관철동)", "없는길 1"], "zipcode": ["06200", None]})
+    found = suggest(asked, gazetteer, "en", most=1)
+    assert found["row"].to_list() == [0]
+    both = suggest(asked, gazetteer, "en")
+    assert both["row"].to_list() == [0, 0]
