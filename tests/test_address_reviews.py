@@ -80,7 +80,7 @@ def test_a_review_lists_each_address_once_with_its_candidates(
     sheet = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
     titles, *lines = ([cell.value for cell in row] for row in sheet.iter_rows())
     found = [dict(zip(titles, line, strict=True)) for line in lines]
-    assert [(line["row"], line["business number"], line["name"]) for line in found] == [
+    assert [(line["row"], line["business number"], line["business name"]) for line in found] == [
         (1, FIRST, "=가나"),
         (2, SECOND, "나다"),
     ]

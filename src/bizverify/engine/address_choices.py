@@ -32,7 +32,7 @@ CHOICE_COUNTS: Final = tuple((pl.col(CHOICE) == what).sum().alias(f"choice:{what
 """Aggregations over rows of :meth:`bizverify.engine.LocalEngine.answer` with choices."""
 
 _CHOSEN: Final = ("address", "zipcode", "by", "chosen_on")
-_TOLD: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에서 선택한 주소"}
+_REASON: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에서 선택한 주소"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,6 @@ class AddressChoices:
     def tell(self, work: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
         """Say in ``changes`` who chose the address of a row, and when."""
         day = pl.col("choice:chosen_on").dt.to_string("%Y-%m-%d")
-        text = pl.concat_str(pl.lit(_TOLD[lang]), pl.lit(" (review, "), day, pl.lit(", "), "choice:by", pl.lit(")"))
+        text = pl.concat_str(pl.lit(_REASON[lang]), pl.lit(" (review, "), day, pl.lit(", "), "choice:by", pl.lit(")"))
         reason = pl.when(pl.col(CHOICE) == "used").then(text).otherwise("changes")
         return work.with_columns(reason.alias("changes")).drop("choice:by", "choice:chosen_on")

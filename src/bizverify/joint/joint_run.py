@@ -254,7 +254,7 @@ def _as_joint(engine: Engine) -> JointEngine:
 
 def _refuse_options(read: ReadOptions, write: WriteOptions) -> None:
     """Raise :class:`UsageError` for options that have a meaning for one table only."""
-    for name in ("letters", "letter_cost", "report"):
+    for name in ("letters", "letter_cost", "report", "review"):
         if getattr(write, name) is not None:
             raise UsageError(
                 gettext("{option} is for one table; enrich the inputs one by one for it", option=parameter(name))

@@ -48,7 +48,7 @@ class OutputPlaces:
 
     def sides_of(self, target: Target) -> SideFiles:
         """Return the files that are written beside an output."""
-        return SideFiles.of(self.write, target)
+        return SideFiles.of(self.write, target, None)
 
     def refuse_shared(self, files: Sequence[InputFile], targets: Iterable[tuple[InputFile, Target]]) -> None:
         """Raise :class:`UsageError` where two inputs would be written to one file, or an input would be replaced."""

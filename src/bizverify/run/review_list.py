@@ -26,7 +26,7 @@ MOST: Final = 5
 COLUMNS: Final = {
     "row": gettext_noop("row"),
     "b_no": gettext_noop("business number"),
-    "name": gettext_noop("name"),
+    "name": gettext_noop("business name"),
     "address": gettext_noop("address"),
     "zipcode": gettext_noop("postal code"),
     "why": gettext_noop("what is not sure"),
