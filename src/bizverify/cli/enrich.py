@@ -192,7 +192,9 @@ def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) ->
         from bizverify import api
 
     status, choices = chosen_status(options), chosen_choices(options)
-    report = api.plan(**_chosen_inputs(options), status=status, labels=chosen_labels(labels, no_labels), choices=choices)
+    report = api.plan(
+        **_chosen_inputs(options), status=status, labels=chosen_labels(labels, no_labels), choices=choices
+    )
     show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
