@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import openpyxl
 import polars as pl
-from openpyxl.styles import Alignment, Font
-from openpyxl.utils import get_column_letter
-from openpyxl.worksheet.datavalidation import DataValidation
-from openpyxl.worksheet.worksheet import Worksheet
 
 from bizverify import business_number
 from bizverify.engine.address import SUGGESTED, Gazetteer, suggest
@@ -18,6 +13,7 @@ from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import NUMBER, UNSURE
 from bizverify.errors import OutputError, UsageError
 from bizverify.run.records import ROW_ID
+from bizverify.tables.excel.choice_sheet import ChoiceSheet, write_choice_sheet
 from bizverify.translation import current_language, gettext, gettext_noop
 
 MOST: Final = 5
@@ -81,7 +77,7 @@ def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> i
         raise OutputError(
             gettext("{path}: {count:,} addresses are more than a sheet holds", path=target, count=lines.height)
         )
-    _write(lines.select(*COLUMNS), target)
+    write_choice_sheet(_as_sheet(lines.select(*COLUMNS)), target)
     return lines.height
 
 
@@ -127,36 +123,14 @@ def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
     )
 
 
-def _write(lines: pl.DataFrame, target: Path) -> None:
-    book = openpyxl.Workbook()
-    book.remove(book.worksheets[0])
-    sheet: Worksheet = book.create_sheet(gettext("review"))
-    sheet.append(list(headers().values()))
-    for cell in sheet[1]:
-        cell.font, cell.alignment = Font(bold=True), Alignment(wrap_text=True, vertical="top")
-    for line in lines.iter_rows():
-        sheet.append(line)
-        for cell in sheet[sheet.max_row]:
-            cell.alignment = Alignment(wrap_text=True, vertical="top")
-            if cell.data_type == "f":
-                cell.data_type = "s"
-    names = list(COLUMNS)
-    for place, name in enumerate(names, 1):
-        sheet.column_dimensions[get_column_letter(place)].width = _WIDTHS.get(name, 36)
-    sheet.freeze_panes = "C2"
-    sheet.auto_filter.ref = sheet.dimensions
-    if lines.height:
-        sheet.add_data_validation(_choice_list(names, lines.height))
-    book.save(target)
-
-
-def _choice_list(names: list[str], rows: int) -> DataValidation:
-    """A list in each cell of the choice: the candidates of its line."""
-    column = {name: get_column_letter(names.index(name) + 1) for name in ("choice", "candidate1", f"candidate{MOST}")}
-    candidates = f"${column['candidate1']}2:${column[f'candidate{MOST}']}2"
-    offered = DataValidation(type="list", formula1=candidates, allow_blank=True, showErrorMessage=True)
-    offered.error = gettext("Choose one of the candidates of this line, or leave the cell empty.")
-    offered.prompt = gettext("Choose the right address; leave the cell empty if none is.")
-    offered.showInputMessage = True
-    offered.add(f"{column['choice']}2:{column['choice']}{rows + 1}")
-    return offered
+def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
+    return ChoiceSheet(
+        title=gettext("review"),
+        headers=tuple(headers().values()),
+        widths=tuple(_WIDTHS.get(name, 36) for name in COLUMNS),
+        lines=lines,
+        choice="choice",
+        offered=tuple(f"candidate{place}" for place in range(1, MOST + 1)),
+        prompt=gettext("Choose the right address; leave the cell empty if none is."),
+        refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
+    )
