@@ -18,6 +18,7 @@ from openpyxl import Workbook, load_workbook
 import bizverify as bv
 from bizverify.errors import BizverifyError, InputError, StoppedError, UsageError
 from bizverify.joint.joint_run import JointRun
+from bizverify.labels.mailing import open_mailing
 from bizverify.report import Report
 from bizverify.testing import FakeService
 from conftest import NINE, SAMPLE, json_of, spreadsheet, write
@@ -93,6 +94,7 @@ DYING = """
 import os, signal, sys
 from bizverify.cli import main
 from bizverify.joint.joint_run import JointRun
+from bizverify.labels.mailing import open_mailing
 publish, count = JointRun._publish, [0]
 def dying(*arguments):
     count[0] += 1
@@ -438,6 +440,34 @@ def test_a_pipe_that_closes_is_an_error_and_no_traceback(tmp_path: Path) -> None
     assert process.returncode == 2
     assert "stdout: was closed before all rows had been written" in told
     assert "Traceback" not in told
+
+
+def test_outcomes_and_pages_are_of_one_table_of_a_run(tmp_path: Path, run: Run) -> None:
+    """Each table has an id of its own, so that rows of two files are never taken for the same; a file leads to its."""
+    workbook(tmp_path / "in.xlsx")
+    part(tmp_path / "a.csv", ROWS[:20])
+    report = bv.enrich([tmp_path / "a.csv", tmp_path / "in.xlsx"], tmp_path / "out", sheet="*", registry=REGISTRY)
+    book = tmp_path / "out" / "in.xlsx"
+    ids = []
+    for given, file, sheet in (
+        (None, tmp_path / "out" / "a.csv", None),
+        (None, book, "서울"),
+        (f"{report.run_id}-3", None, None),
+        (report.run_id, tmp_path / "out" / "a.csv", None),
+    ):
+        with open_mailing(given, file, sheet=sheet) as mailing:
+            ids.append((mailing.id.removeprefix(report.run_id), mailing.run_id, mailing.rows))
+    assert ids == [
+        ("-1", report.run_id, 20),
+        ("-2", report.run_id, 5),
+        ("-3", report.run_id, 6),
+        ("-1", report.run_id, 20),
+    ]
+    unsure = run("report", report.run_id, "-o", "page.html")
+    assert (unsure.returncode, f"{report.run_id}-3 (" in unsure.stderr) == (2, True)
+    done = run("report", f"{report.run_id}-1", "-o", "page.html")
+    assert done.returncode == 0, done.stderr
+    assert "a.csv" in (tmp_path / "page.html").read_text("utf-8")
 
 
 # scheduled jobs

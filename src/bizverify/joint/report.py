@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bizverify.errors import OutputError
-from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines
+from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines, record_of
 from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan
 from bizverify.run.status_counts import StatusCounts
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = 30
 _FAILED: Final = 3
 _PAUSED: Final = 5
+_OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
+"""What is in the report of a table, and is of all tables together."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,7 +124,7 @@ class FilesReport(Shown):
             "quota": quota_as_dict(purchase),
             "purchase": purchase.as_dict() if purchase else None,
             "versions": asdict(self.versions),
-            "parts": [_part_as_dict(part) for part in self.parts],
+            "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
             "failed": dict(self.failed),
             "passed_over": list(self.passed_over),
             "warnings": list(self.warnings),
@@ -206,19 +208,13 @@ def _merge_agreements(agreed: Sequence[Agreement]) -> Agreement:
     )
 
 
-def _part_as_dict(part: Report) -> dict[str, object]:
-    """What is a table's own of its report."""
-    account, whole = part.account, part.as_dict()
-    own = ("input", "output", "backup", "rows", "columns", "row_status", "biz_status", "grade", "action", "match_level")
-    lists = {"split": whole["split"]} if "split" in whole else {}
-    return {
-        "table": part.table,
-        "sha256": part.input_sha256 if account else None,
-        **{name: whole[name] for name in own},
-        "plan": whole["plan"],
-        **lists,
-        "warnings": whole["warnings"],
-    }
+def _part_as_dict(part: Report, place: int) -> dict[str, object]:
+    """What is a table's own of its report: as a run over that table would have it in its manifest.
+
+    ``id`` tells it from the run's other tables, where outcomes or a page are of one.
+    """
+    own = {name: value for name, value in record_of(part).items() if name not in _OF_ALL}
+    return {"id": f"{part.run_id}-{place}", "table": part.table, "sheet": part.sheet, **own}
 
 
 def _describe(part: Report) -> str:

@@ -81,7 +81,7 @@ class InputSurvey:
             except BizverifyError as error:
                 if len(files) == 1:
                     raise
-                failed[str(file.path)] = str(error)
+                failed[str(file.path)] = _name_file(file.path, str(error))
         self.places.refuse_shared(files, ((one.file, one.target) for one in found))
         if failed and not (keep_going and found):
             raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
@@ -143,6 +143,13 @@ def about_input(path: Path) -> tuple[int, int]:
 def changed_error(path: Path) -> InputError:
     """Return the error of a file that is no more what it was when it was surveyed."""
     return InputError(gettext("{path}: was changed while it was being verified; run again", path=path))
+
+
+def _name_file(path: Path, text: str) -> str:
+    """Return an error with the whole path of its file: several may have one name."""
+    if str(path) in text:
+        return text
+    return f"{path}{text.removeprefix(path.name)}" if text.startswith(path.name) else f"{path}: {text}"
 
 
 def _explain_failures(failed: dict[str, str], count: int, *, keep_going: bool) -> str:

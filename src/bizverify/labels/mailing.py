@@ -25,6 +25,7 @@ from bizverify.tables.columns import extra_columns, own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
+from bizverify.translation import gettext
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -38,16 +39,19 @@ LETTER_SCHEMA: Final = {
 }
 """The mailed rows, as the enriched file holds them; ``b_no`` is ten digits, ``reasons`` joined to one text."""
 
+_SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
 
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """A run of enrichment, read from its manifest."""
+    """A run of enrichment, read from its manifest; ``id`` tells its table from others of the same run."""
 
+    id: str
     run_id: str
     output: str
+    sheet: str | None
     engine: str
     model: str
     rows: int
@@ -59,8 +63,8 @@ class Enrichment:
 class OpenMailing:
     """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
 
-    ``id`` tells it from other files: the run's id, else the start of a hash of its answers. ``prefix``: of the nine
-    columns. ``columns``: where number, name and address are, as ``#3``.
+    ``id`` tells it from other files: the run's id, with a number where the run wrote several tables, else the start of
+    a hash of its answers. ``prefix``: of the nine columns. ``columns``: where number, name and address are, as ``#3``.
     """
 
     id: str
@@ -131,8 +135,11 @@ def open_mailing(
     """
     if run is None and file is None:
         raise UsageError("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
-    by = _find_run(run) if run is not None else None
-    path = Path(file) if file is not None else _run_output(by)
+    given = Path(file) if file is not None else None
+    by = _find_run(run, given) if run is not None else None
+    path = given if given is not None else _run_output(by)
+    if sheet is None and by is not None:
+        sheet = by.sheet
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
         prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
@@ -145,11 +152,11 @@ def open_mailing(
                 "as it was written"
             )
         if by is None:
-            by, notes = _find_writer(path, rows)
+            by, notes = _find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours | extra_columns(table.headers, prefix), by)
         letters = _letters(unfolded, ours, columns, besides)
         with reading(table):
-            id_ = by.run_id if by else _content_id(letters)
+            id_ = by.id if by else _content_id(letters)
         places = {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in columns.items()}
         with _blame_file(table, letters):
             yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
@@ -168,7 +175,7 @@ def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
 
 def is_manifest(path: Path) -> bool:
     """Whether a file is the manifest of a run."""
-    return path.suffix == ".json" and path.is_file() and _read_manifest(path) is not None
+    return path.suffix == ".json" and path.is_file() and bool(_read_manifest(path))
 
 
 def manifest_of(run_id: str) -> Path:
@@ -176,8 +183,9 @@ def manifest_of(run_id: str) -> Path:
     return state_directory() / "runs" / f"{run_id}.json"
 
 
-def _find_run(run: str | Path) -> Enrichment:
-    manifest = Path(run)
+def _find_run(run: str | Path, file: Path | None) -> Enrichment:
+    """Return the run with an id or manifest; of one over several tables, that with the id of a part, or of a file."""
+    manifest, part = Path(run), None
     if manifest.suffix != ".json" or not manifest.is_file():
         if not _RUN_ID.fullmatch(str(run)):
             raise LabelError(
@@ -185,6 +193,9 @@ def _find_run(run: str | Path) -> Enrichment:
                 "ends with it"
             )
         manifest = manifest_of(str(run))
+        whole, _, place = str(run).rpartition("-")
+        if not manifest.is_file() and place.isdecimal() and manifest_of(whole).is_file():
+            manifest, part = manifest_of(whole), str(run)
     if not manifest.is_file():
         raise LabelError(
             f"{parameter('run', str(run))}: there is no manifest {manifest}; give `run=` the path of the manifest, or "
@@ -192,26 +203,50 @@ def _find_run(run: str | Path) -> Enrichment:
             "enriched file"
         )
     found = _read_manifest(manifest)
-    if found is None:
+    if not found:
         raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file")
-    return found
+    return _pick_part(found, part, file)
 
 
-def _read_manifest(path: Path) -> Enrichment | None:
-    """Read a manifest; ``None`` where the file is none."""
+def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None) -> Enrichment:
+    """Return the one that is meant of what a run wrote."""
+    meant = [one for one in found if part in (None, one.id)]
+    if file is not None and len(meant) > 1:
+        meant = [one for one in meant if same_file(Path(one.output), file)]
+    if len(meant) == 1:
+        return meant[0]
+    parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
+    raise LabelError(
+        gettext(
+            "run {run} wrote {count:,} tables; give the id of one as `run=`, or its file as `file=`: {parts}",
+            run=found[0].run_id,
+            count=len(found),
+            parts=f"{parts}, …" if len(found) > _SHOWN else parts,
+        )
+    )
+
+
+def _read_manifest(path: Path) -> list[Enrichment]:
+    """Read what a manifest says was written: one table, or the parts of a run over several; nothing of another file."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Enrichment(
-            run_id=str(found["run_id"]),
-            output=str(found["output"]),
-            engine=str(found["engine"]),
-            model=str(found["versions"]["model"]),
-            rows=int(found["rows"]),
-            started=datetime.fromisoformat(found["started"]),
-            headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
-        )
+        return [_enrichment_of(one) for one in found.get("parts", [found])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return []
+
+
+def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
+    return Enrichment(
+        id=str(found.get("id", found["run_id"])),
+        run_id=str(found["run_id"]),
+        output=str(found["output"]),
+        sheet=found.get("sheet"),
+        engine=str(found["engine"]),
+        model=str(found["versions"]["model"]),
+        rows=int(found["rows"]),
+        started=datetime.fromisoformat(found["started"]),
+        headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
+    )
 
 
 def _run_output(by: Enrichment | None) -> Path:
@@ -225,13 +260,16 @@ def _run_output(by: Enrichment | None) -> Path:
     return path
 
 
-def _find_writer(path: Path, rows: int) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known."""
+def _find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
+    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known.
+
+    ``name``: that of its table, with the sheet.
+    """
     folder = state_directory() / "runs"
     manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
-    for manifest in manifests:
-        found = _read_manifest(manifest)
-        if found is None or not same_file(Path(found.output), path):
+    written = (one for manifest in manifests for one in _read_manifest(manifest))
+    for found in written:
+        if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
             continue
         if found.rows == rows:
             return found, ()

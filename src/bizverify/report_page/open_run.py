@@ -44,14 +44,14 @@ def report_page(
         if same_file(mailing.path, target):
             raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
         figures = collect_figures(mailing.letters, unmask=unmask)
-        facts = _facts(given if is_manifest(given) else manifest_of(mailing.run_id or ""))
+        facts = _facts(given if is_manifest(given) else manifest_of(mailing.run_id or ""), mailing.id)
         write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost)
     return target
 
 
-def _facts(manifest: Path) -> Mapping[str, Any]:
-    """What a manifest says of its run; nothing where there is none."""
+def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
+    """What a manifest says of its run, or of the table with an id that it wrote; nothing where there is none."""
     if not manifest.is_file():
         return {}
     found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-    return found
+    return next((part for part in found.get("parts", ()) if part["id"] == id), found)
