@@ -11,6 +11,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 from openpyxl import Workbook, load_workbook
@@ -20,7 +21,7 @@ from bizverify.errors import BizverifyError, InputError, StoppedError, UsageErro
 from bizverify.joint.joint_run import JointRun
 from bizverify.labels.mailing import open_mailing
 from bizverify.report import Report
-from bizverify.testing import FakeService
+from bizverify.testing import FakeNts, FakeService, serve
 from conftest import NINE, SAMPLE, json_of, spreadsheet, write
 from customers import QUICK, answers, customers, is_right, numbers
 from nightly_jobs import Nights, kinds
@@ -60,6 +61,50 @@ def test_several_files_are_answered_as_one_file_with_all_their_rows(tmp_path: Pa
     alone = bv.enrich(pieces[0], tmp_path / "alone.csv", registry=REGISTRY)
     assert alone.rows == report.parts[0].rows
     assert not texts(tmp_path / "alone.csv").equals(wanted.gather_every(3, 0)), "alone it knows less"
+
+
+def test_the_hybrid_engine_buys_and_answers_as_for_one_file(service: FakeService, url: str, tmp_path: Path) -> None:
+    """What the local engine is not sure of is found over all files; the agreement of both engines is that of all."""
+    whole = part(tmp_path / "whole.csv", ROWS)
+    options: dict[str, Any] = {"engine": "hybrid", "registry": REGISTRY, "base_url": url, "band": (0.08, 0.5), **QUICK}
+    one = bv.enrich(whole, tmp_path / "whole.out.csv", ledger=tmp_path / "one.sqlite", **options)
+    pieces = [part(tmp_path / "in" / f"{place}.csv", ROWS[place::3]) for place in range(3)]
+    report = bv.enrich([*pieces], tmp_path / "out", ledger=tmp_path / "several.sqlite", **options)
+    assert one.purchase is not None
+    assert report.purchase is not None
+    assert (report.purchase.paid, report.plan.lookups) == (one.purchase.paid, one.plan.lookups)
+    assert report.purchase.agreement is not None
+    assert one.purchase.agreement is not None
+    assert report.purchase.agreement.rows == one.purchase.agreement.rows
+    wanted = texts(tmp_path / "whole.out.csv")
+    for place in range(3):
+        assert texts(tmp_path / "out" / f"{place}.csv").equals(wanted.gather_every(3, place))
+
+
+def test_the_tax_authority_is_asked_once_for_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number in several files is asked once; the report counts the statuses of all."""
+    nts = FakeNts("free-key/0123456789==", {}, default="active")
+    inputs = [part(tmp_path / name, rows) for name, rows in (("a.csv", ROWS[:60]), ("b.csv", ROWS[30:90]))]
+    with serve(nts) as url:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        monkeypatch.setenv("BIZVERIFY_NTS_KEY", "free-key/0123456789==")
+        planned = bv.plan([*inputs])
+        report = bv.enrich([*inputs], tmp_path / "out")
+    assert (nts.calls, nts.asked_again) == (1, 0)
+    assert planned.asked is not None
+    assert report.statuses is not None
+    assert (
+        report.statuses.checked
+        == report.statuses.rows
+        == sum(one.statuses.rows for one in report.parts if one.statuses)
+    )
+
+
+def test_several_files_from_an_event_loop(tmp_path: Path) -> None:
+    """`aenrich` takes the same list."""
+    inputs = [part(tmp_path / name) for name in ("a.csv", "b.csv")]
+    report = anyio.run(lambda: bv.aenrich([*inputs], tmp_path / "out"))
+    assert report.rows == 6
 
 
 def test_what_several_files_have_is_bought_once(service: FakeService, url: str, tmp_path: Path) -> None:
