@@ -322,8 +322,6 @@ def test_an_input_that_changes_under_way_keeps_its_old_output(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"letters": "letters.csv"}, "letters"),
-        ({"letter_cost": 500}, "letter_cost"),
         ({"report": "page.html"}, "report"),
         ({"input_format": "csv"}, "input_format"),
         ({"in_place": True, "output": "out"}, "in_place"),
@@ -336,6 +334,37 @@ def test_options_for_one_table_are_refused(options: dict[str, Any], told: str, t
         bv.enrich([*inputs], **options)
     with pytest.raises(UsageError, match="by itself"):
         bv.enrich(["-", inputs[0]], tmp_path)
+
+
+def test_one_list_of_letters_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """The list of one file with all rows: who stands in two files gets one letter. None where an input has failed."""
+    whole = part(tmp_path / "whole.csv", [*ROWS[:200], *ROWS[150:]])
+    one = bv.enrich(whole, letters=tmp_path / "one.csv", letter_cost=500, registry=REGISTRY)
+    inputs = [part(tmp_path / "in" / name, rows) for name, rows in (("a.csv", ROWS[:200]), ("b.csv", ROWS[150:]))]
+    call = ("enrich", "in", "-o", "out", "--letters", "all.csv", "--letter-cost", "500", "--registry", REGISTRY)
+    done = run(*call, "--json")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "all.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    assert (tmp_path / "all.csv").stat().st_mode & 0o777 == 0o600
+    assert one.beside is not None
+    assert one.beside.letters is not None
+    assert one.beside.letters.repeated > 40
+    assert json.loads(done.stdout)["letters"] == {"path": "all.csv"} | one.beside.letters.as_dict()
+    with pytest.raises(InputError, match=r"b\.csv: is the output itself"):
+        bv.enrich([*inputs], tmp_path / "out", letters=tmp_path / "out" / "b.csv")
+    publish = JointRun._publish
+
+    def failing(self: JointRun, one: Any, *rest: Any) -> list[Report]:
+        if one.file.path.name == "b.csv":
+            raise InputError("b.csv: is gone")
+        return publish(self, one, *rest)
+
+    monkeypatch.setattr(JointRun, "_publish", failing)
+    (tmp_path / "all.csv").unlink()
+    failed = run(*call)
+    assert failed.returncode == 3
+    assert "all.csv: was not written, since an input failed" in failed.stderr
+    assert not (tmp_path / "all.csv").exists()
 
 
 def test_files_beside_each_output(tmp_path: Path) -> None:

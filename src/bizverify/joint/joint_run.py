@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from bizverify.enrichment import (
 )
 from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
+from bizverify.joint.letters import AnswersForLetters, Observe, letters_of
 from bizverify.joint.output_places import OutputPlaces, make_folder
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
 from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
@@ -68,7 +69,7 @@ class JointRun:
     keep_going: bool = False
     progress: Progress | None = None
     cancel: CancelToken | None = None
-    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+    observe: Observe | None = None
     passed_over: tuple[str, ...] = ()
 
     def plan(self) -> FilesReport:
@@ -92,12 +93,15 @@ class JointRun:
         record = Path(manifest) if manifest is not None else default_manifest(self.start.run_id)
         with publish_file(record) as record_file, ExitStack() as resources:
             inputs, failed = self._survey(resources, planned=False)
+            left_out = len(failed)
             together = self._bring_together(inputs, resources, planned=False)
+            together = replace(together, letters=letters_of(self.places.write, resources))
             records, features = together.with_features()
             answer, purchase = _as_joint(together.engine).obtain(records, together.context)
             parts = self._publish_all(inputs, failed, together, JointAnswers(answer, features, purchase))
+            beside = together.letters.publish(failed, complete=len(failed) == left_out) if together.letters else None
             report = self._report(parts, failed, together, agree_together(purchase, parts))
-            report = replace(report, manifest=str(record))
+            report = replace(report, manifest=str(record), beside=beside)
             write_files_manifest(report, record_file)
         return report
 
@@ -194,7 +198,7 @@ class JointRun:
                 self.places.write.with_outcomes,
                 self.places.sides_of(target),
                 together.asked,
-                self.observe,
+                together.letters.observing(self.observe) if together.letters else self.observe,
                 joint=joint,
             )
             with run.publish_output(target, None) as report:
@@ -228,6 +232,7 @@ class _Together:
     engine: Engine
     context: RunContext
     asked: RunStatuses | None
+    letters: AnswersForLetters | None = None
 
     def with_features(self) -> tuple[pl.LazyFrame, pl.DataFrame | None]:
         """Return the records with the cross-row features over all tables, where the local engine answers; and these."""
@@ -254,7 +259,7 @@ def _as_joint(engine: Engine) -> JointEngine:
 
 def _refuse_options(read: ReadOptions, write: WriteOptions) -> None:
     """Raise :class:`UsageError` for options that have a meaning for one table only."""
-    for name in ("letters", "letter_cost", "report", "review"):
+    for name in ("report", "review"):
         if getattr(write, name) is not None:
             raise UsageError(
                 gettext("{option} is for one table; enrich the inputs one by one for it", option=parameter(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bizverify.errors import OutputError, UsageError
@@ -47,8 +47,8 @@ class OutputPlaces:
         return target
 
     def sides_of(self, target: Target) -> SideFiles:
-        """Return the files that are written beside an output."""
-        return SideFiles.of(self.write, target, None)
+        """Return the files that are written beside an output; the list of letters is one of all outputs."""
+        return SideFiles.of(replace(self.write, letters=None, letter_cost=None), target, None)
 
     def refuse_shared(self, files: Sequence[InputFile], targets: Iterable[tuple[InputFile, Target]]) -> None:
         """Raise :class:`UsageError` where two inputs would be written to one file, or an input would be replaced."""

@@ -14,6 +14,7 @@ from bizverify.errors import OutputError
 from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines, record_of
 from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan
+from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Alert, Choice
 from bizverify.translation import gettext, ngettext
@@ -36,7 +37,8 @@ class FilesReport(Shown):
     ``parts``: the report of each table, a sheet or a file, whose ``account`` balances by itself; none of them has a
     manifest of its own, and their ``purchase`` is that of the whole run. ``plan``: lookups count once however many
     tables have them. ``failed``: why an input has no output, by its path. ``passed_over``: sentences on files that were
-    found and are no inputs. ``statuses``, ``asked``, ``purchase``: as of :class:`Report`, over all tables.
+    found and are no inputs. ``statuses``, ``asked``, ``purchase``: as of :class:`Report`, over all tables; so are
+    the letters of ``beside``.
     """
 
     run_id: str
@@ -52,6 +54,7 @@ class FilesReport(Shown):
     asked: RunStatuses | None = None
     purchase: Purchase | None = None
     manifest: str | None = None
+    beside: WrittenSides | None = None
 
     @property
     def rows(self) -> int:
@@ -124,6 +127,7 @@ class FilesReport(Shown):
             "quota": quota_as_dict(purchase),
             "purchase": purchase.as_dict() if purchase else None,
             "versions": asdict(self.versions),
+            **(self.beside.as_dict() if self.beside else {}),
             "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
             "failed": dict(self.failed),
             "passed_over": list(self.passed_over),
@@ -154,7 +158,7 @@ class FilesReport(Shown):
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
             found += quote_lines(self.purchase, sure) if self.dry_run else purchase_lines(self.purchase, sure)
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
-        return [*found, *self._part_lines()]
+        return [*found, *(self.beside.lines() if self.beside else []), *self._part_lines()]
 
     def _part_lines(self) -> list[tuple[str, str]]:
         """A line for each table, as far as somebody reads them; the manifest has all."""

@@ -16,6 +16,7 @@ from bizverify.report import Report
 from bizverify.run.accounting import plan as count_plan
 from bizverify.run.engine import Engine, RunContext
 from bizverify.run.output_layout import Target, keep_apart
+from bizverify.run.side_files import letter_list_of
 from bizverify.tables import Table, reading
 from bizverify.tables.input_files import InputFile
 from bizverify.translation import gettext, ngettext
@@ -125,8 +126,12 @@ class InputSurvey:
         write = self.places.write
         manifest = Path(write.manifest) if write.manifest is not None else None
         read = {"input": file.path, **files_read(self.engine, self.model, self.status)}
-        sides = self.places.sides_of(target).paths_by_use()
-        keep_apart(read, {"output": target.path, "manifest": manifest, **sides}, write.in_place)
+        sides = self.places.sides_of(target).paths_by_use() | {"letters": letter_list_of(write)}
+        keep_apart(
+            read,
+            {"output": target.path, "manifest": manifest, **sides},
+            write.in_place,
+        )
 
 
 def about_input(path: Path) -> tuple[int, int]:

@@ -92,10 +92,7 @@ class SideFiles:
         ``gazetteer``: the one by which addresses are corrected, if they are.
         """
         check_split(write.split)
-        check_letter_cost(write.letter_cost)
-        letters = Path(write.letters) if write.letters is not None else None
-        if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
-            raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
+        letters = letter_list_of(write)
         page = Path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
@@ -141,3 +138,12 @@ class SideFiles:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
         return WrittenSides(parts, letters, self.letters, self.page, self.review, unsure)
+
+
+def letter_list_of(write: WriteOptions) -> Path | None:
+    """Return where the list for the mail house goes; raise :class:`UsageError`, :class:`OutputError` for no place."""
+    check_letter_cost(write.letter_cost)
+    letters = Path(write.letters) if write.letters is not None else None
+    if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
+        raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
+    return letters
