@@ -22,8 +22,8 @@ from bizverify.enrichment import (
     versions_of,
 )
 from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
+from bizverify.joint.joint_letters import AnswersForLetters, Observe, letters_of
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
-from bizverify.joint.letters import AnswersForLetters, Observe, letters_of
 from bizverify.joint.output_places import OutputPlaces, make_folder
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
 from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
