@@ -263,6 +263,19 @@ def test_a_single_name_is_one_file_and_says_how_several_are_given(tmp_path: Path
     assert isinstance(bv.enrich([tmp_path / "in" / "a.csv"]), bv.FilesReport)
 
 
+def test_tables_without_rows_addresses_or_columns_are_tables(tmp_path: Path) -> None:
+    """They come back as they would alone, beside others that have all."""
+    write(tmp_path / "in.json", "[]")
+    write(tmp_path / "head.csv", "사업자번호,주소\n")
+    write(tmp_path / "numbers.csv", "사업자번호\n1248100998\n")
+    names = ["head.csv", "in.json", "numbers.csv", part(tmp_path / "all.csv", ROWS[:50]).name]
+    report = bv.enrich([tmp_path / name for name in names], tmp_path / "out", registry=REGISTRY)
+    assert (report.exit_code, [one.rows for one in report.parts]) == (0, [0, 0, 1, 50])
+    for name in names:
+        bv.enrich(tmp_path / name, tmp_path / f"alone.{name}", registry=REGISTRY)
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / f"alone.{name}").read_bytes()
+
+
 # what goes wrong
 
 

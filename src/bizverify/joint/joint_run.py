@@ -144,7 +144,7 @@ class JointRun:
             except BizverifyError as error:
                 if len(inputs) == 1:
                     raise
-                log.warning("%s", error)
+                log.info("%s", error)  # the report tells of it
                 failed[str(one.file.path)] = str(error)
             except KeyboardInterrupt:
                 if not published:

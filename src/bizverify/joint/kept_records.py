@@ -44,15 +44,18 @@ def keep_records(rows: pl.LazyFrame, path: Path, priority: str | None) -> KeptRe
     there = set(rows.collect_schema().names())
     sources = {name: name for name in _KEPT if name in there} | ({VALUE: priority} if priority is not None else {})
     rows.select(
-        (pl.col(sources[name]).cast(dtype, strict=False) if name in sources else pl.lit(None, dtype)).alias(name)
-        for name, dtype in _KEPT.items()
+        ROW_ID,  # a table without any of the others has rows, or none, too
+        *(
+            (pl.col(sources[name]).cast(dtype, strict=False) if name in sources else pl.lit(None, dtype)).alias(name)
+            for name, dtype in _KEPT.items()
+        ),
     ).sink_ipc(path, compression="lz4", engine="streaming")
     return KeptRecords(path, pl.scan_ipc(path).select(pl.len()).collect().item())
 
 
 def scan_records(kept: Sequence[KeptRecords]) -> pl.LazyFrame:
     """Return the records of all tables in their order, numbered through."""
-    return pl.scan_ipc([one.path for one in kept]).with_row_index(ROW_ID)
+    return pl.scan_ipc([one.path for one in kept]).drop(ROW_ID).with_row_index(ROW_ID)
 
 
 def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupPlan:
