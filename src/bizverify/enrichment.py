@@ -154,6 +154,12 @@ class PreparedTable:
         return self.table.ids[named_column(self.table, engine.priority, "priority")]
 
 
+NO_ADDRESS: Final = gettext_noop(
+    "no address column was found: no bounce risk is given, only the status where it can be checked"
+)
+"""What is said of a file without addresses."""
+
+
 def prepare_table(
     table: Table,
     columns: Mapping[str, str | Sequence[str]] | None,
@@ -190,7 +196,7 @@ def prepare_table(
     if table.headers and "address" not in chosen.columns:
         warnings = (
             *warnings,
-            "no address column was found: no bounce risk is given, only the status where it can be checked",
+            gettext(NO_ADDRESS),
         )
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
     reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))

@@ -67,7 +67,14 @@ class InputError(BizverifyError):
 
 
 class ColumnError(InputError):
-    """The columns that are needed cannot be chosen from the headers."""
+    """The columns that are needed cannot be chosen from the headers.
+
+    ``missing`` is the role for which there is no column at all, where that is what is wrong.
+    """
+
+    def __init__(self, message: str, missing: str | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
 
 
 class OutputError(BizverifyError):

@@ -27,6 +27,7 @@ from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.status_store import STATUS_FILE
 from bizverify.schema import pluralize, seoul_day
 from bizverify.storage.filesystem import state_directory
+from bizverify.storage.sqlite import is_in_use
 
 T = TypeVar("T")
 _PROBE: Final = "1248100998"
@@ -91,7 +92,7 @@ def _look_at_ledger(options: DoctorOptions) -> Iterator[Finding]:
         with Ledger.open(path) as ledger:
             runs, held = len(ledger.runs()), [*ledger.doubts(), *ledger.unusable(), *ledger.unfetched()]
     except LedgerError as error:
-        if not str(error).endswith(LEDGER_FILE.busy):
+        if not is_in_use(error):
             raise
         yield Finding("ledger", "ok", f"{path}: in use by a run, so it was not looked into")
         return

@@ -191,12 +191,14 @@ class LocalEngine:
         schema = frame.collect_schema()
         names = schema.names()
         if "b_no" not in names:
-            raise UsageError(f"the frame has no column 'b_no'; it has {', '.join(names)}")
+            raise UsageError(gettext("the frame has no column 'b_no'; it has {names}", names=", ".join(names)))
         if clash := [name for name in ADDED_COLUMNS if name in names]:
-            raise UsageError(f"the frame already has a column {clash[0]!r}; drop or rename it")
+            raise UsageError(gettext("the frame already has a column {clash!r}; drop or rename it", clash=clash[0]))
         for name in RECORD_COLUMNS:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
-                raise UsageError(f"the column {name!r} holds {schema[name]}; give text or numbers")
+                raise UsageError(
+                    gettext("the column {name!r} holds {schema}; give text or numbers", name=name, schema=schema[name])
+                )
         work = frame.select(
             pl.all().name.prefix(_HOME), *_record(schema, numbered), _row_problem(schema), **_optional_columns(schema)
         )

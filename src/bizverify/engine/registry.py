@@ -23,6 +23,7 @@ from bizverify import business_number
 from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bizverify.errors import RegistryError
+from bizverify.translation import gettext
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
 STATUS_DTYPE: Final = pl.Enum(STATUSES)
@@ -75,24 +76,39 @@ class Registry:
     def open(cls, path: str | Path) -> Registry:
         """Open a registry built by ``bizverify data build-registry``; raise :class:`RegistryError`."""
         path = Path(path)
-        remedy = "build one with: bizverify data build-registry SRC… -o OUT.parquet"
+        remedy = gettext("build one with: bizverify data build-registry SRC… -o OUT.parquet")
         if not path.is_file():
-            raise RegistryError(f"{path}: there is no such registry file; {remedy}")
+            raise RegistryError(gettext("{path}: there is no such registry file; {remedy}", path=path, remedy=remedy))
         try:
             with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
                 text = pl.read_parquet_metadata(file).get(METADATA_KEY)
                 file.seek(0)
                 schema = pl.read_parquet_schema(file)
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise RegistryError(f"{path}: is not a registry (not even a Parquet file); {remedy}") from error
+            raise RegistryError(
+                gettext("{path}: is not a registry (not even a Parquet file); {remedy}", path=path, remedy=remedy)
+            ) from error
         if text is None:
-            raise RegistryError(f"{path}: is a Parquet file but not a registry; {remedy}")
+            raise RegistryError(
+                gettext("{path}: is a Parquet file but not a registry; {remedy}", path=path, remedy=remedy)
+            )
         about = parse_json_object(text)
         more = [name for name in MORE if name in schema]
         if about.get("format") not in _FORMATS or dict(schema) != SCHEMA | {name: MORE[name] for name in more}:
-            raise RegistryError(f"{path}: is a registry of another format ({about.get('format')}); {remedy}")
+            raise RegistryError(
+                gettext(
+                    "{path}: is a registry of another format ({about}); {remedy}",
+                    path=path,
+                    about=about.get("format"),
+                    remedy=remedy,
+                )
+            )
         if not isinstance(about.get("version"), str) or not isinstance(about.get("rows"), int):
-            raise RegistryError(f"{path}: is a registry without its version or number of rows; {remedy}")
+            raise RegistryError(
+                gettext(
+                    "{path}: is a registry without its version or number of rows; {remedy}", path=path, remedy=remedy
+                )
+            )
         return cls(path, about["version"], about["rows"], tuple(ATTACHED_MORE[name] for name in more))
 
     @property
@@ -109,7 +125,9 @@ class Registry:
             pl.scan_parquet(self.path, glob=False).select(pl.all().hash().sum()).collect(engine="streaming")
         except (pl.exceptions.PolarsError, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise RegistryError(f"{self.path}: the registry is damaged, build it again: {reason}") from error
+            raise RegistryError(
+                gettext("{path}: the registry is damaged, build it again: {reason}", path=self.path, reason=reason)
+            ) from error
 
     def __getstate__(self) -> list[Any]:
         return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
@@ -146,12 +164,18 @@ class Registry:
                 raise
             if about.get("version") != self.version or len(column) != self.rows:  # no column of another file
                 raise RegistryError(
-                    f"{self.path}: was replaced by version {about.get('version')} while version {self.version} was in "
-                    "use; run it again"
+                    gettext(
+                        "{path}: was replaced by version {about} while version {version} was in use; run it again",
+                        path=self.path,
+                        about=about.get("version"),
+                        version=self.version,
+                    )
                 )
             if name == "b_no" and not column.is_sorted():
                 raise RegistryError(
-                    f"{self.path}: the registry is damaged, build it again: its numbers are in no order"
+                    gettext(
+                        "{path}: the registry is damaged, build it again: its numbers are in no order", path=self.path
+                    )
                 )
             self._held[name] = KeyIndex(column) if name == "b_no" else column
         return self._held[name]

@@ -15,6 +15,7 @@ from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, Registry, gather, snapshot
 from bizverify.engine.risk.reason_texts import BY_NTS
 from bizverify.errors import UsageError, parameter
+from bizverify.translation import gettext
 
 _NEEDED: Final = ("b_no", "biz_status", "as_of")
 _OURS: Final = "nts:"
@@ -43,8 +44,12 @@ class StatusOverlay:
             self._statuses = statuses if isinstance(statuses, Registry) else Registry.open(statuses)
         else:
             raise UsageError(
-                f"{parameter('status')} is a {type(statuses).__name__}; give a polars DataFrame as "
-                "bizverify.fetch_status returns it, a registry, or the path of one"
+                gettext(
+                    "{parameter} is a {name__}; give a polars DataFrame as bizverify.fetch_status returns it, a "
+                    "registry, or the path of one",
+                    parameter=parameter("status"),
+                    name__=type(statuses).__name__,
+                )
             )
         self.more = self._statuses.more
 
@@ -162,8 +167,13 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame as a registry's columns, sorted by number, of each number the newest status."""
     if missing := [name for name in _NEEDED if name not in frame.columns]:
         raise UsageError(
-            f"{parameter('status')}: the frame has no column {missing[0]!r}, only {', '.join(frame.columns)}; give one "
-            "as bizverify.fetch_status returns it"
+            gettext(
+                "{parameter}: the frame has no column {missing!r}, only {names}; give one as "
+                "bizverify.fetch_status returns it",
+                parameter=parameter("status"),
+                missing=missing[0],
+                names=", ".join(frame.columns),
+            )
         )
     dtypes = SCHEMA | MORE
     number = frame["b_no"]
@@ -178,7 +188,11 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame.select(number.cast(pl.UInt64).alias("b_no"), *columns)
     except pl.exceptions.PolarsError as error:
         raise UsageError(
-            f"{parameter('status')}: {str(error).splitlines()[0]}; give a frame as bizverify.fetch_status returns it"
+            gettext(
+                "{parameter}: {reason}; give a frame as bizverify.fetch_status returns it",
+                parameter=parameter("status"),
+                reason=str(error).splitlines()[0],
+            )
         ) from error
     usable = frame.filter(pl.col("b_no").is_not_null(), pl.col("biz_status").is_not_null())
     b_no = pl.col("b_no")

@@ -9,6 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import UsageError, parameter
+from bizverify.translation import gettext
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
@@ -49,7 +50,9 @@ def day_given(name: str, value: date | str | None) -> date | None:
         return date.fromisoformat(value.strip())
     except (ValueError, AttributeError) as error:
         raise UsageError(
-            f"{parameter(name, value)}: is no day; give it as 2026-10-05, or as a datetime.date"
+            gettext(
+                "{parameter}: is no day; give it as 2026-10-05, or as a datetime.date", parameter=parameter(name, value)
+            )
         ) from error
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
+from bizverify.translation import gettext
 
 Labels = str | Path | Literal[False] | None
 """The folder of a label store; ``None`` is the user's own, if there is one; ``False`` is none."""
@@ -61,5 +62,9 @@ def _open_store(labels: Labels) -> LabelStore | None:
         return None
     store = LabelStore(None if labels is None else Path(labels))
     if labels is not None and not store.folder.is_dir():
-        raise LabelError(f"{store.folder}: there is no such folder; give `labels=` the folder of a label store")
+        raise LabelError(
+            gettext(
+                "{folder}: there is no such folder; give `labels=` the folder of a label store", folder=store.folder
+            )
+        )
     return store

@@ -27,11 +27,12 @@ from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
-from bizverify.schema import RECORD_COLUMNS, pluralize
+from bizverify.schema import RECORD_COLUMNS
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Table, reading
 from bizverify.tables.columns import extra_columns, own_columns
 from bizverify.tables.nested import choose_nested
+from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
 
@@ -76,26 +77,49 @@ class SendReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for people."""
-        yield f"labels for the service: {self.sent:,} sent, {self.done:,} sent before, {self.left:,} left"
+        yield gettext(
+            "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left",
+            sent=self.sent,
+            done=self.done,
+            left=self.left,
+        )
         if self.without_job:
-            yield f"{pluralize(self.without_job, 'label')} of rows that were not bought in an upload: they have no job"
+            yield gettext(
+                "{labels} of rows that were not bought in an upload: they have no job",
+                labels=ngettext("{count:,} label", "{count:,} labels", self.without_job),
+            )
         if self.contradictory:
             rows = "; ".join(" and ".join(map(str, group)) for group in self.contradictory[:_SHOWN])
-            yield f"not sent, rows of one lookup say both: {rows}{' …' if len(self.contradictory) > _SHOWN else ''}"
+            yield gettext(
+                "not sent, rows of one lookup say both: {rows}{value}",
+                rows=rows,
+                value=" …" if len(self.contradictory) > _SHOWN else "",
+            )
         if self.unnumbered:
             yield (
-                f"not sent, {pluralize(self.unnumbered, 'label')} of jobs whose results do not say how they number "
-                "rows; if you know it, give `first_row=`"
+                gettext(
+                    "not sent, {labels} of jobs whose results do not say how they number rows; if you know it, give "
+                    "`first_row=`",
+                    labels=ngettext("{count:,} label", "{count:,} labels", self.unnumbered),
+                )
             )
         for label in self.held[:_SHOWN]:
             what = "bounced" if label.bounced else "arrived"
-            yield f"{label.state}: {label.b_no} {what}, row {label.place + 1} of job {label.job_id}: {label.note}"
+            yield gettext(
+                "{state}: {b_no} {what}, row {place} of job {job_id}: {note}",
+                state=label.state,
+                b_no=label.b_no,
+                what=what,
+                place=label.place + 1,
+                job_id=label.job_id,
+                note=label.note,
+            )
         if len(self.held) > _SHOWN:
-            yield f"… and {len(self.held) - _SHOWN:,} more that were refused or are in doubt"
+            yield gettext("… and {held:,} more that were refused or are in doubt", held=len(self.held) - _SHOWN)
         if self.held:
-            yield "what is in doubt or refused is sent again with `resend=True` only"
+            yield gettext("what is in doubt or refused is sent again with `resend=True` only")
         if self.paused:
-            yield f"paused: {self.paused}; the same command goes on"
+            yield gettext("paused: {paused}; the same command goes on", paused=self.paused)
 
 
 def labels_with_lookups(
@@ -139,7 +163,7 @@ def send_labels(
     ``KeyboardInterrupt``. The ledger has what was sent then.
     """
     if first_row not in (None, 0, 1, 2):
-        raise UsageError(f"first_row {first_row}: a service numbers rows from 0, 1 or 2")
+        raise UsageError(gettext("first_row {first_row}: a service numbers rows from 0, 1 or 2", first_row=first_row))
     url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
     if not file.exists():  # nothing was ever bought; a ledger is not made for that

@@ -22,6 +22,7 @@ from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, merge_labels
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables import is_unfinished, publish_file, remove_unfinished
+from bizverify.translation import gettext
 
 METADATA_KEY: Final = "bizverify.labels"
 
@@ -303,9 +304,15 @@ class LabelStore:
         except NotADirectoryError as error:
             if not self.folder.exists():  # a folder above it is a file
                 return []
-            raise LabelError(f"{self.folder}: is a file; a label store is a folder") from error
+            raise LabelError(gettext("{folder}: is a file; a label store is a folder", folder=self.folder)) from error
         except OSError as error:
-            raise LabelError(f"{self.folder}: cannot be read: {error.strerror}; make it readable") from error
+            raise LabelError(
+                gettext(
+                    "{folder}: cannot be read: {strerror}; make it readable",
+                    folder=self.folder,
+                    strerror=error.strerror,
+                )
+            ) from error
         return sorted(path for path in found if path.suffix == ".parquet" and not is_unfinished(path))
 
     @contextmanager
@@ -318,11 +325,17 @@ class LabelStore:
                 yield
         except Timeout as error:
             raise LabelError(
-                f"{self.folder}: another process has been recording for {_WAIT:.0f} s; try again"
+                gettext(
+                    "{folder}: another process has been recording for {wait:.0f} s; try again",
+                    folder=self.folder,
+                    wait=_WAIT,
+                )
             ) from error
         except OSError as error:
             why = error.strerror or str(error)
-            raise LabelError(f"{self.folder}: the label store cannot be written: {why}") from error
+            raise LabelError(
+                gettext("{folder}: the label store cannot be written: {why}", folder=self.folder, why=why)
+            ) from error
 
     def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
         """Return a mailing's rows and metadata with those of a batch; nothing is written."""
@@ -443,7 +456,13 @@ def _read_metadata(path: Path) -> MailingMetadata:
 
 def _refuse_other_name(path: Path) -> None:
     if (name := f"{_read_metadata(path).id}.parquet") != path.name:
-        raise LabelError(f"{path}: is a copy of {name} or was renamed; move it away, or, if {name} is gone, name it so")
+        raise LabelError(
+            gettext(
+                "{path}: is a copy of {name} or was renamed; move it away, or, if {name} is gone, name it so",
+                path=path,
+                name=name,
+            )
+        )
 
 
 def _scan(path: Path) -> pl.LazyFrame:
@@ -455,7 +474,7 @@ def _scan(path: Path) -> pl.LazyFrame:
         raise _damaged_file(path, error) from error
     for name, dtype in STORE_SCHEMA.items():
         if name not in schema:
-            raise _damaged_file(path, KeyError(f"it has no column {name!r}"))
+            raise _damaged_file(path, KeyError(gettext("it has no column {name!r}", name=name)))
         frame = frame.with_columns(pl.col(name).cast(dtype)) if schema[name] != dtype else frame
     return frame.select(list(STORE_SCHEMA))
 
@@ -470,6 +489,10 @@ def _collect(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
 def _damaged_file(path: Path, error: BaseException) -> LabelError:
     lines = str(error).strip("'\"").splitlines()
     return LabelError(
-        f"{path}: is damaged, or no file of the label store ({lines[0] if lines else type(error).__name__}); move it "
-        "away and record that mailing's outcomes again with `bizverify label`"
+        gettext(
+            "{path}: is damaged, or no file of the label store ({value}); move it away and record that "
+            "mailing's outcomes again with `bizverify label`",
+            path=path,
+            value=lines[0] if lines else type(error).__name__,
+        )
     )

@@ -28,7 +28,8 @@ from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.output_layout import keep_apart
-from bizverify.schema import pluralize, seoul_day
+from bizverify.schema import seoul_day
+from bizverify.translation import gettext, ngettext
 
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -150,7 +151,11 @@ class _Outputs:
         """
         for path in (outcomes, mailing.path, self.labelled, self.unmatched):
             if path is not None and store.is_own(path):
-                raise UsageError(f"{path}: is of the label store itself, which only `label` writes; give another file")
+                raise UsageError(
+                    gettext(
+                        "{path}: is of the label store itself, which only `label` writes; give another file", path=path
+                    )
+                )
         keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
         read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": self.labelled}
         keep_apart(read, {"output": None, "list (`unmatched=`)": self.unmatched}, False)
@@ -184,13 +189,23 @@ def _service_terms(
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and not mailing.has_jobs):
         if service:
-            raise UsageError(f"{parameter(next(iter(service)))} is for outcomes that are sent: give `send=True`")
+            raise UsageError(
+                gettext(
+                    "{parameter} is for outcomes that are sent: give `send=True`",
+                    parameter=parameter(next(iter(service))),
+                )
+            )
         return None, ()
     from bizverify.client.base_url import ENV_BASE_URL, BaseUrl
 
     terms = service_options("batch", service)
     if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
-        return None, (f"the outcomes are not sent to the service: give `base_url=`, or set {ENV_BASE_URL}",)
+        return None, (
+            gettext(
+                "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
+                env_base_url=ENV_BASE_URL,
+            ),
+        )
     # to say it before anything is recorded
     BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     return terms, ()
@@ -211,8 +226,13 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
     )
     if strange := [action for action in terms.sent if action not in actions]:
         raise LabelError(
-            f"{parameter('sent', ','.join(terms.sent))}: {mailing.name} has no row with the action "
-            f"{strange[0]!r}; it has {', '.join(actions)}"
+            gettext(
+                "{parameter}: {name} has no row with the action {strange!r}; it has {names}",
+                parameter=parameter("sent", ",".join(terms.sent)),
+                name=mailing.name,
+                strange=strange[0],
+                names=", ".join(actions),
+            )
         )
 
 
@@ -221,19 +241,30 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     others = matched.listed.filter(pl.col("problem") == "other_mailing").height
     if others == matched.listed.height:
         days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
-        return LabelError(f"{read.name}: none of its outcomes is of that day; its mailing dates are {days}")
+        return LabelError(
+            gettext(
+                "{name}: none of its outcomes is of that day; its mailing dates are {days}", name=read.name, days=days
+            )
+        )
     used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
     remedy = (
-        "is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?"
+        gettext("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
-        else "the mailed file has no column of business numbers: name its rows, from 0, in a column row_id"
+        else gettext("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
     )
     return LabelError(
-        f"{read.name}: of {pluralize(read.frame.height, 'outcome')} none is of {mailing.name}; "
-        f"read were the columns {used}; "
-        f"its numbers are {_first_numbers(read.frame['digits'])}, "
-        f"those of the mailed file {_first_numbers(theirs)}; {remedy}"
+        gettext(
+            "{name}: of {outcomes} none is of {name_2}; read were the columns {used}; its numbers are "
+            "{first_numbers}, those of the mailed file {first_numbers_2}; {remedy}",
+            name=read.name,
+            outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", read.frame.height),
+            name_2=mailing.name,
+            used=used,
+            first_numbers=_first_numbers(read.frame["digits"]),
+            first_numbers_2=_first_numbers(theirs),
+            remedy=remedy,
+        )
     )
 
 
@@ -351,18 +382,35 @@ def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> t
     terms = recorded.declaration
     if read.only_returns:
         found.append(
-            f"{read.name} has no column that says whether a letter came back: each of its rows is one that did"
+            gettext(
+                "{name} has no column that says whether a letter came back: each of its rows is one that did",
+                name=read.name,
+            )
         )
     if mailing.by is not None and mailing.by.started.date() > terms.mailed:
         found.append(
-            f"the file was enriched on {mailing.by.started:%Y-%m-%d}, after the mailing of {terms.mailed}: what "
-            "it says may not be what was known when the letters went out"
+            gettext(
+                "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
+                "not be what was known when the letters went out",
+                started=mailing.by.started,
+                mailed=terms.mailed,
+            )
         )
     if not terms.silence_is_delivery:
-        why = "returns were not requested" if not terms.returns_requested else "the outcomes are not complete"
+        why = (
+            gettext("returns were not requested")
+            if not terms.returns_requested
+            else gettext("the outcomes are not complete")
+        )
         found.append(
-            f"{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from"
+            gettext(
+                "{why}: that a letter did not come back does not mean that it arrived, so only returns are "
+                "learned from",
+                why=why,
+            )
         )
     elif terms.sent is None:
-        found.append("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+        found.append(
+            gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+        )
     return tuple(found)

@@ -18,14 +18,14 @@ from bizverify import business_number
 from bizverify.column_words import HEADERS, code_expr
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
-from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, pluralize
+from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
 from bizverify.tables.columns import extra_columns, own_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
-from bizverify.translation import gettext
+from bizverify.translation import gettext, ngettext
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -134,7 +134,9 @@ def open_mailing(
     output is gone, or the file is not an enriched one.
     """
     if run is None and file is None:
-        raise UsageError("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
+        raise UsageError(
+            gettext("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
+        )
     given = Path(file) if file is not None else None
     by = _find_run(run, given) if run is not None else None
     path = given if given is not None else _run_output(by)
@@ -148,8 +150,13 @@ def open_mailing(
         rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
-                f"{path}: has {pluralize(rows, 'row')}, run {by.run_id} wrote {by.rows:,}; give the file "
-                "as it was written"
+                gettext(
+                    "{path}: has {rows}, run {run_id} wrote {rows_2:,}; give the file as it was written",
+                    path=path,
+                    rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                    run_id=by.run_id,
+                    rows_2=by.rows,
+                )
             )
         if by is None:
             by, notes = _find_writer(path, rows, table.name)
@@ -189,8 +196,10 @@ def _find_run(run: str | Path, file: Path | None) -> Enrichment:
     if manifest.suffix != ".json" or not manifest.is_file():
         if not _RUN_ID.fullmatch(str(run)):
             raise LabelError(
-                f"{parameter('run', str(run))}: is no run's id, nor the path of a manifest; the report of `enrich` "
-                "ends with it"
+                gettext(
+                    "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
+                    parameter=parameter("run", str(run)),
+                )
             )
         manifest = manifest_of(str(run))
         whole, _, place = str(run).rpartition("-")
@@ -198,13 +207,21 @@ def _find_run(run: str | Path, file: Path | None) -> Enrichment:
             manifest, part = manifest_of(whole), str(run)
     if not manifest.is_file():
         raise LabelError(
-            f"{parameter('run', str(run))}: there is no manifest {manifest}; give `run=` the path of the manifest, or "
-            "`file=` with the "
-            "enriched file"
+            gettext(
+                "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
+                "with the enriched file",
+                parameter=parameter("run", str(run)),
+                manifest=manifest,
+            )
         )
     found = _read_manifest(manifest)
     if not found:
-        raise LabelError(f"{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file")
+        raise LabelError(
+            gettext(
+                "{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file",
+                manifest=manifest,
+            )
+        )
     return _pick_part(found, part, file)
 
 
@@ -254,8 +271,13 @@ def _run_output(by: Enrichment | None) -> Path:
     path = Path(by.output)
     if not path.is_file():
         raise LabelError(
-            f"run {by.run_id} wrote {by.output}, which is not there any more; if it was moved, give it with `file=` "
-            f"as well: {parameter('run', by.run_id)} `file='PATH'`"
+            gettext(
+                "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "
+                "as well: {parameter} `file='PATH'`",
+                run_id=by.run_id,
+                output=by.output,
+                parameter=parameter("run", by.run_id),
+            )
         )
     return path
 
@@ -274,10 +296,18 @@ def _find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, t
         if found.rows == rows:
             return found, ()
         return None, (
-            f"{path} has {pluralize(rows, 'row')}, run {found.run_id} wrote {found.rows:,}: it is taken for a file of "
-            "its own, and which model answered is not known",
+            gettext(
+                "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
+                "model answered is not known",
+                path=path,
+                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                run_id=found.run_id,
+                rows_2=found.rows,
+            ),
         )
-    return None, (f"no run is known that wrote {path}: which model answered is read from the reasons alone",)
+    return None, (
+        gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
+    )
 
 
 def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
@@ -289,8 +319,13 @@ def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
         if ours := own_columns(table.headers, prefix):
             return prefix, ours
     raise LabelError(
-        f"{table.name}: has not the nine columns ({ADDED_COLUMNS[0]} … {ADDED_COLUMNS[-1]}) that enrichment adds; give "
-        "the file that `bizverify enrich` wrote, with all of them"
+        gettext(
+            "{name}: has not the nine columns ({added_columns} … {added_columns_2}) that enrichment adds; "
+            "give the file that `bizverify enrich` wrote, with all of them",
+            name=table.name,
+            added_columns=ADDED_COLUMNS[0],
+            added_columns_2=ADDED_COLUMNS[-1],
+        )
     )
 
 
@@ -346,7 +381,7 @@ def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -
         with reading(table):
             unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, set(ours.values()))
     except ColumnError as error:
-        if "no column with business numbers" not in str(error):
+        if error.missing != "b_no":
             raise
         return table, {}  # left out by --select: rows can still be named by their row_id
     return unfolded, dict(chosen.columns)

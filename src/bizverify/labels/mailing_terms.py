@@ -11,6 +11,7 @@ import polars as pl
 
 from bizverify.errors import LabelError, parameter
 from bizverify.labels.outcomes import SAYS_NOTHING
+from bizverify.translation import gettext
 
 ALL: Final = "all"
 _FIRST_YEAR: Final = 2000
@@ -75,8 +76,14 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if before is not None and now is not None and before != now:
                 raise LabelError(
-                    f"the mailing of {self.mailed} was declared before with {name} {_format_value(before)}, now with "
-                    f"{_format_value(now)}; say the same, or give `replace=True` if the earlier was wrong"
+                    gettext(
+                        "the mailing of {mailed} was declared before with {name} {format_value}, now with "
+                        "{format_value_2}; say the same, or give `replace=True` if the earlier was wrong",
+                        mailed=self.mailed,
+                        name=name,
+                        format_value=_format_value(before),
+                        format_value_2=_format_value(now),
+                    )
                 )
         return msgspec.structs.replace(
             self,
@@ -97,14 +104,25 @@ def parse_terms(
     """Return the terms of a mailing, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
         raise LabelError(
-            f"{parameter('mailed', str(mailed))}: is in the future, so nothing of it can have come back yet"
+            gettext(
+                "{parameter}: is in the future, so nothing of it can have come back yet",
+                parameter=parameter("mailed", str(mailed)),
+            )
         )
     if mailed.year < _FIRST_YEAR:
-        raise LabelError(f"{parameter('mailed', str(mailed))}: is before {_FIRST_YEAR}; give the day as 2026-10-05")
+        raise LabelError(
+            gettext(
+                "{parameter}: is before {first_year}; give the day as 2026-10-05",
+                parameter=parameter("mailed", str(mailed)),
+                first_year=_FIRST_YEAR,
+            )
+        )
     if returns_requested is None:
         raise LabelError(
-            "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or registered "
-            "mail) or `returns_requested=False`; it decides whether silence means delivered"
+            gettext(
+                "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or "
+                "registered mail) or `returns_requested=False`; it decides whether silence means delivered"
+            )
         )
     words = (mail_class or "").strip() or None
     return MailingTerms(mailed, returns_requested, complete, words, _parse_actions(sent))
@@ -116,9 +134,16 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     items = sent.split(",") if isinstance(sent, str) else list(sent)
     actions = tuple(sorted({item.strip() for item in items} - {""}))
     if not actions:
-        raise LabelError(f"{parameter('sent', sent)}: names no action; give all, or actions as in send,confirm")
+        raise LabelError(
+            gettext(
+                "{parameter}: names no action; give all, or actions as in send,confirm",
+                parameter=parameter("sent", sent),
+            )
+        )
     if ALL in actions and len(actions) > 1:
-        raise LabelError(f"{parameter('sent', ','.join(actions))}: is either all, or a list of actions")
+        raise LabelError(
+            gettext("{parameter}: is either all, or a list of actions", parameter=parameter("sent", ",".join(actions)))
+        )
     return actions
 
 

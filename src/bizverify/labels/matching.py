@@ -11,27 +11,34 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.letter_history import address_key
+from bizverify.translation import gettext_noop
 
-WAYS: Final = ("row_id", "number and address", "number")
+WAYS: Final = ("row_id", gettext_noop("number and address"), gettext_noop("number"))
 """The ways in which outcomes find their rows, the surest first."""
 
 PROBLEMS: Final[dict[str, str]] = {
-    "not_understood": "what it says of the letter is not understood",
-    "no_row_id": "the row_id is not a row's number from 0",
-    "contradicts_itself": "says that the letter did not come back, and why or when it did",
-    "date_not_read": "the return date cannot be read; the outcome is used without it",
-    "no_number": "has no business number",
-    "unknown_number": "its number is not in the mailed file",
-    "row_absent": "the mailed file has no row of this row_id",
-    "number_differs": "the mailed file's row of this row_id has another business number",
-    "ambiguous": "its number stands in the mailed file with several addresses, none of them this one",
-    "other_mailing": "was mailed on another day",
-    "returned_before_mailing": "came back before it was mailed",
-    "contradictory": "another outcome says something else of the same row",
-    "known_otherwise": "contradicts what was recorded before, which was kept unless it is to be replaced",
+    "not_understood": gettext_noop("what it says of the letter is not understood"),
+    "no_row_id": gettext_noop("the row_id is not a row's number from 0"),
+    "contradicts_itself": gettext_noop("says that the letter did not come back, and why or when it did"),
+    "date_not_read": gettext_noop("the return date cannot be read; the outcome is used without it"),
+    "no_number": gettext_noop("has no business number"),
+    "unknown_number": gettext_noop("its number is not in the mailed file"),
+    "row_absent": gettext_noop("the mailed file has no row of this row_id"),
+    "number_differs": gettext_noop("the mailed file's row of this row_id has another business number"),
+    "ambiguous": gettext_noop("its number stands in the mailed file with several addresses, none of them this one"),
+    "other_mailing": gettext_noop("was mailed on another day"),
+    "returned_before_mailing": gettext_noop("came back before it was mailed"),
+    "contradictory": gettext_noop("another outcome says something else of the same row"),
+    "known_otherwise": gettext_noop("contradicts what was recorded before, which was kept unless it is to be replaced"),
 }
 """Codes of problems → their words in reports. An outcome with ``date_not_read`` is used all the same."""
 
+_KINDS = (
+    gettext_noop("not understood"),
+    gettext_noop("unmatched"),
+    gettext_noop("ambiguous"),
+    gettext_noop("contradictory"),
+)
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "not_understood": ("not_understood", "no_row_id", "date_not_read"),
     "unmatched": ("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),

@@ -41,7 +41,7 @@ from bizverify.options import ServiceOptions
 from bizverify.purchase.batch_jobs import UploadedJob, find_base
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.run.lookups import scope_of
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +91,11 @@ class LabelSender:
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
     def _explain_progress(self) -> str:
-        doubts = f", in doubt: {self.doubts:,}" if self.doubts else ""
-        sent = pluralize(self.sent, "label")
-        return f"{sent} sent in this run, known to the ledger{doubts}; the same command goes on"
+        doubts = gettext(", in doubt: {doubts:,}", doubts=self.doubts) if self.doubts else ""
+        sent = ngettext("{count:,} label", "{count:,} labels", self.sent)
+        return gettext(
+            "{sent} sent in this run, known to the ledger{doubts}; the same command goes on", sent=sent, doubts=doubts
+        )
 
     async def _send_all(
         self, key: ApiKey, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken
@@ -145,7 +147,12 @@ class LabelSender:
             context.dispatcher.end_run(error)
             return None
         except (QuotaError, LimitError, NotSentError, DoubtError) as error:
-            context.dispatcher.cancel(Halt("unreachable", f"job {job.job_id} cannot be looked at now: {error}"))
+            context.dispatcher.cancel(
+                Halt(
+                    "unreachable",
+                    gettext("job {job_id} cannot be looked at now: {error}", job_id=job.job_id, error=error),
+                )
+            )
             return None
         except ServiceError as error:
             log.info("job %s does not say how it numbers its rows: %s", job.job_id, error)

@@ -21,11 +21,12 @@ from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
 from bizverify.report import sha256_of
 from bizverify.run.records import DIGITS, records
-from bizverify.schema import Choice, pluralize
+from bizverify.schema import Choice
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
 from bizverify.tables.role_content import role_cell
+from bizverify.translation import gettext, ngettext
 
 REASON_CODES: Final = ("moved", "unknown_addressee", "unknown_address", "absent", "refused", "closed", "other")
 """The codes of return reasons."""
@@ -149,10 +150,13 @@ def read_outcomes(
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
-                f"{table.name}: no column says whether a letter came back, why or when; the headers are: "
-                f"{', '.join(header or '(blank)' for header in table.headers)}; name one with "
-                "`columns={'bounced': 'HEADER'}` "
-                "(or reason=HEADER where the list holds only what came back)"
+                gettext(
+                    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name "
+                    "one with `columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what "
+                    "came back)",
+                    name=table.name,
+                    names=", ".join(header or "(blank)" for header in table.headers),
+                )
             )
         raw = _raw_cells(table, chosen).collect(engine="streaming")
         rows = raw.height
@@ -162,13 +166,24 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(f"{table.name}: of {pluralize(rows, 'row')} none says what became of a letter")
+        raise LabelError(
+            gettext(
+                "{name}: of {rows} none says what became of a letter",
+                name=table.name,
+                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+            )
+        )
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))
         raise LabelError(
-            f"{table.name}: no value of the column {header!r} is understood: {values}; write Y or N, "
-            "or name another column with `columns={'bounced': 'HEADER'}`"
+            gettext(
+                "{name}: no value of the column {header!r} is understood: {values}; write Y or N, or name "
+                "another column with `columns={{'bounced': 'HEADER'}}`",
+                name=table.name,
+                header=header,
+                values=values,
+            )
         )
     dropped, notes = rows - kept.height, (*table.notes, *found.notes)
     return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256_of(path), notes)
@@ -180,8 +195,13 @@ def refuse_future(outcomes: Outcomes, today: date) -> None:
     if late.height:
         row = late.row(0, named=True)
         raise LabelError(
-            f"{outcomes.name}: row {row['place']}: the return date {row['returned']} is in the future; correct it, or "
-            "name another column with `columns={'returned': 'HEADER'}`"
+            gettext(
+                "{name}: row {place}: the return date {returned} is in the future; correct it, or name another "
+                "column with `columns={{'returned': 'HEADER'}}`",
+                name=outcomes.name,
+                place=row["place"],
+                returned=row["returned"],
+            )
         )
 
 
@@ -196,9 +216,18 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
     if days.len():
         some = ", ".join(map(str, days.head(3)))
         raise LabelError(
-            f"{outcomes.name}: holds {days.len():,} mailing dates ({some}, …); say with `mailed='DATE'` which is meant"
+            gettext(
+                "{name}: holds {dates:,} mailing dates ({some}, …); say with `mailed='DATE'` which is meant",
+                name=outcomes.name,
+                dates=days.len(),
+                some=some,
+            )
         )
-    raise LabelError(f"{outcomes.name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed")
+    raise LabelError(
+        gettext(
+            "{name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed", name=outcomes.name
+        )
+    )
 
 
 def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
@@ -211,10 +240,12 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     try:
         chosen = choose_columns(table, roles, given)
     except ColumnError as error:
-        if "no column with business numbers" not in str(error):
+        if error.missing != "b_no":
             raise
         raise ColumnError(
-            f"{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`"
+            gettext(
+                "{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`", error=error
+            )
         ) from error
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
@@ -225,8 +256,14 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         ]
         if len(same) > 1:
             raise ColumnError(
-                f"{table.name}: {len(same)} columns are headed {header!r}, and they may differ; say which is meant "
-                f"with {' or '.join(same)}"
+                gettext(
+                    "{name}: {same} columns are headed {header!r}, and they may differ; say which is meant with "
+                    "{names}",
+                    name=table.name,
+                    same=len(same),
+                    header=header,
+                    names=" or ".join(same),
+                )
             )
     return chosen
 

@@ -18,10 +18,11 @@ from bizverify.errors import LabelError
 from bizverify.run import accounting
 from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
-from bizverify.schema import LABEL_COLUMNS, pluralize
+from bizverify.schema import LABEL_COLUMNS
 from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
 from bizverify.tables.columns import own_columns
 from bizverify.tables.publish import same_file
+from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,11 @@ def write_labels(
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
             written = written_rows(table, temporary, target.format, target.encoding)
             lost = labels["bounced"].count() - found["labelled"]
-            faults = [f"in no row: {pluralize(lost, 'label')}"] if lost else []
+            faults = (
+                [gettext("in no row: {labels}", labels=ngettext("{count:,} label", "{count:,} labels", lost))]
+                if lost
+                else []
+            )
             accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
 
@@ -92,17 +97,32 @@ def find_label_columns(headers: Sequence[str], prefix: str = "") -> dict[str, in
 def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the labels in their dtypes; raise :class:`LabelError` unless each is about one row of the table."""
     if missing := [name for name in LABEL_DTYPES if name not in labels.columns]:
-        raise LabelError(f"{table.name}: the labels have no column {missing[0]!r}; they need {', '.join(LABEL_DTYPES)}")
+        raise LabelError(
+            gettext(
+                "{name}: the labels have no column {missing!r}; they need {names}",
+                name=table.name,
+                missing=missing[0],
+                names=", ".join(LABEL_DTYPES),
+            )
+        )
     labels = labels.select(pl.col(name).cast(dtype) for name, dtype in LABEL_DTYPES.items())
     twice = labels.filter(pl.col(ROW_ID).is_duplicated())
     if not twice.is_empty():
-        raise LabelError(f"{table.name}: row {twice[ROW_ID][0]} has several labels; decide which is right")
+        raise LabelError(
+            gettext(
+                "{name}: row {twice} has several labels; decide which is right", name=table.name, twice=twice[ROW_ID][0]
+            )
+        )
     rows = table.count()
     beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
     if not beyond.is_empty():
         raise LabelError(
-            f"{table.name}: a label is about row {beyond[ROW_ID][0]}, the file has {pluralize(rows, 'row')} (from 0); "
-            "give the file that was mailed"
+            gettext(
+                "{name}: a label is about row {beyond}, the file has {rows} (from 0); give the file that was mailed",
+                name=table.name,
+                beyond=beyond[ROW_ID][0],
+                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+            )
         )
     return labels
 

@@ -15,8 +15,9 @@ from bizverify.errors import OutputError
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import KINDS, PROBLEMS
 from bizverify.report_display import Shown, listed_counts
-from bizverify.schema import Choice, pluralize
+from bizverify.schema import Choice
 from bizverify.tables import publish_file
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     from bizverify.labels.label_sender import SendReport
@@ -37,7 +38,9 @@ class UnusedOutcome:
 
     def __str__(self) -> str:
         value = f" ({self.value})" if self.value else ""
-        return f"row {self.row:,}{value}: {PROBLEMS[self.problem]}"
+        return gettext(
+            "row {row:,}{value}: {problem}", row=self.row, value=value, problem=gettext(PROBLEMS[self.problem])
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -113,49 +116,97 @@ class LabelReport(Shown):
         kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
         found = [
             (
-                "outcomes",
-                f"{self.outcomes}: {pluralize(self.rows, 'row')}" + (f", {self.blank:,} blank" * bool(self.blank)),
+                gettext("outcomes"),
+                f"{self.outcomes}: {ngettext('{count:,} row', '{count:,} rows', self.rows)}"
+                + (gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""),
             ),
-            ("mailing", f"{self.file}: {pluralize(self.mailed_rows, 'row')}, {_describe_terms(self.declaration)}"),
-            ("matched", listed_counts({f"by {way}": count for way, count in self.ways.items()})),
-            ("bounced", f"{self.bounced:,}" + (f" ({listed_counts(self.by_reason)})" if self.by_reason else "")),
-            ("not bounced", f"{self.not_bounced:,}"),
+            (
+                gettext("mailing"),
+                gettext(
+                    "{file}: {rows}, {terms}",
+                    file=self.file,
+                    rows=ngettext("{count:,} row", "{count:,} rows", self.mailed_rows),
+                    terms=_describe_terms(self.declaration),
+                ),
+            ),
+            (
+                gettext("matched"),
+                listed_counts({gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}),
+            ),
+            (
+                gettext("bounced"),
+                f"{self.bounced:,}" + (f" ({listed_counts(self.by_reason)})" if self.by_reason else ""),
+            ),
+            (gettext("not bounced"), f"{self.not_bounced:,}"),
         ]
         if self.repeated:
-            found.append(("said again", f"{pluralize(self.repeated, 'outcome')} of a row that another one is of"))
-        found += [(kind.replace("_", " "), f"{count:,}") for kind, count in kinds.items() if count]
+            found.append(
+                (
+                    gettext("said again"),
+                    gettext(
+                        "{outcomes} of a row that another one is of",
+                        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated),
+                    ),
+                )
+            )
+        found += [(gettext(kind.replace("_", " ")), f"{count:,}") for kind, count in kinds.items() if count]
         found += [("", str(one)) for one in self.listed[:SHOWN]]
         if len(self.listed) > SHOWN:
-            rest = f"{len(self.listed) - SHOWN:,} more"
-            found.append(("", rest if self.unmatched else f"{rest}; `unmatched='PATH'` writes them all"))
+            rest = gettext("{count:,} more", count=len(self.listed) - SHOWN)
+            found.append(
+                ("", rest if self.unmatched else gettext("{rest}; `unmatched='PATH'` writes them all", rest=rest))
+            )
         if others := self.problems.get(OTHER_MAILING):
-            found.append(("other mailings", pluralize(others, "row")))
+            found.append((gettext("other mailings"), ngettext("{count:,} row", "{count:,} rows", others)))
         return [*found, *self._book_lines()]
 
     def _book_lines(self) -> list[tuple[str, str]]:
-        kept = {"new": self.new, "known before": self.known, "replaced": self.replaced}
-        would = "would record" if self.dry_run else "recorded"
+        kept = {gettext("new"): self.new, gettext("known before"): self.known, gettext("replaced"): self.replaced}
+        would = gettext("would record") if self.dry_run else gettext("recorded")
         found = [(would, listed_counts(kept))]
         if self.silent:
-            found.append(("silent", f"{pluralize(self.silent, 'mailed row')} without an outcome, taken as delivered"))
+            found.append(
+                (
+                    gettext("silent"),
+                    gettext(
+                        "{mailed_rows} without an outcome, taken as delivered",
+                        mailed_rows=ngettext("{count:,} mailed row", "{count:,} mailed rows", self.silent),
+                    ),
+                )
+            )
         if self.unmailed:
             found.append(
                 (
-                    "not mailed",
-                    f"{pluralize(self.unmailed, 'outcome')} of rows that `sent=` leaves out: not learned from",
+                    gettext("not mailed"),
+                    gettext(
+                        "{outcomes} of rows that `sent=` leaves out: not learned from",
+                        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", self.unmailed),
+                    ),
                 )
             )
         if self.unread:
             found.append(
                 (
-                    "unread",
-                    f"{pluralize(self.unread, 'row')} of which no scorecard gave the reasons: not learned from",
+                    gettext("unread"),
+                    gettext(
+                        "{rows} of which no scorecard gave the reasons: not learned from",
+                        rows=ngettext("{count:,} row", "{count:,} rows", self.unread),
+                    ),
                 )
             )
-        found.append(("to learn from", f"{pluralize(self.usable, 'row')} of this mailing"))
+        found.append(
+            (
+                gettext("to learn from"),
+                gettext("{rows} of this mailing", rows=ngettext("{count:,} row", "{count:,} rows", self.usable)),
+            )
+        )
         if self.sent is not None:
-            found += [("service", line) for line in self.sent.lines()]
-        paths = {"unmatched in": self.unmatched, "output": self.output, "book": self.book}
+            found += [(gettext("service"), line) for line in self.sent.lines()]
+        paths = {
+            gettext("unmatched in"): self.unmatched,
+            gettext("output"): self.output,
+            gettext("book"): self.book,
+        }
         return [*found, *((what, path) for what, path in paths.items() if path)]
 
     def __repr__(self) -> str:
@@ -175,7 +226,8 @@ def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
 def write_unused(frame: pl.DataFrame, path: Path) -> None:
     """Write what could not be used as CSV: row, problem, why, and the cells that were read; raises OutputError."""
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
-    why = pl.col("problem").replace_strict(PROBLEMS, return_dtype=pl.String)
+    words = {code: gettext(text) for code, text in PROBLEMS.items()}
+    why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
     cells = frame.sort("place").select(
         pl.col("place").alias("row"),
         "problem",
@@ -186,7 +238,7 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
         try:
             cells.write_csv(temporary, include_bom=True)
         except pl.exceptions.PolarsError as error:
-            raise OutputError(f"{path}: cannot be written: {error}") from error
+            raise OutputError(gettext("{path}: cannot be written: {error}", path=path, error=error)) from error
 
 
 def _shown_cell() -> pl.Expr:
@@ -209,7 +261,7 @@ def _describe_terms(declaration: MailingTerms) -> str:
     words = [
         f"mailed {declaration.mailed}",
         declaration.mail_class or "",
-        "returns requested" if declaration.returns_requested else "returns not requested",
+        "returns requested" if declaration.returns_requested else gettext("returns not requested"),
         "complete" if declaration.complete else "partial",
         f"sent: {', '.join(declaration.sent)}" if declaration.sent else "",
     ]

@@ -19,6 +19,7 @@ from bizverify.learning.calibration_run import Calibrated, CalibrationRun
 from bizverify.learning.fit import numpy
 from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
 from bizverify.model_store import ModelStore
+from bizverify.translation import gettext
 
 __all__ = ["Calibrated", "audit_sample", "calibrate"]
 
@@ -69,7 +70,11 @@ def audit_sample(
 def _open_store(folder: str | Path | None) -> LabelStore:
     store = LabelStore(None if folder is None else Path(folder))
     if not store.mailings():
-        raise LabelError(f"{store.folder}: no labels are recorded there; record outcomes with `bizverify label`")
+        raise LabelError(
+            gettext(
+                "{folder}: no labels are recorded there; record outcomes with `bizverify label`", folder=store.folder
+            )
+        )
     return store
 
 

@@ -23,9 +23,10 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
 from bizverify.learning.significance import interval
 from bizverify.report_display import Shown
-from bizverify.schema import REASON_SEPARATOR, pluralize
+from bizverify.schema import REASON_SEPARATOR
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.table import TEXTS
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 BINS: Final = 10
 FEW: Final = 50
@@ -109,15 +110,24 @@ class Calibration(Shown):
     def warnings(self) -> tuple[str, ...]:
         """The limits of the figures: no rows, few of them, or one outcome only."""
         if not self.n:
-            return ("no row has both a probability and a known outcome: there is nothing to compare",)
+            return (gettext("no row has both a probability and a known outcome: there is nothing to compare"),)
         found = []
         if self.n < FEW:
             found.append(
-                f"only {pluralize(self.n, 'row')} with a known outcome, too few to say how good the probabilities are"
+                gettext(
+                    "only {rows} with a known outcome, too few to say how good the probabilities are",
+                    rows=ngettext("{count:,} row", "{count:,} rows", self.n),
+                )
             )
         if self.bounced in (0, self.n):
-            which = "came back" if self.bounced else "came back in no case"
-            found.append(f"every one of the letters {which}: whether the probabilities rank rightly cannot be said")
+            found.append(
+                gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
+                if self.bounced
+                else gettext(
+                    "every one of the letters came back in no case: whether the probabilities rank rightly "
+                    "cannot be said"
+                )
+            )
         return tuple(found)
 
     def as_dict(self) -> dict[str, object]:
@@ -131,34 +141,70 @@ class Calibration(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """The figures as (what, how much) for people; the frames are beside them."""
-        found = [("probabilities", self.whose)] if self.whose else []
-        left_out = f", {self.left_out:,} without outcome or probability left out" if self.left_out else ""
-        found.append(("rows", f"{self.n:,} with a known outcome{left_out}"))
+        found = [(gettext("probabilities"), self.whose)] if self.whose else []
+        left_out = (
+            gettext(", {left_out:,} without outcome or probability left out", left_out=self.left_out)
+            if self.left_out
+            else ""
+        )
+        found.append((gettext("rows"), gettext("{n:,} with a known outcome{left_out}", n=self.n, left_out=left_out)))
         if not self.n:
             return found
-        found.append(("came back", f"{self.bounced:,}, {self.bounced / self.n:.2%}; expected {self.expected:,.1f}"))
+        found.append(
+            (
+                gettext("came back"),
+                gettext(
+                    "{bounced:,}, {share:.2%}; expected {expected:,.1f}",
+                    bounced=self.bounced,
+                    share=self.bounced / self.n,
+                    expected=self.expected,
+                ),
+            )
+        )
         if self.ratio is not None and self.low is not None and self.high is not None:
-            share = f"{self.ratio:.2f} of what was expected (95 % interval {self.low:.2f} to {self.high:.2f})"
-            found.append(("in the large", f"{share}: {self._verdict(self.low, self.high)}"))
+            share = gettext(
+                "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})",
+                ratio=self.ratio,
+                low=self.low,
+                high=self.high,
+            )
+            found.append((gettext("in the large"), f"{share}: {self._verdict(self.low, self.high)}"))
         base = self.bounced / self.n
-        found.append(("Brier", f"{self.brier:.4f}; {base * (1 - base):.4f} if every row had the mean"))
-        found.append(("log loss", f"{self.log_loss:.4f}"))
-        ranked = "not defined, all outcomes are the same" if self.auc is None else f"{self.auc:.3f}"
-        return [*found, ("AUC", ranked), ("ECE", f"{self.ece:.4f} over {_bin_count(self.frame.height)}")]
+        found.append(
+            (
+                gettext("Brier"),
+                gettext("{brier:.4f}; {base:.4f} if every row had the mean", brier=self.brier, base=base * (1 - base)),
+            )
+        )
+        found.append((gettext("log loss"), f"{self.log_loss:.4f}"))
+        ranked = gettext("not defined, all outcomes are the same") if self.auc is None else f"{self.auc:.3f}"
+        return [
+            *found,
+            ("AUC", ranked),
+            ("ECE", gettext("{ece:.4f} over {bins}", ece=self.ece, bins=_bin_count(self.frame.height))),
+        ]
 
     def _verdict(self, low: float, high: float) -> str:
         if self.n < FEW:
-            return "too few rows to say"
+            return gettext("too few rows to say")
         if low > 1:
-            return "too low, more came back than expected"
-        return "too high, less came back than expected" if high < 1 else "as expected"
+            return gettext("too low, more came back than expected")
+        return gettext("too high, less came back than expected") if high < 1 else gettext("as expected")
 
     def __repr__(self) -> str:
-        what = f"{pluralize(self.n, 'row')}, {self.bounced:,} bounced, {self.expected:,.1f} expected"
-        return f"<bizverify calibration: {what}>"
+        rows = ngettext("{count:,} row", "{count:,} rows", self.n)
+        return gettext(
+            "<bizverify calibration: {rows}, {bounced:,} bounced, {expected:,.1f} expected>",
+            rows=rows,
+            bounced=self.bounced,
+            expected=self.expected,
+        )
 
     def _repr_html_(self) -> str:
-        frames = {"reliability": self.frame, **{f"by {column}": frame for column, frame in self.groups.items()}}
+        frames = {
+            gettext("reliability"): self.frame,
+            **{gettext("by {column}", column=column): frame for column, frame in self.groups.items()},
+        }
         tables = "".join(f"<h4>{escape(title)}</h4>{frame._repr_html_()}" for title, frame in frames.items())
         return Shown._repr_html_(self) + tables
 
@@ -181,7 +227,13 @@ def calibration(
     rows, schema = frame.lazy(), frame.lazy().collect_schema()
     for column in (probability, bounced, *(by or ())):
         if column not in schema:
-            raise UsageError(f"there is no column {column!r} to calibrate by; the columns are {', '.join(schema)}")
+            raise UsageError(
+                gettext(
+                    "there is no column {column!r} to calibrate by; the columns are {names}",
+                    column=column,
+                    names=", ".join(schema),
+                )
+            )
     chosen = [column for column in (GROUPS if by is None else by) if column in schema]
     rows = rows.with_columns(p=pl.col(probability).cast(pl.Float64), b=pl.col(bounced).cast(pl.Boolean))
     known = rows.filter(pl.col("p").is_not_null() & pl.col("b").is_not_null())
@@ -197,7 +249,11 @@ def calibration(
     )
     if odd.height:
         raise LabelError(
-            f"column {probability!r} holds {odd.item()}, which is no probability; give fractions between 0 and 1"
+            gettext(
+                "column {probability!r} holds {odd}, which is no probability; give fractions between 0 and 1",
+                probability=probability,
+                odd=odd.item(),
+            )
         )
     return _from_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
 
@@ -321,7 +377,7 @@ def _engine_names(engines: pl.DataFrame | None) -> str | None:
 
 def _bin_count(bins: int) -> str:
     """Return the number of bins in words."""
-    return f"{bins} bins of about equal count" if bins > 1 else "1 bin"
+    return gettext("{bins} bins of about equal count", bins=bins) if bins > 1 else gettext("1 bin")
 
 
 _NEEDED: Final = ("bounced", "bounce_prob")
@@ -338,13 +394,17 @@ def file_calibration(path: Path) -> Calibration:
         return calibration(rows)
 
 
+UNREAD_ENGINE: Final = gettext_noop("service or unknown")
+"""The ``engine`` of labels whose reasons no scorecard gave: a value in frames, in every language."""
+
+
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
     """The calibration report of a label store (by default the user's), with its folder.
 
     Its ``engine`` is ``local`` where the reasons are those of a scorecard that is known, else ``service or unknown``.
     """
     store = LabelStore(folder)
-    whose = pl.when("unread").then(pl.lit("service or unknown")).otherwise(pl.lit("local"))
+    whose = pl.when("unread").then(pl.lit(UNREAD_ENGINE)).otherwise(pl.lit("local"))
     return str(store.folder), calibration(store.evidence(unread=True).with_columns(engine=whose))
 
 
@@ -356,8 +416,12 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
         for name in _NEEDED:
             if name not in places:
                 raise LabelError(
-                    f"{table.name}: there is no column {name!r}; a labelled file is an enriched one with outcomes, as "
-                    "`bizverify label OUTCOMES --file ENRICHED --output LABELLED` writes it"
+                    gettext(
+                        "{name}: there is no column {name_2!r}; a labelled file is an enriched one with outcomes, as "
+                        "`bizverify label OUTCOMES --file ENRICHED --output LABELLED` writes it",
+                        name=table.name,
+                        name_2=name,
+                    )
                 )
         columns = {name: pl.col(table.ids[place]) for name, place in places.items()}
         rows = table.frame.select(expression.alias(name) for name, expression in columns.items())
@@ -385,8 +449,17 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         text = _non_blank(pl.col(name))
         odd = rows.select(name).with_row_index("row", 1).filter(text.is_not_null() & expression.is_null()).head(1)
         for row, value in odd.select("row", text).collect().iter_rows():
-            expected = {"bounced": "true, false or nothing", "bounce_prob": "a fraction between 0 and 1"}[name]
-            raise LabelError(f"{table.name}: row {row}, column {name!r}: {value!r} cannot be read; expected {expected}")
+            expected = {"bounced": gettext("true, false or nothing"), "bounce_prob": "a fraction between 0 and 1"}[name]
+            raise LabelError(
+                gettext(
+                    "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}",
+                    name=table.name,
+                    row=row,
+                    name_2=name,
+                    value=value,
+                    expected=expected,
+                )
+            )
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
     return rows.with_columns(**read).with_columns(_non_blank(pl.col(name)) for name in texts)
 

@@ -21,11 +21,11 @@ from bizverify.learning.significance import level_counts, overall_calibration, s
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.model_store import DECIDING, PROMOTED, ModelStore
 from bizverify.report_display import Shown
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
-_TO_RELEASE: Final = (
+_TO_RELEASE: Final = gettext_noop(
     "docs/labels.md says what each reason points at; rows to look up, by which they may be released: "
     "`bizverify calibrate --audit-sample PATH`"
 )
@@ -87,53 +87,122 @@ class Calibrated(Shown):
         """The report as (what, how much) for people."""
         found = []
         if self.audit is not None:
-            found.append(("audit", _describe_audit(self.audit)))
-        found.append(("labels", f"{pluralize(self.labels, 'letter')} of {pluralize(self.mailings, 'mailing')}"))
-        found += [("left out", f"{count:,} {why}") for why, count in self.left_out.items()]
+            found.append((gettext("audit"), _describe_audit(self.audit)))
+        found.append(
+            (
+                gettext("labels"),
+                gettext(
+                    "{letters} of {mailings}",
+                    letters=ngettext("{count:,} letter", "{count:,} letters", self.labels),
+                    mailings=ngettext("{count:,} mailing", "{count:,} mailings", self.mailings),
+                ),
+            )
+        )
         found += [
-            ("quarantined", f"{pluralize(letters, 'letter')} of mailing {mailing}: {'; '.join(why)}")
+            (gettext("left out"), gettext("{count:,} {why}", count=count, why=gettext(why)))
+            for why, count in self.left_out.items()
+        ]
+        found += [
+            (
+                gettext("quarantined"),
+                gettext(
+                    "{letters} of mailing {mailing}: {names}",
+                    letters=ngettext("{count:,} letter", "{count:,} letters", letters),
+                    mailing=mailing,
+                    names="; ".join(why),
+                ),
+            )
             for mailing, (letters, why) in self.set_aside.items()
         ]
         if self.set_aside:
-            found.append(("", _TO_RELEASE))
+            found.append(("", gettext(_TO_RELEASE)))
         if not self.labels:
-            return [*found, ("decision", f"{self.champion} stays: there is nothing to learn from")]
+            return [
+                *found,
+                (
+                    gettext("decision"),
+                    gettext("{champion} stays: there is nothing to learn from", champion=self.champion),
+                ),
+            ]
         return [*found, *self._findings()]
 
     def _findings(self) -> list[tuple[str, str]]:
         ratio = self.bounced / self.expected if self.expected else float("nan")
         found = [
-            ("came back", f"{self.bounced:,}; {self.expected:,.1f} were expected ({ratio:.2f} of it)"),
-            ("false returns", f"{self.false_bounces:.1%} of the letters that arrived, by estimate"),
-            ("evidence", self._evidence()),
-            ("decision", self._decision()),
+            (
+                gettext("came back"),
+                gettext(
+                    "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)",
+                    bounced=self.bounced,
+                    expected=self.expected,
+                    ratio=ratio,
+                ),
+            ),
+            (
+                gettext("false returns"),
+                gettext(
+                    "{false_bounces:.1%} of the letters that arrived, by estimate", false_bounces=self.false_bounces
+                ),
+            ),
+            (gettext("evidence"), self._evidence()),
+            (gettext("decision"), self._decision()),
         ]
         moved = self._moved_levels()
         if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
-            return [*found, ("points", "none would move")]
-        verb = "move" if self.promoted and not self.dry_run else "would move"
+            return [*found, (gettext("points"), gettext("none would move"))]
         shown = [_format_level(row) for row in moved.head(_SHOWN).iter_rows(named=True)]
-        found.append(("points", f"{pluralize(moved.height, 'level')} {verb}; the most:"))
+        found.append(
+            (
+                gettext("points"),
+                ngettext("{count:,} level moves; the most:", "{count:,} levels move; the most:", moved.height)
+                if self.promoted and not self.dry_run
+                else ngettext(
+                    "{count:,} level would move; the most:", "{count:,} levels would move; the most:", moved.height
+                ),
+            )
+        )
         found += [("", line) for line in shown]
         if self.ceiling[0] != self.ceiling[1]:
-            found.append(("ceiling", f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"))
-        return [*found, ("effect", self._effect())]
+            found.append((gettext("ceiling"), f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"))
+        return [*found, (gettext("effect"), self._effect())]
 
     def _evidence(self) -> str:
         value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
-        after = f", reached after {pluralize(self.needed, 'letter')}" if self.needed else ""
-        again = ", more than the usual 20 because labels judged before were changed" if self.required > ENOUGH else ""
-        needed = f"{self.required:,.0f} is needed{again}{after}"
-        return f"e-value {value} over {pluralize(self.contest, 'letter')} of the contest; {needed}"
+        after = (
+            gettext(", reached after {letters}", letters=ngettext("{count:,} letter", "{count:,} letters", self.needed))
+            if self.needed
+            else ""
+        )
+        again = (
+            gettext(", more than the usual 20 because labels judged before were changed")
+            if self.required > ENOUGH
+            else ""
+        )
+        needed = gettext("{required:,.0f} is needed{again}{after}", required=self.required, again=again, after=after)
+        return gettext(
+            "e-value {value} over {letters} of the contest; {needed}",
+            value=value,
+            letters=ngettext("{count:,} letter", "{count:,} letters", self.contest),
+            needed=needed,
+        )
 
     def _decision(self) -> str:
         if self.doubts:
-            return f"{self.champion} stays, the labels are quarantined: {'; '.join(self.doubts)}"
+            return gettext(
+                "{champion} stays, the labels are quarantined: {names}",
+                champion=self.champion,
+                names="; ".join(self.doubts),
+            )
         if self.unproven:
-            return f"{self.champion} stays until it is known whether all returns are recorded (see the warning)"
+            return gettext(
+                "{champion} stays until it is known whether all returns are recorded (see the warning)",
+                champion=self.champion,
+            )
         if not self.promoted:
-            return f"{self.champion} stays: it is not surely worse yet; more labels decide"
-        return f"{'would be' if self.dry_run else 'is'} replaced: {self.champion} → {self.version}"
+            return gettext("{champion} stays: it is not surely worse yet; more labels decide", champion=self.champion)
+        if self.dry_run:
+            return gettext("would be replaced: {champion} → {version}", champion=self.champion, version=self.version)
+        return gettext("is replaced: {champion} → {version}", champion=self.champion, version=self.version)
 
     def _moved_levels(self) -> pl.DataFrame:
         change = pl.col("after") - pl.col("before")
@@ -142,27 +211,47 @@ class Calibrated(Shown):
     def _effect(self) -> str:
         saving = self.saving
         if not saving.held and not saving.mailed:
-            return f"of {pluralize(saving.letters, 'letter')} like these none would be treated otherwise"
-        return (
-            f"of {pluralize(saving.letters, 'letter')} like these {saving.held:,} more would be held (about "
-            f"{saving.held_bouncing:,.0f} of them would come back), {saving.mailed:,} held ones mailed (about "
-            f"{saving.mailed_bouncing:,.0f} would come back)"
+            return gettext(
+                "of {letters} like these none would be treated otherwise",
+                letters=ngettext("{count:,} letter", "{count:,} letters", saving.letters),
+            )
+        return gettext(
+            "of {letters} like these {held:,} more would be held (about {held_bouncing:,.0f} of them would "
+            "come back), {mailed:,} held ones mailed (about {mailed_bouncing:,.0f} would come back)",
+            letters=ngettext("{count:,} letter", "{count:,} letters", saving.letters),
+            held=saving.held,
+            held_bouncing=saving.held_bouncing,
+            mailed=saving.mailed,
+            mailed_bouncing=saving.mailed_bouncing,
         )
 
     def __repr__(self) -> str:
-        return f"<bizverify.Calibrated {self.champion}: {pluralize(self.labels, 'letter')}, promoted {self.promoted}>"
+        letters = ngettext("{count:,} letter", "{count:,} letters", self.labels)
+        return f"<bizverify.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
 
 
 def _describe_audit(audit: Audit) -> str:
-    verdict = "they are released" if audit.releases else "they stay in quarantine"
-    share = f"at most {audit.most:.1%} of all with 95 % confidence"
-    remedy = "; correct the wrong ones with `bizverify label … --replace`" if audit.wrong else ""
-    return f"wrong: {audit.wrong} of {pluralize(audit.checked, 'label')}, {share}: {verdict}{remedy}"
+    verdict = gettext("they are released") if audit.releases else gettext("they stay in quarantine")
+    share = gettext("at most {most:.1%} of all with 95 % confidence", most=audit.most)
+    remedy = gettext("; correct the wrong ones with `bizverify label … --replace`") if audit.wrong else ""
+    return gettext(
+        "wrong: {wrong} of {labels}, {share}: {verdict}{remedy}",
+        wrong=audit.wrong,
+        labels=ngettext("{count:,} label", "{count:,} labels", audit.checked),
+        share=share,
+        verdict=verdict,
+        remedy=remedy,
+    )
 
 
 def _format_level(row: Mapping[str, object]) -> str:
     name = f"{row['feature']} {row['level']}".replace("_", " ").strip()
-    known = f"{row['bounced']:,} of {row['letters']:,} letters came back, {row['expected']:,.1f} expected"
+    known = gettext(
+        "{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected",
+        bounced=row["bounced"],
+        letters=row["letters"],
+        expected=row["expected"],
+    )
     return f"{name:<34}{row['before']:+4d} → {row['after']:+4d}   {known}"
 
 
@@ -200,7 +289,7 @@ class CalibrationRun:
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
             why = "; ".join(f"{mailing}: {'; '.join(why)}" for mailing, (_, why) in data.set_aside.items())
-            raise LabelError(f"no quarantined labels can be released by an audit ({why})")
+            raise LabelError(gettext("no quarantined labels can be released by an audit ({why})", why=why))
         return data.auditable
 
     def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
@@ -246,7 +335,9 @@ class CalibrationRun:
         if decision.promotes:
             self.models.promote(decision.challenger, learned)
         else:
-            why = list(decision.doubts) or [decision.unproven or f"an e-value of {past.required:,.0f} is needed"]
+            why = list(decision.doubts) or [
+                decision.unproven or gettext("an e-value of {required:,.0f} is needed", required=past.required)
+            ]
             kind = "quarantined" if decision.doubts else "refused"
             self._note_once(kind, learned | {"why": why} | past.as_event())
 
@@ -312,16 +403,31 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     if not (older := rows.filter(~of_newest)).is_empty():
         shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
         found += [
-            f"the letters have changed: {row['feature']} {row['level']} was {row['before']:.0%} of them, in "
-            f"mailing {newest} it is {row['after']:.0%} (PSI {row['psi']:.2f})"
+            gettext(
+                "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
+                "{after:.0%} (PSI {psi:.2f})",
+                feature=row["feature"],
+                level=row["level"],
+                before=row["before"],
+                newest=newest,
+                after=row["after"],
+                psi=row["psi"],
+            )
             for row in shifts.filter("shifted").iter_rows(named=True)
         ]
     letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
     overall = overall_calibration(letters, bounced, expected)
     if overall is not None and overall.significant:
         found.append(
-            f"{pluralize(bounced, 'letter')} came back where {expected:,.1f} were expected ({overall.ratio:.2f} of it, "
-            f"99 % interval {overall.low:.2f} to {overall.high:.2f})"
+            gettext(
+                "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
+                "{low:.2f} to {high:.2f})",
+                letters=ngettext("{count:,} letter", "{count:,} letters", bounced),
+                expected=expected,
+                ratio=overall.ratio,
+                low=overall.low,
+                high=overall.high,
+            )
         )
     return tuple(found)
 
@@ -331,6 +437,8 @@ def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> tuple[s
     if held_share(patterns, champion) >= 0.01:
         return ()
     return (
-        "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it holds back too "
-        "many cannot be learned; mail 2 to 10 % of them all the same now and then",
+        gettext(
+            "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it "
+            "holds back too many cannot be learned; mail 2 to 10 % of them all the same now and then"
+        ),
     )

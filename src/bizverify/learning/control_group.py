@@ -15,6 +15,7 @@ import polars as pl
 
 from bizverify.learning.fit import TERMS, design
 from bizverify.learning.significance import USUAL, interval
+from bizverify.translation import gettext, gettext_noop
 
 CONTROL: Final = ("status", "closed_over_12_months")
 _HALF, _USUAL_SHARE = 0.5, 0.8
@@ -33,9 +34,9 @@ them are missing, no rate is above 0.4."""
 _AT_LEAST: Final = 2_500
 """Letters after which it is no longer waited for a control group that is never mailed."""
 
-REMEDY: Final = (
-    "ask the mail room or the post whether returned letters were left out or lost, record them with `bizverify label`, "
-    "or have a sample audited with `bizverify calibrate --audit-sample`"
+REMEDY: Final = gettext_noop(
+    "ask the mail room or the post whether returned letters were left out or lost, record them with "
+    "`bizverify label`, or have a sample audited with `bizverify calibrate --audit-sample`"
 )
 
 
@@ -77,10 +78,16 @@ class ControlGroup:
         if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _HALF:
             return None
         share = self.returned / self.letters
-        return (
-            f"returns seem to be missing: of {self.letters:,} letters to firms closed for over a year only "
-            f"{self.returned:,} came back ({share:.0%}; at least {_HALF:.0%} must), and of no other group more than "
-            f"half did, so about {max(0.0, 1 - share / _USUAL_SHARE):.0%} of all returns are not recorded; {REMEDY}"
+        return gettext(
+            "returns seem to be missing: of {letters:,} letters to firms closed for over a year only "
+            "{returned:,} came back ({share:.0%}; at least {half:.0%} must), and of no other group more than "
+            "half did, so about {value:.0%} of all returns are not recorded; {remedy}",
+            letters=self.letters,
+            returned=self.returned,
+            share=share,
+            half=_HALF,
+            value=max(0.0, 1 - share / _USUAL_SHARE),
+            remedy=REMEDY,
         )
 
     def describe_uncertainty(self) -> str | None:
@@ -94,11 +101,17 @@ class ControlGroup:
         if self.letters < _ENOUGH:
             if self.of >= _AT_LEAST:
                 return None
-            return (
-                f"whether all returns are recorded is not known: only {self.letters:,} letters went to firms closed "
-                f"for over a year, {_ENOUGH} are needed, or {_AT_LEAST:,} letters in all; mail some of the held rows"
+            return gettext(
+                "whether all returns are recorded is not known: only {letters:,} letters went to firms closed "
+                "for over a year, {enough} are needed, or {at_least:,} letters in all; mail some of the held rows",
+                letters=self.letters,
+                enough=_ENOUGH,
+                at_least=_AT_LEAST,
             )
-        return (
-            f"whether all returns are recorded is not known: of {self.letters:,} letters to firms closed for over a "
-            f"year {self.returned:,} came back, and most must; {REMEDY}"
+        return gettext(
+            "whether all returns are recorded is not known: of {letters:,} letters to firms closed for over "
+            "a year {returned:,} came back, and most must; {remedy}",
+            letters=self.letters,
+            returned=self.returned,
+            remedy=REMEDY,
         )

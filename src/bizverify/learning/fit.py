@@ -25,6 +25,7 @@ from bizverify.engine.risk.features import FEATURES
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +40,7 @@ def numpy() -> ModuleType:
     try:
         import numpy as np
     except ImportError as error:
-        raise UsageError('learning needs numpy: pip install "bizverify[learn]"') from error
+        raise UsageError(gettext('learning needs numpy: pip install "bizverify[learn]"')) from error
     return np
 
 

@@ -21,6 +21,7 @@ from bizverify.learning.fit import count_patterns, design, numpy
 from bizverify.learning.label_noise import FalseBounces, RankedLetters
 from bizverify.learning.quarantine import FALSE_BOUNCES
 from bizverify.learning.significance import WIDE, interval
+from bizverify.translation import gettext
 
 ENOUGH_TO_JUDGE: Final = 300
 """Letters from which a share of wrong labels is estimated."""
@@ -76,20 +77,35 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
         return (one_class(letters),)
     expected = float(n @ probabilities)
     if not returned and expected > _NONE_EXPECTED:
-        return (f"one class only: none of {letters:,} letters came back where {expected:.1f} were expected",)
+        return (
+            gettext(
+                "one class only: none of {letters:,} letters came back where {expected:.1f} were expected",
+                letters=letters,
+                expected=expected,
+            ),
+        )
     safe = probabilities < _SAFE
     (few, of_few), (many, of_many) = ((int(bounced[chosen].sum()), int(n[chosen].sum())) for chosen in (safe, ~safe))
     if interval(few, of_few, WIDE)[0] <= interval(many, of_many, WIDE)[1]:
         return ()
     return (
-        f"the order is upside down: of the safest letters (under {_SAFE:.0%}) {few:,} of {of_few:,} came back "
-        f"({few / of_few:.0%}), of the others {many:,} of {of_many:,} ({many / of_many:.0%})",
+        gettext(
+            "the order is upside down: of the safest letters (under {safe:.0%}) {few:,} of {of_few:,} came "
+            "back ({few_2:.0%}), of the others {many:,} of {of_many:,} ({many_2:.0%})",
+            safe=_SAFE,
+            few=few,
+            of_few=of_few,
+            few_2=few / of_few,
+            many=many,
+            of_many=of_many,
+            many_2=many / of_many,
+        ),
     )
 
 
 def one_class(n: int) -> str:
     """Return the reason for labels among which no letter is known to have arrived."""
-    return f"one class only: all {n:,} letters came back, none is known to have arrived"
+    return gettext("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 
 @dataclass(slots=True)
@@ -161,7 +177,11 @@ class _MailingChecks:
         return pl.concat(self.counted[name] for name in names)
 
     def _doubt(self, group: Sequence[str], why: tuple[str, ...], others: str = "small mailings") -> None:
-        together = f"together with {len(group) - 1:,} other {others}: " if len(group) > 1 else ""
+        together = (
+            gettext("together with {group:,} other {others}: ", group=len(group) - 1, others=others)
+            if len(group) > 1
+            else ""
+        )
         if why:
             self.found |= dict.fromkeys(group, tuple(f"{together}{reason}" for reason in why))
 
@@ -185,10 +205,14 @@ def _worst(
 
 
 def _wrong_returns(estimate: FalseBounces) -> str:
-    return (
-        f"about {estimate.share:.0%} of the letters that arrived seem to be recorded as returned (90 % interval "
-        f"{estimate.low:.1%} to {estimate.high:.1%}; at most {FALSE_BOUNCES:.0%} is usual): the rate of returns does "
-        "not go on falling towards the safest letters"
+    return gettext(
+        "about {share:.0%} of the letters that arrived seem to be recorded as returned (90 % interval "
+        "{low:.1%} to {high:.1%}; at most {false_bounces:.0%} is usual): the rate of returns does not go "
+        "on falling towards the safest letters",
+        share=estimate.share,
+        low=estimate.low,
+        high=estimate.high,
+        false_bounces=FALSE_BOUNCES,
     )
 
 

@@ -14,6 +14,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.labels.outcomes import came_back
 from bizverify.learning.significance import interval
 from bizverify.tables import open_table, publish_file, reading
+from bizverify.translation import gettext
 
 FALSE_BOUNCES: Final = 0.05
 """The largest share of wrong labels in an audit that is still taken for what happens in a mail room."""
@@ -27,7 +28,13 @@ def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
     """Return why the labels that are left are not to be learned from, where many of them are in quarantine."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
-    return (f"{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either",)
+    return (
+        gettext(
+            "{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either",
+            set_aside=set_aside,
+            letters=letters,
+        ),
+    )
 
 
 SIZE: Final = 300
@@ -67,7 +74,7 @@ def draw_sample(store: LabelStore, mailings: Collection[str], path: Path, size: 
     quarantined, :class:`bizverify.errors.OutputError`.
     """
     if not mailings:
-        raise LabelError("no labels are quarantined, so there is nothing to audit")
+        raise LabelError(gettext("no labels are quarantined, so there is nothing to audit"))
     rows = _quarantined_labels(store, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
     sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
     with publish_file(path) as temporary:
@@ -85,7 +92,11 @@ def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, siz
         places = dict(zip(table.headers, table.ids, strict=True))
         if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
             raise LabelError(
-                f"{table.name}: there is no column {missing[0]!r}; give the file of the audit sample, filled in"
+                gettext(
+                    "{name}: there is no column {missing!r}; give the file of the audit sample, filled in",
+                    name=table.name,
+                    missing=missing[0],
+                )
             )
         rows = table.frame.select(pl.col(places[name]).cast(pl.String).alias(name) for name in (*_KEY, _CHECKED))
         given = rows.with_row_index("line", 2).collect()
@@ -94,12 +105,24 @@ def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, siz
     )
     found = given.join(labels, on=list(_KEY), how="left", maintain_order="left")
     for line, value in found.filter(pl.col("bounced").is_null()).select("line", "row_id").head(1).iter_rows():
-        raise LabelError(f"{table.name}: line {line}: row {value} is no quarantined letter; draw a new sample")
+        raise LabelError(
+            gettext(
+                "{name}: line {line}: row {value} is no quarantined letter; draw a new sample",
+                name=table.name,
+                line=line,
+                value=value,
+            )
+        )
     blank = found.filter(pl.col("really").is_null())
     if blank.height or (found.height < min(size, labels.height)) or found.select(_KEY).is_duplicated().any():
         raise LabelError(
-            f"{table.name}: {found.height - blank.height:,} of the letters were checked, {min(size, labels.height):,} "
-            "are needed, each once; write returned or delivered into the column 'checked'"
+            gettext(
+                "{name}: {height:,} of the letters were checked, {size:,} are needed, each once; write returned "
+                "or delivered into the column 'checked'",
+                name=table.name,
+                height=found.height - blank.height,
+                size=min(size, labels.height),
+            )
         )
     wrong = int((found["really"] != found["bounced"]).sum())
     counts = labels.group_by("mailing").agg(pl.len(), pl.col("bounced").sum()).sort("mailing")

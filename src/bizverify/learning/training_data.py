@@ -14,13 +14,17 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.learning.fit import LEVELS
 from bizverify.learning.label_checks import LabelChecks, check_labels, one_class
+from bizverify.translation import gettext, gettext_noop
 
 RIPE_DAYS: Final = 45
 """Days after mailing until which returns still trickle in; before, silence says nothing, and a return too much."""
 
 RIPE_AT: Final = "ripe_at"
 
-REPEATED: Final = "of an addressee of whom the same was known before"
+YOUNG: Final = gettext_noop("mailed less than 45 days ago")
+UNCERTAIN: Final = gettext_noop("outcome not certain")
+UNREAD: Final = gettext_noop("reasons of no known scorecard")
+REPEATED: Final = gettext_noop("of an addressee of whom the same was known before")
 
 _ORDER: Final = (RIPE_AT, "mailing", "row_id")
 _ADDRESSEE: Final = ("b_no", "address_key")
@@ -67,9 +71,9 @@ def select_training_rows(
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
     causes = {
-        f"mailed less than {RIPE_DAYS} days ago": ~ripe,
-        "outcome not certain": ripe & ~known,
-        "reasons of no known scorecard": ripe & known & pl.col("unread"),
+        YOUNG: ~ripe,
+        UNCERTAIN: ripe & ~known,
+        UNREAD: ripe & known & pl.col("unread"),
     }
     counts = rows.select(causes[why].sum().alias(why) for why in causes).collect(engine="streaming").row(0, named=True)
     usable = rows.filter(ripe, known, ~pl.col("unread")).sort(_ORDER).collect(engine="streaming")
@@ -123,7 +127,12 @@ class _MailingDoubts:
         unfit = {name: why for name, part in parts.items() if (why := _declared_doubts(part.height, declared[name]))}
         checks = _check_news(usable.filter(~pl.col("mailing").is_in([*unfit, *trusted])), champion, prior)
         found = {name: why for name, why in unfit.items() if name not in trusted} | {
-            name: (f"{one_class(parts[name].height)}; say with `bizverify label … --sent` which rows were mailed",)
+            name: (
+                gettext(
+                    "{one_class}; say with `bizverify label … --sent` which rows were mailed",
+                    one_class=one_class(parts[name].height),
+                ),
+            )
             if one_sided[name] and declared[name].sent is None
             else why
             for name, why in checks.doubts.items()
@@ -147,9 +156,19 @@ def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> La
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
     """Return why nothing can be learned from a mailing by what was declared, with the remedy."""
     if not declared.returns_requested:
-        return (f"{one_class(letters)}, since returns were not requested: nothing can be learned from them",)
+        return (
+            gettext(
+                "{one_class}, since returns were not requested: nothing can be learned from them",
+                one_class=one_class(letters),
+            ),
+        )
     if not declared.complete:
-        return (f"{one_class(letters)}; once all returns are in, record them again with `complete=True` and `sent=`",)
+        return (
+            gettext(
+                "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`",
+                one_class=one_class(letters),
+            ),
+        )
     return ()
 
 

@@ -6,17 +6,19 @@ was left open this time (pending, failed, status unknown) keep what was known be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import HEADERS, KOREAN_WORDS
 from bizverify.scheduling.job_file import CHANGES, Change
 from bizverify.schema import ACTIONS, GRADES
 from bizverify.tables import frames, publish_file, write_table
 from bizverify.tables.csv.write import escape_formula
 from bizverify.tables.detect import output_format
+from bizverify.translation import current_language, gettext, gettext_noop
 
 KEY: Final = "key"
 CHANGE: Final = "changes"
@@ -202,13 +204,56 @@ def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
 
+KIND_WORDS: Final[Mapping[Change, str]] = {
+    "closed": gettext_noop("closed"),
+    "suspended": gettext_noop("suspended"),
+    "reopened": gettext_noop("reopened"),
+    "risk_up": gettext_noop("risk_up"),
+    "risk_down": gettext_noop("risk_down"),
+    "action_up": gettext_noop("action_up"),
+    "action_down": gettext_noop("action_down"),
+    "address": gettext_noop("address"),
+    "new": gettext_noop("new"),
+    "gone": gettext_noop("gone"),
+}
+"""A kind of change → its word for people; the English ones are the codes."""
+_HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
+    CHANGE: gettext_noop("changes"),
+    "b_no": gettext_noop("b_no"),
+    "name": gettext_noop("name"),
+    "input": gettext_noop("input"),
+}
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Return how many rows count as each kind, in words; nothing where none does."""
+    return ", ".join(f"{gettext(KIND_WORDS[kind])} {counts[kind]:,}" for kind in CHANGES if counts.get(kind))
+
+
 def write_changes(changes: pl.DataFrame, target: Path) -> None:
     """Write what changed as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
-        rows = changes.select(pl.col(CHANGE).list.join(", "), *shown, "input")
+        kinds = pl.col(CHANGE).list.eval(
+            pl.element().replace({kind: gettext(word) for kind, word in KIND_WORDS.items()})
+        )
+        rows = changes.select(kinds.list.join(", "), *shown, "input")
         if format == "csv":  # in a file of ours no cell of theirs is to begin a formula
             rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in RECORD)
-        written = frames.as_written(rows)
+        written = frames.as_written(_in_current_language(rows))
         write_table(written, temporary, format, "utf-8-sig" if format == "csv" else None)
+
+
+def _in_current_language(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return what changed with headers and words for people; the English ones are names of columns and codes."""
+    if current_language() == "ko":
+        words = {f"{name}{end}": KOREAN_WORDS[name] for name in _SHOWN if name in KOREAN_WORDS for end in (BEFORE, "")}
+        rows = rows.with_columns(pl.col(name).replace(pairs) for name, pairs in words.items())
+    return rows.rename({name: _header(name) for name in rows.columns})
+
+
+def _header(name: str) -> str:
+    if name.endswith(BEFORE):
+        return gettext("{header}_before", header=_header(name.removesuffix(BEFORE)))
+    return HEADERS[current_language()].get(name) or gettext(_HEADERS[name])

@@ -13,6 +13,7 @@ from bizverify.scheduling.changes import CHANGE_SCHEMA, combine
 from bizverify.scheduling.job_file import load_job_file
 from bizverify.scheduling.job_place import job_place
 from bizverify.scheduling.run_store import JobRun, RunStore
+from bizverify.translation import gettext
 
 _LAST: Final = re.compile(r"last(?:-(\d+))?")
 
@@ -22,7 +23,14 @@ def open_store(job: Path) -> RunStore:
     path = Path(job).resolve()
     name, state = job_place(path, load_job_file(path))
     if not state.exists():
-        raise StoreError(f"{state}: the job {name} never ran here; run it with `bizverify run {job}`")
+        raise StoreError(
+            gettext(
+                "{state}: the job {name} never ran here; run it with `bizverify run {job}`",
+                state=state,
+                name=name,
+                job=job,
+            )
+        )
     return RunStore(state)
 
 
@@ -46,7 +54,9 @@ def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)
         if runs.index(first) >= runs.index(last):  # not by their times: a clock may have been set back
-            raise UsageError(f"the run {first.id} is not before {last.id}; name the earlier one first")
+            raise UsageError(
+                gettext("the run {id} is not before {id_2}; name the earlier one first", id=first.id, id_2=last.id)
+            )
         steps = store.changes_between(first.id, last.id)
     return combine(steps) if steps else pl.DataFrame(schema=CHANGE_SCHEMA)
 
@@ -59,5 +69,5 @@ def _find(runs: list[JobRun], named: str) -> JobRun:
     found = [run for run in runs if run.id == named] or [run for run in runs if run.id.startswith(named)]
     if len(found) == 1:
         return found[0]
-    reason = "several begin so" if found else "no such run is remembered"
-    raise UsageError(f"run {named!r}: {reason}; `bizverify runs list` shows them")
+    reason = gettext("several begin so") if found else gettext("no such run is remembered")
+    raise UsageError(gettext("run {named!r}: {reason}; `bizverify runs list` shows them", named=named, reason=reason))

@@ -23,6 +23,7 @@ from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.output_files import about_file
 from bizverify.tables.compression import unpacked_name
 from bizverify.tables.input_files import InputFile, find_files
+from bizverify.translation import gettext
 
 _READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
 """Formats that are read and come back as another."""
@@ -54,11 +55,22 @@ class OutputNames:
         try:
             fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
         except ValueError as error:
-            raise UsageError(f"the pattern {pattern!r} cannot be read: {error}; write a brace itself twice") from None
+            raise UsageError(
+                gettext(
+                    "the pattern {pattern!r} cannot be read: {error}; write a brace itself twice",
+                    pattern=pattern,
+                    error=error,
+                )
+            ) from None
         known = _FIELDS if input is not None else _FIELDS - _OF_INPUT
         if unknown := sorted(fields - known):
             raise UsageError(
-                f"the pattern {pattern!r} has a field {{{unknown[0]}}}; known are {', '.join(sorted(known))}"
+                gettext(
+                    "the pattern {pattern!r} has a field {{{unknown}}}; known are {names}",
+                    pattern=pattern,
+                    unknown=unknown[0],
+                    names=", ".join(sorted(known)),
+                )
             )
         stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
         below = "" if input is None else str(input.relative.parent)
@@ -66,7 +78,11 @@ class OutputNames:
             filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
         except ValueError as error:
             raise UsageError(
-                f"the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}"
+                gettext(
+                    "the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}",
+                    pattern=pattern,
+                    error=error,
+                )
             ) from None
         return self.folder / Path(filled).expanduser()
 
@@ -75,7 +91,10 @@ class OutputNames:
         named = self.fill(pattern)
         if named.suffix.lower() not in _TABLES_OF_CHANGES:
             raise UsageError(
-                f"output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv"
+                gettext(
+                    "output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv",
+                    named=named,
+                )
             )
         others = (named.with_name(f"{named.stem}.{place}{named.suffix}") for place in count(2))
         if "{date}" not in pattern or not named.exists():
@@ -114,7 +133,9 @@ def find_inputs(
             path = file.path.resolve()
             if not _is_text(path):
                 shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-                missing[shown] = f"{shown}: the name is not UTF-8, so it cannot be remembered; rename the file"
+                missing[shown] = gettext(
+                    "{shown}: the name is not UTF-8, so it cannot be remembered; rename the file", shown=shown
+                )
             elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
                 found[path] = _job_input(job, names, file, part)
     _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
@@ -149,14 +170,21 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
     output = names.fill(job.output.path, file)
     latest = names.fill(job.output.latest, file) if job.output.latest else None
     if latest is not None and latest.suffix != output.suffix:
-        raise UsageError(f"{latest}: is to be a copy of {output}, so its name must end with {output.suffix!r}, too")
+        raise UsageError(
+            gettext(
+                "{latest}: is to be a copy of {output}, so its name must end with {suffix!r}, too",
+                latest=latest,
+                output=output,
+                suffix=output.suffix,
+            )
+        )
     return JobInput(file.path.resolve(), part, output, latest)
 
 
 def _expand(folder: Path, pattern: str) -> list[InputFile]:
     found = find_files(pattern, folder)
     if not found[0].listed and not found[0].path.exists():
-        raise InputError(f"{found[0].path}: does not exist; check `path` of the job file's inputs")
+        raise InputError(gettext("{path}: does not exist; check `path` of the job file's inputs", path=found[0].path))
     return found
 
 
@@ -169,16 +197,29 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
             other = taken.setdefault(output.resolve(), one.path)
             if other != one.path or output.resolve() == one.path:
                 raise UsageError(
-                    f"{output}: would be written from {one.path} and is {other}'s; put {{name}} into the pattern"
+                    gettext(
+                        "{output}: would be written from {path} and is {other}'s; put {{name}} into the pattern",
+                        output=output,
+                        path=one.path,
+                        other=other,
+                    )
                 )
             if output.resolve() in read:
                 raise UsageError(
-                    f"{output}: is an input, and would be replaced by the output of {one.path}; write outputs into "
-                    "another folder, or, if an earlier run wrote it, move it away"
+                    gettext(
+                        "{output}: is an input, and would be replaced by the output of {path}; write outputs into "
+                        "another folder, or, if an earlier run wrote it, move it away",
+                        output=output,
+                        path=one.path,
+                    )
                 )
     for path in others:
         if path.resolve() in read or path.resolve() in taken:
-            raise UsageError(f"{path}: is an input, or the output of one, and would be written besides; name another")
+            raise UsageError(
+                gettext(
+                    "{path}: is an input, or the output of one, and would be written besides; name another", path=path
+                )
+            )
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path) -> str:

@@ -54,6 +54,7 @@ from bizverify.scheduling.run_message import channels_of, compose_message, deliv
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
 from bizverify.tables.input_files import InputFile
+from bizverify.translation import gettext, use_language
 
 _log = logging.getLogger(__name__)
 
@@ -166,6 +167,18 @@ class _Run:
 
     def carry_out(self) -> JobReport:
         """Verify what must be, compare, write, remember, tell."""
+        with use_language(self._job.lang):  # what is remembered of a run is what its message says
+            report = self._verify_inputs()
+        self._problems += self._tell()
+        if (metrics := self._path(self._job.run.metrics)) is not None:
+            try:
+                write_metrics(report, metrics)
+            except BizverifyError as error:
+                self._problems.append(str(error))
+        return replace(report, problems=tuple(self._problems))
+
+    def _verify_inputs(self) -> JobReport:
+        """Verify, compare, write and remember; return what was done, with the message that is to be delivered."""
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
         inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
@@ -188,13 +201,7 @@ class _Run:
         )
         report = replace(report, message=self._compose(report))
         self._remember(report, after, changed)
-        self._problems += self._tell()
-        if (metrics := self._path(self._job.run.metrics)) is not None:
-            try:
-                write_metrics(report, metrics)
-            except BizverifyError as error:
-                self._problems.append(str(error))
-        return replace(report, problems=tuple(self._problems))
+        return report
 
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
@@ -222,7 +229,7 @@ class _Run:
         path = str(one.path)
         try:
             if self._deadline.is_over:
-                return InputOutcome(path, "left", exit_code=PAUSED, error="the deadline came first")
+                return InputOutcome(path, "left", exit_code=PAUSED, error=gettext("the deadline came first"))
             now = fingerprint(self._job, one, self._folder)
             if known is not None and self._is_fresh(known, now):
                 return self._reuse(one, known)
@@ -230,7 +237,7 @@ class _Run:
         except (StoppedError, KeyboardInterrupt):
             if not self._deadline.is_over:
                 raise
-            reason = "the deadline came while it was verified; the next run goes on"
+            reason = gettext("the deadline came while it was verified; the next run goes on")
             return InputOutcome(path, "left", exit_code=PAUSED, error=reason)
         except BizverifyError as error:
             _log.warning("%s: %s", path, error)
@@ -329,7 +336,12 @@ class _Run:
             given["budget"] = self._budget
         if part.key_env is not None:
             if not os.environ.get(part.key_env):
-                raise UsageError(f"the variable {part.key_env} holds no key; set it, or take `key_env` out of [engine]")
+                raise UsageError(
+                    gettext(
+                        "the variable {key_env} holds no key; set it, or take `key_env` out of [engine]",
+                        key_env=part.key_env,
+                    )
+                )
             given["api_key"] = ApiKey(os.environ[part.key_env])
         return given  # type: ignore[return-value]
 
@@ -348,7 +360,9 @@ class _Run:
             write_changes(changes, self._changes)
             set_mode(self._changes, self._mode)
         except BizverifyError as error:
-            self._problems.append(f"{error} (write it again: `bizverify runs diff JOB last-1 last -o FILE`)")
+            self._problems.append(
+                gettext("{error} (write it again: `bizverify runs diff JOB last-1 last -o FILE`)", error=error)
+            )
             return None
         return str(self._changes)
 
@@ -358,17 +372,19 @@ class _Run:
         if not (part.webhook_env or part.command or part.file):
             return None
         failed = [
-            f"{one.path}: {one.error or f'exit code {one.exit_code}'}"
+            f"{one.path}: {one.error or gettext('exit code {exit_code}', exit_code=one.exit_code)}"
             for one in report.inputs
             if one.exit_code not in (0, PAUSED)
         ]
-        paused = [f"{one.path}: {one.error or 'pending rows'}" for one in report.inputs if one.exit_code == PAUSED]
+        paused = [
+            f"{one.path}: {one.error or gettext('pending rows')}" for one in report.inputs if one.exit_code == PAUSED
+        ]
         counts: dict[str, int] = {kind: report.counts[kind] for kind in part.kinds}
         wanted = {"always": True, "failure": bool(failed), "changes": bool(failed) or any(counts.values())}
         if not wanted[part.when]:
             return None
         since = None if report.since is None else report.since.timestamp()
-        return compose_message(self._job.lang, self._name, report.rows, since, counts, failed, paused)
+        return compose_message(self._name, report.rows, since, counts, failed, paused)
 
     def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
         run = JobRun(

@@ -13,6 +13,7 @@ import msgspec
 from bizverify.errors import UsageError
 from bizverify.options import EngineName, StatusSource
 from bizverify.schema import Lang
+from bizverify.translation import gettext
 
 Change = Literal[
     "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
@@ -161,9 +162,15 @@ def load_job_file(path: str | Path) -> JobFile:
         text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; make one with `bizverify run --init`") from error
+        raise UsageError(
+            gettext(
+                "{path}: cannot be read: {strerror}; make one with `bizverify run --init`",
+                path=path,
+                strerror=error.strerror,
+            )
+        ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: is not TOML: {error}") from None
+        raise UsageError(gettext("{path}: is not TOML: {error}", path=path, error=error)) from None
     try:
         job = msgspec.convert(values, JobFile)
     except msgspec.ValidationError as error:
@@ -190,7 +197,7 @@ def parse_duration(text: str | None) -> float | None:
         return None
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()):
-        raise ValueError(f"{text!r} is no duration; give it like 2h, 90m or 1h30m")
+        raise ValueError(gettext("{text!r} is no duration; give it like 2h, 90m or 1h30m", text=text))
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return float(hours * 3600 + minutes * 60 + seconds)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from bizverify.errors import UsageError
 from bizverify.scheduling.job_file import JobFile, load_job_file
 from bizverify.scheduling.run_store import state_folder
+from bizverify.translation import gettext
 
 
 def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
@@ -31,4 +32,11 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
     except UsageError:
         return
     if is_shared:
-        raise UsageError(f"{path}: the name {name!r} is that of the job {other}, too; give one of them another `name`")
+        raise UsageError(
+            gettext(
+                "{path}: the name {name!r} is that of the job {other}, too; give one of them another `name`",
+                path=path,
+                name=name,
+                other=other,
+            )
+        )

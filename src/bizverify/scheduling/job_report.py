@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -10,8 +11,8 @@ import polars as pl
 
 from bizverify.joint.report import FilesReport
 from bizverify.report import Report
-from bizverify.scheduling.changes import count_kinds
-from bizverify.schema import pluralize
+from bizverify.scheduling.changes import count_kinds, format_counts
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 PAUSED: Final = 5
 """The exit code of what the next run goes on with."""
@@ -19,6 +20,13 @@ _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
 """Exit codes of inputs, the one that a run ends with first: what somebody must mend goes before what mends itself."""
 
 What = Literal["verified", "unchanged", "failed", "left"]
+WHATS: Final[Mapping[What, str]] = {
+    "verified": gettext_noop("verified"),
+    "unchanged": gettext_noop("unchanged"),
+    "failed": gettext_noop("failed"),
+    "left": gettext_noop("left"),
+}
+"""What became of an input → its word for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +109,23 @@ class JobReport:
 
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
-        found_kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items() if count)
-        found = [("job", f"{self.job}, run {self.run_id}, {self.seconds:.1f} s")]
+        found_kinds = format_counts(self.counts)
+        found = [
+            (
+                gettext("job"),
+                gettext("{job}, run {run_id}, {seconds:.1f} s", job=self.job, run_id=self.run_id, seconds=self.seconds),
+            )
+        ]
         for one in self.inputs:
-            about = one.error or f"{pluralize(one.rows, 'row')}{f', paid {one.paid:,}' if one.paid else ''}"
-            found.append((one.what, f"{one.path}: {about}"))
-            found += [("  written to", one.output)] if one.output and one.what != "failed" else []
-        since = "first run, nothing to compare with" if self.since is None else found_kinds or "none"
-        found.append(("changes", since))
-        found += [("  written to", self.changes_file)] if self.changes_file else []
-        return [*found, *(("attention", problem) for problem in self.problems)]
+            about = one.error or _describe_rows(one.rows, one.paid)
+            found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
+            found += [(f"  {gettext('written to')}", one.output)] if one.output and one.what != "failed" else []
+        since = gettext("first run, nothing to compare with") if self.since is None else found_kinds or gettext("none")
+        found.append((gettext("changes"), since))
+        found += [(f"  {gettext('written to')}", self.changes_file)] if self.changes_file else []
+        return [*found, *((gettext("attention"), problem) for problem in self.problems)]
+
+
+def _describe_rows(rows: int, paid: int) -> str:
+    counted = ngettext("{count:,} row", "{count:,} rows", rows)
+    return gettext("{rows}, paid {paid:,}", rows=counted, paid=paid) if paid else counted

@@ -8,6 +8,7 @@ from pathlib import Path
 from bizverify.errors import OutputError
 from bizverify.joint.output_places import make_folder
 from bizverify.tables import publish_file
+from bizverify.translation import gettext
 
 
 def copy_file(source: Path, target: Path, mode: int) -> None:
@@ -24,7 +25,14 @@ def set_mode(path: Path, mode: int) -> None:
         if path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
     except OSError as error:
-        raise OutputError(f"{path}: its mode cannot be made {mode:o}: {error.strerror}; check `mode`") from error
+        raise OutputError(
+            gettext(
+                "{path}: its mode cannot be made {mode:o}: {strerror}; check `mode`",
+                path=path,
+                mode=mode,
+                strerror=error.strerror,
+            )
+        ) from error
 
 
 def about_file(path: Path) -> str:

@@ -12,6 +12,7 @@ import polars as pl
 from bizverify.errors import ColumnError
 from bizverify.run.records import DIGITS, ROW_ID
 from bizverify.scheduling.changes import KEY, SNAPSHOT, key_expr
+from bizverify.translation import gettext
 
 _RECORD: Final = ("b_no", "name", "address", "zipcode")
 _TABLE: Final = "table"
@@ -32,8 +33,12 @@ class AnswerRecorder:
         names = set(answers.collect_schema().names())
         if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
             raise ColumnError(
-                f"{self._input}: has none of the columns by which rows are known again ({', '.join(self._key)}), so "
-                "all would be one; name it with `columns` of the input, or choose another `key` in [changes]"
+                gettext(
+                    "{input}: has none of the columns by which rows are known again ({names}), so all would be one; "
+                    "name it with `columns` of the input, or choose another `key` in [changes]",
+                    input=self._input,
+                    names=", ".join(self._key),
+                )
             )
         digits = pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)
         cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}

@@ -14,50 +14,21 @@ import msgspec
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.errors import BizverifyError, OutputError, UsageError
 from bizverify.scheduling.job_file import CHANGES, Change, NotificationPart
-from bizverify.schema import SEOUL, Lang
+from bizverify.schema import SEOUL
+from bizverify.translation import gettext, gettext_noop
 from bizverify.watch.notifications import append_lines
 
-_WORDS: Final[Mapping[Lang, Mapping[Change, str]]] = {
-    "ko": {
-        "closed": "새로 폐업 {}곳",
-        "suspended": "새로 휴업 {}곳",
-        "reopened": "다시 영업 {}곳",
-        "risk_up": "반송 위험 상승 {}곳",
-        "risk_down": "반송 위험 하락 {}곳",
-        "action_up": "조치 강화 {}곳",
-        "action_down": "조치 완화 {}곳",
-        "address": "교정 주소 변경 {}곳",
-        "new": "새 거래처 {}곳",
-        "gone": "빠진 거래처 {}곳",
-    },
-    "en": {
-        "closed": "{} newly closed",
-        "suspended": "{} newly suspended",
-        "reopened": "{} open again",
-        "risk_up": "{} with a higher risk of return",
-        "risk_down": "{} with a lower risk of return",
-        "action_up": "{} with a stricter action",
-        "action_down": "{} with a milder action",
-        "address": "{} with another corrected address",
-        "new": "{} new",
-        "gone": "{} gone",
-    },
-}
-_SENTENCES: Final[Mapping[Lang, Mapping[str, str]]] = {
-    "ko": {
-        "since": "{job}: {day} 이후 {changes}",
-        "same": "{day} 이후 바뀐 것 없음",
-        "first": "{job}: 첫 실행, {rows:,}행 확인 (비교할 이전 실행 없음)",
-        "failed": "실패: {error}",
-        "paused": "일부 행은 다음 실행에서 이어집니다: {error}",
-    },
-    "en": {
-        "since": "{job}: since {day} {changes}",
-        "same": "nothing changed",
-        "first": "{job}: first run, {rows:,} rows verified (no run before to compare with)",
-        "failed": "failed: {error}",
-        "paused": "the next run goes on with some rows: {error}",
-    },
+_WORDS: Final[Mapping[Change, str]] = {
+    "closed": gettext_noop("{count:,} newly closed"),
+    "suspended": gettext_noop("{count:,} newly suspended"),
+    "reopened": gettext_noop("{count:,} open again"),
+    "risk_up": gettext_noop("{count:,} with a higher risk of return"),
+    "risk_down": gettext_noop("{count:,} with a lower risk of return"),
+    "action_up": gettext_noop("{count:,} with a stricter action"),
+    "action_down": gettext_noop("{count:,} with a milder action"),
+    "address": gettext_noop("{count:,} with another corrected address"),
+    "new": gettext_noop("{count:,} new"),
+    "gone": gettext_noop("{count:,} gone"),
 }
 _COMMAND_SECONDS: Final = 60.0
 
@@ -66,7 +37,6 @@ Channel = Literal["file", "webhook", "command"]
 
 
 def compose_message(
-    lang: Lang,
     job: str,
     rows: int,
     since: float | None,
@@ -78,17 +48,20 @@ def compose_message(
 
     Numbers, names and addresses are not in it, apart from paths of inputs.
     """
-    words = _SENTENCES[lang]
+    lines = [_describe_changes(job, rows, since, counts)]
+    lines += [gettext("failed: {error}", error=error) for error in failed]
+    lines += [gettext("the next run goes on with some rows: {error}", error=error) for error in paused]
+    return "\n".join(lines)
+
+
+def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[str, int]) -> str:
     if since is None:
-        text = words["first"].format(job=job, rows=rows)
-    else:
-        parts = [_WORDS[lang][kind].format(f"{counts[kind]:,}") for kind in CHANGES if counts.get(kind)]
-        day = datetime.fromtimestamp(since, SEOUL).date().isoformat()
-        changes = ", ".join(parts) if parts else words["same"].format(day=day)
-        text = words["since"].format(job=job, day=day, changes=changes) if parts else f"{job}: {changes}"
-    ends = [words["failed"].format(error=error) for error in failed]
-    ends += [words["paused"].format(error=error) for error in paused]
-    return "\n".join([text, *ends])
+        return gettext("{job}: first run, {rows:,} rows verified (no run before to compare with)", job=job, rows=rows)
+    day = datetime.fromtimestamp(since, SEOUL).date().isoformat()
+    parts = [gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind)]
+    if not parts:
+        return gettext("{job}: nothing changed", job=job, day=day)
+    return gettext("{job}: since {day} {changes}", job=job, day=day, changes=", ".join(parts))
 
 
 def channels_of(part: NotificationPart) -> frozenset[Channel]:
@@ -122,14 +95,18 @@ def _post(part: NotificationPart, _: Path, text: str) -> None:
 
     value = _url_of(part)
     if not value:
-        raise UsageError(f"the variable {part.webhook_env} holds no URL; set it, or take `webhook_env` out")
+        raise UsageError(
+            gettext(
+                "the variable {variable} holds no URL; set it, or take `webhook_env` out", variable=part.webhook_env
+            )
+        )
     url, body = WebhookUrl.parse(value), msgspec.json.encode({"text": text})
 
     async def send() -> str | None:
         return (await WebhookSender().send(url, {}, body)).error
 
     if error := run_async(send, CancelToken()):
-        raise OutputError(f"{url}: the message was not taken: {error}")
+        raise OutputError(gettext("{url}: the message was not taken: {error}", url=url, error=error))
 
 
 def _url_of(part: NotificationPart) -> str:
@@ -149,11 +126,16 @@ def _run_command(part: NotificationPart, folder: Path, text: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise OutputError(f"{name}: had not ended after {_COMMAND_SECONDS:g} s, and was stopped") from None
+        reason = gettext(
+            "{name}: had not ended after {seconds:g} s, and was stopped", name=name, seconds=_COMMAND_SECONDS
+        )
+        raise OutputError(reason) from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
-        said = said.replace(url, "(the webhook's URL)") if (url := _url_of(part)) else said
-        raise OutputError(f"{name}: ended with {done.returncode}: {said[:200]}")
+        said = said.replace(url, gettext("(the webhook's URL)")) if (url := _url_of(part)) else said
+        raise OutputError(
+            gettext("{name}: ended with {code}: {said}", name=name, code=done.returncode, said=said[:200])
+        )
 
 
 _DELIVER: Final[Mapping[Channel, Callable[[NotificationPart, Path, str], None]]] = {

@@ -19,9 +19,10 @@ from typing import Any, Final, Self
 import polars as pl
 
 from bizverify.errors import JobRunningError, StoreError
-from bizverify.scheduling.changes import CHANGE_SCHEMA, SNAPSHOT
+from bizverify.scheduling.changes import CHANGE_SCHEMA, SNAPSHOT, format_counts
 from bizverify.storage.filesystem import state_directory
-from bizverify.storage.sqlite import FileKind, rewrite_file
+from bizverify.storage.sqlite import FileKind, is_in_use, rewrite_file
+from bizverify.translation import gettext, gettext_noop
 
 DDL: Final = """
 CREATE TABLE runs (
@@ -54,8 +55,10 @@ CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
 """
-RUN_FILE: Final = FileKind("the state of a scheduled job", "job", 0x6276526E, DDL, {}, StoreError)  # "bvRn"
-_TAKEN: Final = "a run of this job is under way, so nothing was done; wait for it, or stop it"
+RUN_FILE: Final = FileKind(
+    gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, {}, StoreError
+)  # "bvRn"
+_TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
 _PART: Final = 1_000_000
 """Rows of a snapshot that are kept in one cell: SQLite's cells end at a gigabyte."""
 _RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
@@ -89,7 +92,7 @@ class JobRun:
     @property
     def summary(self) -> str:
         """What changed, by kind."""
-        return ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items() if count) or "none"
+        return format_counts(self.counts) or gettext("none")
 
     def as_dict(self) -> dict[str, Any]:
         """The run as plain values for JSON."""
@@ -133,9 +136,9 @@ class RunStore:
         with RUN_FILE.errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            lock = RUN_FILE.lock(path, _TAKEN, wait=0)
+            lock = RUN_FILE.lock(path, gettext(_TAKEN), wait=0)
         except StoreError as error:
-            if not str(error).endswith(_TAKEN):
+            if not is_in_use(error):
                 raise
             raise JobRunningError(str(error)) from error
         try:

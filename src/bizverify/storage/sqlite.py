@@ -33,6 +33,7 @@ from bizverify.translation import gettext, gettext_noop
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100
+_IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _WAIT: Final = 10.0
 """Seconds that a connection to a shared file waits for another one to finish its commit, or its steps forward."""
 _PRAGMAS: Final = (
@@ -49,6 +50,12 @@ _LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
 """The locks that this process took, by the file they guard."""
 _MIGRATION: Final = threading.Lock()
 """Held while a file is brought forward: another thread would take the lock of the first for the process's own."""
+
+
+def is_in_use(error: BaseException) -> bool:
+    """Whether another process has the file for which a :class:`FileKind` raised ``error``."""
+    cause = error.__cause__
+    return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +222,7 @@ class FileKind:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith("SQLITE_FULL"):
             return gettext("the disk is full, so {unwritten}", unwritten=gettext(self.unwritten))
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        if name.startswith(_IN_USE):
             return gettext(self.busy)
         if name.startswith("SQLITE_READONLY"):
             return gettext("is read-only; make it writable, or {choose}", choose=self._choose)

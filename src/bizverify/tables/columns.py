@@ -278,7 +278,8 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]
                 name=table.name,
                 headers=listed_headers(table),
                 parameter=parameter("columns", {"b_no": named}),
-            )
+            ),
+            missing="b_no",
         )
     best, *rest = fitting
     equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]

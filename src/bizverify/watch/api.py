@@ -10,18 +10,19 @@ from typing import Final, Literal, Unpack
 import polars as pl
 
 from bizverify import business_number
-from bizverify.enrichment import PreparedTable, prepare_table
+from bizverify.enrichment import NO_ADDRESS, PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
 from bizverify.options import hide_key
-from bizverify.schema import Choice, pluralize
+from bizverify.schema import Choice
 from bizverify.tables import open_table, reading
+from bizverify.translation import gettext, gettext_noop, ngettext
 from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bizverify.watch.report import History, local_iso
 from bizverify.watch.service_sync import Done, Progress, Steps
 from bizverify.watch.store import Business
 from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
 
-_FORCE: Final = "If they shall all be removed, give `force=True`; `keep=True` removes nothing"
+_FORCE: Final = gettext_noop("If they shall all be removed, give `force=True`; `keep=True` removes nothing")
 _SMALL: Final = 20
 """A list of fewer businesses may lose most of them by one sync."""
 
@@ -80,7 +81,14 @@ def sync(
     if not apply:
         return report
     if mistake and not force:
-        raise UsageError(f"{watches.name}: {mistake}; nothing was done. {_FORCE}")
+        raise UsageError(
+            gettext(
+                "{name}: {mistake}; nothing was done. {force}",
+                name=watches.name,
+                mistake=mistake,
+                force=gettext(_FORCE),
+            )
+        )
     done = watches.carry_out(_report_steps(report), progress or (lambda _done, _total: None))
     return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))
 
@@ -145,7 +153,15 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
     found = _find_watches(watches, which)
     if found.height > 1:
         ids = ", ".join(found["watch_id"])
-        raise UsageError(f"{watches.name}: {which} is watched {found.height} times; give one of the watch ids {ids}")
+        raise UsageError(
+            gettext(
+                "{name}: {which} is watched {height} times; give one of the watch ids {ids}",
+                name=watches.name,
+                which=which,
+                height=found.height,
+                ids=ids,
+            )
+        )
     watch = found.row(0, named=True)
     return History(
         watch["watch_id"],
@@ -189,8 +205,21 @@ def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
     if not most and not (going and going == plan.watched):
         return None
     unusable = found.unusable.height
-    rows = f"; {unusable:,} of its {pluralize(found.rows, 'row')} have no usable number" if unusable else ""
-    return f"{going:,} of {plan.watched:,} watched businesses are not in the file{rows}"
+    rows = (
+        gettext(
+            "; {unusable:,} of its {rows} have no usable number",
+            unusable=unusable,
+            rows=ngettext("{count:,} row", "{count:,} rows", found.rows),
+        )
+        if unusable
+        else ""
+    )
+    return gettext(
+        "{going:,} of {watched:,} watched businesses are not in the file{rows}",
+        going=going,
+        watched=plan.watched,
+        rows=rows,
+    )
 
 
 def _report_steps(report: SyncReport) -> Steps:
@@ -229,7 +258,9 @@ def _raise_for(done: Done) -> None:
     if done.refused:
         raise RejectedError(done.refused[0][1])
     if done.doubts:
-        raise DoubtError("it is not known whether the service did it; look at `bizverify watch list`, then try again")
+        raise DoubtError(
+            gettext("it is not known whether the service did it; look at `bizverify watch list`, then try again")
+        )
 
 
 def _plan_for_one(watches: WatchStore, entry: pl.DataFrame) -> SyncPlan:
@@ -252,24 +283,52 @@ def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
         found = listed.filter(pl.col("biz_no") == business_number.compact(which))
     if found.is_empty():
         raise NotFoundError(
-            f"{watches.name}: {which} is neither a watch id nor a business number that is watched there"
+            gettext(
+                "{name}: {which} is neither a watch id nor a business number that is watched there",
+                name=watches.name,
+                which=which,
+            )
         )
     return found
 
 
 def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> tuple[str, ...]:
-    notes = [note for note in stages.warnings if "no address column" not in note]
+    notes = [note for note in stages.warnings if note != gettext(NO_ADDRESS)]
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())
-        more = f"; {differing:,} with different names or addresses: the first that are given count" if differing else ""
-        notes.append(f"in several rows: {pluralize(found.repeated.height, 'number')}{more}")
+        more = (
+            gettext(
+                "; {differing:,} with different names or addresses: the first that are given count", differing=differing
+            )
+            if differing
+            else ""
+        )
+        notes.append(
+            gettext(
+                "in several rows: {numbers}{more}",
+                numbers=ngettext("{count:,} number", "{count:,} numbers", found.repeated.height),
+                more=more,
+            )
+        )
     if found.suspect:
-        notes.append(f"with a wrong check digit: {pluralize(found.suspect, 'number')}, watched all the same")
+        notes.append(
+            gettext(
+                "with a wrong check digit: {numbers}, watched all the same",
+                numbers=ngettext("{count:,} number", "{count:,} numbers", found.suspect),
+            )
+        )
     if found.unusable.height and plan.remove.height and not keep:
         notes.append(
-            f"without a usable number: {pluralize(found.unusable.height, 'row')}; if one of the watches to be removed "
-            "is theirs, repair the row first"
+            gettext(
+                "without a usable number: {rows}; if one of the watches to be removed is theirs, repair the row first",
+                rows=ngettext("{count:,} row", "{count:,} rows", found.unusable.height),
+            )
         )
     if plan.unnumbered:
-        notes.append(f"shown without a business number: {plan.unnumbered:,} on the list; they are left alone")
+        notes.append(
+            gettext(
+                "shown without a business number: {unnumbered:,} on the list; they are left alone",
+                unnumbered=plan.unnumbered,
+            )
+        )
     return tuple(notes)

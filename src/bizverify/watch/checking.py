@@ -22,6 +22,7 @@ from bizverify.model_store import resolve_model
 from bizverify.options import StatusOptions, StatusSource
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang, seoul_day
+from bizverify.translation import gettext, gettext_noop
 from bizverify.watch import notifications, store
 from bizverify.watch.local_file import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notifications import (
@@ -62,9 +63,10 @@ _KEPT: Final = 90 * 86400.0
 _PATIENCE: Final = 3
 """Deliveries in a row that a webhook may fail before the others are left to the next check."""
 
-_NO_REGISTRY: Final = (
-    "no registry was given, so that closures cannot be found; set BIZVERIFY_NTS_KEY, a free key of the tax authority's "
-    "API (docs/data-sources.md), or build a registry with `bizverify data build-registry` and give it with `registry=`"
+_NO_REGISTRY: Final = gettext_noop(
+    "no registry was given, so that closures cannot be found; set BIZVERIFY_NTS_KEY, a free key of "
+    "the tax authority's API (docs/data-sources.md), or build a registry with `bizverify data "
+    "build-registry` and give it with `registry=`"
 )
 _EMPTY: Final = {
     **dict.fromkeys(_SHOWN, pl.String),
@@ -197,7 +199,13 @@ def check(
     is running), and what the engine raises.
     """
     if not 0 < every <= _SELDOM:
-        raise UsageError(f"{parameter('every', every)}: must be a number of hours, above 0, at most {_SELDOM:,.0f}")
+        raise UsageError(
+            gettext(
+                "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}",
+                parameter=parameter("every", every),
+                seldom=_SELDOM,
+            )
+        )
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known, statuses = read_history(labels), _open_statuses(status, now)
@@ -388,9 +396,13 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
 
     secret = os.environ.get(SECRET, "")
     if not secret.strip():
-        raise UsageError(f"`webhook=` needs a secret that signs what is sent; set {SECRET}")
+        raise UsageError(gettext("`webhook=` needs a secret that signs what is sent; set {secret}", secret=SECRET))
     if len(secret.strip()) < _SECRET_LENGTH:
         raise UsageError(
-            f"{SECRET}: can be guessed; take {_SECRET_LENGTH} characters and more, as of `openssl rand -hex 32`"
+            gettext(
+                "{secret}: can be guessed; take {secret_length} characters and more, as of `openssl rand -hex 32`",
+                secret=SECRET,
+                secret_length=_SECRET_LENGTH,
+            )
         )
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())

@@ -10,12 +10,13 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final
 
+from bizverify.translation import gettext_noop
 from bizverify.watch.notifications import as_json
 
 _SUMMARIES: Final = "SELECT number, payload FROM notices WHERE biz_no = '' AND instr(payload, ?)"
 _HELD: Final = {
     "watches": "SELECT count(*) FROM watches WHERE biz_no = ?",
-    "changes of grade": "SELECT count(*) FROM watch_history"
+    gettext_noop("changes of grade"): "SELECT count(*) FROM watch_history"
     " WHERE watch IN (SELECT number FROM watches WHERE biz_no = ?)",
     "notifications": "SELECT count(*) FROM notices WHERE biz_no = ?",
     "undelivered": "SELECT count(*) FROM deliveries"

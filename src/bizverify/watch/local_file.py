@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from bizverify.errors import StoreError
 from bizverify.storage.sqlite import FileKind
+from bizverify.translation import gettext
 from bizverify.watch.schema import DDL, MIGRATIONS
 
 ENV: Final = "BIZVERIFY_WATCH"
@@ -89,8 +90,12 @@ class LocalFile:
     def _make(self) -> None:
         if not self._create:
             raise StoreError(
-                f"{self.path}: there is no watch file; begin one with `bizverify watch add` or `bizverify watch sync`, "
-                f"or name another with `local=` or {ENV}"
+                gettext(
+                    "{path}: there is no watch file; begin one with `bizverify watch add` or `bizverify watch sync`, "
+                    "or name another with `local=` or {env}",
+                    path=self.path,
+                    env=ENV,
+                )
             )
         WATCH_FILE.prepare_folder(self.path)
         WATCH_FILE.make(self.path)
@@ -99,7 +104,7 @@ class LocalFile:
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Hold ``PATH.lock``, by which one check at a time works on a list; raise :class:`StoreError` if it is taken."""
-    lock = WATCH_FILE.lock(path, "another check of this list is running; nothing was done")
+    lock = WATCH_FILE.lock(path, gettext("another check of this list is running; nothing was done"))
     try:
         yield
     finally:

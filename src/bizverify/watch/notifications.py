@@ -25,6 +25,7 @@ import polars as pl
 from bizverify.errors import OutputError
 from bizverify.schema import SEOUL
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
+from bizverify.translation import gettext
 from bizverify.watch.webhook_signature import signature_headers
 
 if TYPE_CHECKING:
@@ -359,7 +360,11 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
             sync_folder(path.parent)
     except OSError as error:
         raise OutputError(
-            f"{path}: closures cannot be appended: {error.strerror or error}; make it writable, or free space"
+            gettext(
+                "{path}: closures cannot be appended: {value}; make it writable, or free space",
+                path=path,
+                value=error.strerror or error,
+            )
         ) from error
 
 

@@ -13,7 +13,8 @@ from bizverify.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
 from bizverify.report_display import Shown
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
-from bizverify.schema import Choice, pluralize
+from bizverify.schema import Choice
+from bizverify.translation import current_language, gettext, ngettext
 from bizverify.watch.report import SHOWN, format_number, local_iso, name_first
 from bizverify.watch.service_sync import Done
 
@@ -253,43 +254,87 @@ class SyncReport(Shown):
         return str(self)
 
     def _describe(self) -> Iterator[tuple[str, str]]:
-        yield "list", f"{self.watches}: {pluralize(self.plan.watched, 'business', 'businesses')}"
-        yield "file", f"{self.found.frame.height:,} different numbers in {pluralize(self.found.rows, 'row')}"
+        yield (
+            gettext("list"),
+            f"{self.watches}: {ngettext('{count:,} business', '{count:,} businesses', self.plan.watched)}",
+        )
+        yield (
+            gettext("file"),
+            gettext(
+                "{height:,} different numbers in {rows}",
+                height=self.found.frame.height,
+                rows=ngettext("{count:,} row", "{count:,} rows", self.found.rows),
+            ),
+        )
         yield from self._rows_left_out()
-        yield "unchanged", f"{self.plan.unchanged:,}"
-        yield "to add", name_first(self.plan.add)
-        yield "to change", name_first(self.plan.change)
+        yield gettext("unchanged"), f"{self.plan.unchanged:,}"
+        yield gettext("to add"), name_first(self.plan.add)
+        yield gettext("to change"), name_first(self.plan.change)
         if self.kept:
-            yield "kept", f"{name_first(self.plan.remove)}; they are not in the file"
+            yield (
+                gettext("kept"),
+                gettext("{name_first}; they are not in the file", name_first=name_first(self.plan.remove)),
+            )
         else:
-            yield "to remove", name_first(self.plan.remove)
+            yield gettext("to remove"), name_first(self.plan.remove)
         if self.plan.repeated.height:
-            what = "left" if self.kept else "removed, too"
-            yield "watched twice", f"{name_first(self.plan.repeated)}; the second watch is {what}"
+            first = name_first(self.plan.repeated)
+            yield (
+                gettext("watched twice"),
+                gettext("{first}; the second watch is left", first=first)
+                if self.kept
+                else gettext("{first}; the second watch is removed, too", first=first),
+            )
         yield from self._outcome()
 
     def _rows_left_out(self) -> Iterator[tuple[str, str]]:
         problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
         for problem, rows in problems:
-            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get("en", problem)
+            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get(current_language(), problem)
             places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
             more = " …" if len(rows) > SHOWN else ""
-            yield "no number", f"{pluralize(len(rows), 'row')} ({places}{more}): {words}"
+            yield (
+                gettext("no number"),
+                f"{ngettext('{count:,} row', '{count:,} rows', len(rows))} ({places}{more}): {words}",
+            )
 
     def _outcome(self) -> Iterator[tuple[str, str]]:
         if not self.applied:
-            yield "", "nothing was changed; `apply=True` does it" if self.to_do else "nothing is to be done"
+            yield (
+                "",
+                gettext("nothing was changed; `apply=True` does it")
+                if self.to_do
+                else gettext("nothing is to be done"),
+            )
             return
-        yield "done", f"{self.done.added:,} added, {self.done.changed:,} changed, {self.done.removed:,} removed"
+        yield (
+            gettext("done"),
+            gettext(
+                "{added:,} added, {changed:,} changed, {removed:,} removed",
+                added=self.done.added,
+                changed=self.done.changed,
+                removed=self.done.removed,
+            ),
+        )
         if self.done.first_check_by is not None:
             by = local_iso(self.done.first_check_by)
-            yield "first check", f"by {by} at the latest; until then what was added has no status"
+            yield (
+                gettext("first check"),
+                gettext("by {by} at the latest; until then what was added has no status", by=by),
+            )
         for name, note in self.done.refused[:SHOWN]:
-            yield "refused", f"{format_number(name)}: {note}"
+            yield gettext("refused"), f"{format_number(name)}: {note}"
         if len(self.done.refused) > SHOWN:
-            yield "refused", f"… and {len(self.done.refused) - SHOWN:,} more"
+            yield gettext("refused"), f"… and {len(self.done.refused) - SHOWN:,} more"
         if self.done.doubts:
             names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
-            yield "in doubt", f"{len(self.done.doubts):,} ({names}); the same command looks first, and goes on"
+            yield (
+                gettext("in doubt"),
+                gettext(
+                    "{doubts:,} ({names}); the same command looks first, and goes on",
+                    doubts=len(self.done.doubts),
+                    names=names,
+                ),
+            )
         if self.done.halt is not None:
-            yield "stopped", f"{self.left:,} left: {self.done.halt.note}"
+            yield gettext("stopped"), f"{self.left:,} left: {self.done.halt.note}"

@@ -12,8 +12,10 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.column_words import word_of
 from bizverify.report_display import Shown
 from bizverify.schema import GRADES
+from bizverify.translation import current_language, gettext, ngettext
 from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.store import Change
 
@@ -80,7 +82,7 @@ class CheckReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people: progress, closures, changes of grade, undelivered."""
-        return [("checked", self._progress()), *self.news()]
+        return [(gettext("checked"), self._progress()), *self.news()]
 
     def __repr__(self) -> str:
         return str(self)
@@ -92,9 +94,9 @@ class CheckReport(Shown):
     def _progress(self) -> str:
 
         if self.due or self.next_due is None:
-            return f"{self.checked:,} of {self.watched:,}"
+            return gettext("{checked:,} of {watched:,}", checked=self.checked, watched=self.watched)
         at = str(local_iso(self.next_due))[:16].replace("T", " ")
-        return f"0 of {self.watched:,}: nothing was due; the next is due {at}"
+        return gettext("0 of {watched:,}: nothing was due; the next is due {at}", watched=self.watched, at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
         """The lines of what happened; none where nothing did."""
@@ -102,30 +104,69 @@ class CheckReport(Shown):
         closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
         others = self.changes.filter(~pl.col("watch_id").is_in(closed))
         for change in others.head(4 * SHOWN).iter_rows(named=True):
-            yield "grade", f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
+            yield gettext("grade"), f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
         if others.height > 4 * SHOWN:
-            yield "grade", f"… and {others.height - 4 * SHOWN:,} more; the report as JSON lists all"
+            yield (
+                gettext("grade"),
+                gettext("… and {height:,} more; the report as JSON lists all", height=others.height - 4 * SHOWN),
+            )
         for one in self.undelivered[:SHOWN]:
-            what = format_number(one["biz_no"]) or f"{one['notice']['closed']:,} closed already"
-            yield "undelivered", f"{what} by {one['channel']}: {one['error'] or 'not tried yet'}"
+            what = format_number(one["biz_no"]) or gettext("{closed:,} closed already", closed=one["notice"]["closed"])
+            yield (
+                gettext("undelivered"),
+                gettext(
+                    "{what} by {channel}: {error}",
+                    what=what,
+                    channel=one["channel"],
+                    error=one["error"] or gettext("not tried yet"),
+                ),
+            )
         if len(self.undelivered) > SHOWN:
-            yield "undelivered", f"… and {len(self.undelivered) - SHOWN:,} more; the next check tries again"
+            yield (
+                gettext("undelivered"),
+                gettext(
+                    "… and {undelivered:,} more; the next check tries again", undelivered=len(self.undelivered) - SHOWN
+                ),
+            )
 
     def _closed_lines(self) -> Iterator[tuple[str, str]]:
         """Yield the closures one by one, then in one line what was closed already."""
         for closure in self.notices:
             if closure["event"] == EVENT:
-                before = f" (was {closure['status_before']})" if closure["status_before"] else ""
-                yield "closed", f"{_business(closure)}{before}"
+                before = (
+                    gettext(" (was {status})", status=word_of(closure["status_before"], current_language()))
+                    if closure["status_before"]
+                    else ""
+                )
+                yield gettext("closed"), f"{_business(closure)}{before}"
         numbers = [number for one in self._summaries for number in one["biz_nos"]]
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
         first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
         more = " …" if len(numbers) > SHOWN else ""
-        some = f" of the {self.first:,}" if len(names) == len(numbers) else ""  # else an earlier check found them
-        were = "was" if len(numbers) == 1 else "were"
-        yield "closed", f"{len(numbers):,}{some} checked for the first time {were} closed already: {first}{more}"
+        listed = f"{first}{more}"
+        if len(names) != len(numbers):  # an earlier check found some of them
+            yield (
+                gettext("closed"),
+                ngettext(
+                    "{count:,} checked for the first time was closed already: {listed}",
+                    "{count:,} checked for the first time were closed already: {listed}",
+                    len(numbers),
+                    listed=listed,
+                ),
+            )
+            return
+        yield (
+            gettext("closed"),
+            ngettext(
+                "{count:,} of the {first:,} checked for the first time was closed already: {listed}",
+                "{count:,} of the {first:,} checked for the first time were closed already: {listed}",
+                len(numbers),
+                first=self.first,
+                listed=listed,
+            ),
+        )
 
 
 def name_first(frame: pl.DataFrame) -> str:
@@ -169,13 +210,15 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
         "name",
         pl.col("biz_status").alias("status"),
         "grade",
-        pl.col("checked_at").str.slice(0, 16).str.replace("T", " ").fill_null("not yet").alias("checked"),
+        pl.col("checked_at").str.slice(0, 16).str.replace("T", " ").fill_null(gettext("not yet")).alias("checked"),
         "address",
         pl.col("watch_id").alias("watch id"),
     )
-    total = f"{frame.height:,} watched" + (f", {closed:,} of them closed" if (closed := _count_closed(frame)) else "")
+    total = gettext("{count:,} watched", count=frame.height) + (
+        gettext(", {closed:,} of them closed", closed=closed) if (closed := _count_closed(frame)) else ""
+    )
     if frame.is_empty():
-        return ["nothing is watched"]
+        return [gettext("nothing is watched")]
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
         shown = shown.drop("checked")  # a service that tells no times
     return [*_columns(shown), total]
@@ -264,7 +307,7 @@ class History(Shown):
         """Return (when, what) of each change, in this machine's time zone."""
         return [
             (
-                local_iso(change.at) or "at an unknown time",
+                local_iso(change.at) or gettext("at an unknown time"),
                 f"{change.before or '–'} → {change.after or '–'}"
                 + (f", {change.biz_status}" if change.biz_status else ""),
             )
@@ -276,7 +319,11 @@ class History(Shown):
 
     def __repr__(self) -> str:
         if not self.changes:
-            return f"{self.title}: no change of grade{f', still {self.grade}' if self.grade else ''}"
+            return gettext(
+                "{title}: no change of grade{value}",
+                title=self.title,
+                value=gettext(", still {grade}", grade=self.grade) if self.grade else "",
+            )
         return "\n".join([self.title, *(f"{when:<28}{what}" for when, what in self.lines())])
 
     def _repr_html_(self) -> str:
@@ -304,9 +351,10 @@ class History(Shown):
 
         path = f"M{x(begin)},{y(known[0].before)}"
         path += "".join(f" H{x(change.at)} V{y(change.after)}" for change in known) + f" H{x(end)}"
+        about = gettext("Grade of {title} over time", title=self.title)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" '
-            f'aria-label="{escape(f"Grade of {self.title} over time")}" style="font:11px sans-serif">'
+            f'aria-label="{escape(about)}" style="font:11px sans-serif">'
             + "".join(_grid(level, y(level)) for level in levels)
             + f'<path d="{path}" fill="none" stroke="#1f6fb2" stroke-width="2"/>'
             + "".join(_dot(change, x(change.at), y(change.after)) for change in known)

@@ -14,6 +14,7 @@ from bizverify.cancellation import CancelToken, run_async
 from bizverify.dispatch import Halt
 from bizverify.errors import UsageError, parameter
 from bizverify.options import service_options
+from bizverify.translation import gettext
 from bizverify.watch import store
 from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
@@ -77,11 +78,18 @@ def open_store(local: Local = None, **terms: Any) -> WatchStore:
 
         if not terms.get("base_url") and not os.environ.get(ENV_BASE_URL):
             raise UsageError(
-                f"no base URL: give the service's address, or set {ENV_BASE_URL}; for a local list: `local=True`"
+                gettext(
+                    "no base URL: give the service's address, or set {env_base_url}; for a local list: `local=True`",
+                    env_base_url=ENV_BASE_URL,
+                )
             )
         return ServiceStore(**terms)
     if terms:
-        raise UsageError(f"{parameter(next(iter(terms)))} is for the service's list, not for a local one")
+        raise UsageError(
+            gettext(
+                "{parameter} is for the service's list, not for a local one", parameter=parameter(next(iter(terms)))
+            )
+        )
     return LocalStore(None if local is True else local)
 
 
@@ -93,7 +101,11 @@ class ServiceStore:
 
         if unknown := sorted(set(terms) - set(ServiceTerms.__annotations__)):
             raise UsageError(
-                f"unknown option {unknown[0]!r}; known are {', '.join(sorted(ServiceTerms.__annotations__))}"
+                gettext(
+                    "unknown option {unknown!r}; known are {names}",
+                    unknown=unknown[0],
+                    names=", ".join(sorted(ServiceTerms.__annotations__)),
+                )
             )
         self._terms = service_options("verify", terms)  # type: ignore[arg-type]
         self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
@@ -128,8 +140,12 @@ class ServiceStore:
             self._call(main, cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"{done.added:,} added, {done.changed:,} changed, {done.removed:,} removed in this run; "
-                "the same command goes on"
+                gettext(
+                    "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
+                    added=done.added,
+                    changed=done.changed,
+                    removed=done.removed,
+                )
             ) from None
         if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
             raise done.halt.error

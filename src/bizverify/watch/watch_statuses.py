@@ -18,7 +18,8 @@ from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.options import StatusOptions, StatusSource
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import StatusStore
-from bizverify.schema import SEOUL, pluralize
+from bizverify.schema import SEOUL
+from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +68,27 @@ class WatchStatuses:
         known = []
         if days:
             age = (self._day() - min(days)).days
-            known.append(f"the status store, whose oldest status is of {min(days)} ({pluralize(age, 'day')} ago)")
+            known.append(
+                gettext(
+                    "the status store, whose oldest status is of {days} ({days_2} ago)",
+                    days=min(days),
+                    days_2=ngettext("{count:,} day", "{count:,} days", age),
+                )
+            )
         if registry is not None:
-            known.append(f"the registry {registry.version}")
-        left = pluralize(sum(fetch.left for fetch in self._halted), "number")
-        by_what = f"judged by {' and '.join(known)}" if known else "not judged: nothing is known of their status"
-        return f"{left} could not be asked of the tax authority and {by_what}: {self._halted[0].halt}"
+            known.append(gettext("the registry {version}", version=registry.version))
+        left = ngettext("{count:,} number", "{count:,} numbers", sum(fetch.left for fetch in self._halted))
+        by_what = (
+            gettext("judged by {names}", names=" and ".join(known))
+            if known
+            else gettext("not judged: nothing is known of their status")
+        )
+        return gettext(
+            "{left} could not be asked of the tax authority and {by_what}: {halt}",
+            left=left,
+            by_what=by_what,
+            halt=self._halted[0].halt,
+        )
 
     def _day(self) -> date:
         return datetime.fromtimestamp(self.now(), SEOUL).date()

@@ -28,6 +28,7 @@ from bizverify.engine.address.match import (
 )
 from bizverify.engine.address.regions import postal_fits
 from bizverify.schema import Lang
+from bizverify.translation import gettext
 
 __all__ = ["ADDED", "LEVELS", "SUGGESTED", "Gazetteer", "attach", "suggest"]
 
@@ -85,7 +86,7 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         answers = format_match(lookups, match_addresses(lookups, parsed), lang)
         return _with_postal_conflict(answers, parsed).select(pl.struct(*ADDED)).to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
-        raise RuntimeError(f"the address engine failed: {error}") from error
+        raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
 
 def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:

@@ -19,6 +19,7 @@ import polars as pl
 
 from bizverify.engine.text_values import parse_json_object
 from bizverify.errors import GazetteerError
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -60,7 +61,7 @@ _LATER: Final = {_FIRST_FORMAT: {"gone", "several"}, FORMAT: set[str]()}
 NUMBER_LIMIT: Final = 1 << 17
 """Building and lot numbers are below this; so are main and additional numbers alike."""
 
-_REMEDY: Final = "build one with: bizverify data build-gazetteer SRC… -o OUT.parquet"
+_REMEDY: Final = gettext_noop("build one with: bizverify data build-gazetteer SRC… -o OUT.parquet")
 _KEPT: Final = 2
 _FRESH_DAYS: Final = 92
 
@@ -87,7 +88,9 @@ class Gazetteer:
         """
         path = Path(path)
         if not path.is_file():
-            raise GazetteerError(f"{path}: there is no such gazetteer file; {_REMEDY}")
+            raise GazetteerError(
+                gettext("{path}: there is no such gazetteer file; {remedy}", path=path, remedy=gettext(_REMEDY))
+            )
         with _parquet(path) as file:
             about = _about(path, file)
         return cls(path, about["version"], about["buildings"], about)
@@ -103,14 +106,21 @@ class Gazetteer:
         found = []
         if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
             found.append(
-                f"{self.path}: the gazetteer's addresses are of {self.source_date:%Y-%m}, older than 3 months, so "
-                "newer roads and buildings are missing; build it again from this month's files (business.juso.go.kr)"
+                gettext(
+                    "{path}: the gazetteer's addresses are of {source_date:%Y-%m}, older than 3 months, so newer "
+                    "roads and buildings are missing; build it again from this month's files (business.juso.go.kr)",
+                    path=self.path,
+                    source_date=self.source_date,
+                )
             )
         kinds = self.about.get("kinds")
         if isinstance(kinds, list) and "lots" not in kinds:
             found.append(
-                f"{self.path}: the gazetteer was built without the files of additional lots, so addresses by such a "
-                "lot are not found; build it again with jibun_rnaddrkor_*.txt, which comes in the same download"
+                gettext(
+                    "{path}: the gazetteer was built without the files of additional lots, so addresses by such a "
+                    "lot are not found; build it again with jibun_rnaddrkor_*.txt, which comes in the same download",
+                    path=self.path,
+                )
             )
         return tuple(found)
 
@@ -125,7 +135,9 @@ class Gazetteer:
             except (pa.ArrowException, OSError) as error:
                 raise _damage_error(self.path, error) from error
         if rows != sum(section["rows"] for section in found["sections"].values()):
-            raise GazetteerError(f"{self.path}: the gazetteer is damaged (rows are missing); build it again")
+            raise GazetteerError(
+                gettext("{path}: the gazetteer is damaged (rows are missing); build it again", path=self.path)
+            )
 
     @property
     def tables(self) -> Tables:
@@ -224,8 +236,12 @@ def read_section(
         about = _about(path, file)
         if about["version"] != gazetteer.version:
             raise GazetteerError(
-                f"{path}: was replaced by version {about['version']} while version {gazetteer.version} "
-                "was in use; open it again"
+                gettext(
+                    "{path}: was replaced by version {version} while version {version_2} was in use; open it again",
+                    path=path,
+                    version=about["version"],
+                    version_2=gazetteer.version,
+                )
             )
         later = _LATER[about["format"]]
         first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
@@ -258,7 +274,9 @@ def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
 
 def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
     """The footer says other keys than there are."""
-    return GazetteerError(f"{gazetteer.path}: the gazetteer is damaged, build it again: its keys are not as it says")
+    return GazetteerError(
+        gettext("{path}: the gazetteer is damaged, build it again: its keys are not as it says", path=gazetteer.path)
+    )
 
 
 def compact_name(text: pl.Expr) -> pl.Expr:
@@ -291,24 +309,52 @@ def _parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
     except (FileNotFoundError, PermissionError) as error:
-        raise GazetteerError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}") from error
+        raise GazetteerError(
+            gettext(
+                "{path}: cannot be read: {value}", path=path, value=os.strerror(error.errno) if error.errno else error
+            )
+        ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise GazetteerError(f"{path}: is not a gazetteer, or is cut off (no Parquet file); {_REMEDY}") from error
+        raise GazetteerError(
+            gettext(
+                "{path}: is not a gazetteer, or is cut off (no Parquet file); {remedy}",
+                path=path,
+                remedy=gettext(_REMEDY),
+            )
+        ) from error
 
 
 def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
     if text is None:
-        raise GazetteerError(f"{path}: is a Parquet file but not a gazetteer; {_REMEDY}")
+        raise GazetteerError(
+            gettext("{path}: is a Parquet file but not a gazetteer; {remedy}", path=path, remedy=gettext(_REMEDY))
+        )
     about = parse_json_object(text)
     form = about.get("format")
     later = _LATER.get(form) if isinstance(form, int) else None
     if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
-        raise GazetteerError(f"{path}: is a gazetteer of another format ({form}, not {FORMAT}); {_REMEDY}")
+        raise GazetteerError(
+            gettext(
+                "{path}: is a gazetteer of another format ({form}, not {format}); {remedy}",
+                path=path,
+                form=form,
+                format=FORMAT,
+                remedy=gettext(_REMEDY),
+            )
+        )
     if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
-        raise GazetteerError(f"{path}: is a gazetteer without its version or number of buildings; {_REMEDY}")
+        raise GazetteerError(
+            gettext(
+                "{path}: is a gazetteer without its version or number of buildings; {remedy}",
+                path=path,
+                remedy=gettext(_REMEDY),
+            )
+        )
     if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
-        raise GazetteerError(f"{path}: is a gazetteer without its sections; {_REMEDY}")
+        raise GazetteerError(
+            gettext("{path}: is a gazetteer without its sections; {remedy}", path=path, remedy=gettext(_REMEDY))
+        )
     return about
 
 
@@ -328,7 +374,13 @@ def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> b
 
 
 def _damage_error(path: Path, error: Exception) -> GazetteerError:
-    return GazetteerError(f"{path}: the gazetteer is damaged, build it again: {str(error).splitlines()[0]}")
+    return GazetteerError(
+        gettext(
+            "{path}: the gazetteer is damaged, build it again: {reason}",
+            path=path,
+            reason=str(error).splitlines()[0],
+        )
+    )
 
 
 _lock: Final = threading.Lock()

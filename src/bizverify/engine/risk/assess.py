@@ -32,6 +32,7 @@ from bizverify.engine.risk.reason_texts import (
 )
 from bizverify.engine.text_values import is_blank
 from bizverify.schema import GRADES, REASON_SEPARATOR, Lang
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
@@ -136,7 +137,7 @@ class _Assessor:
         self._facts_stride = prod(columns.values()) * _STATES
         self._day_stride = self._facts_stride * 2 ** len(self._facts)
         if self._day_stride * _DAYS > 2**64:
-            raise RuntimeError("a row's levels are too many for one pattern of 64 bits")
+            raise RuntimeError(gettext("a row's levels are too many for one pattern of 64 bits"))
         deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
         repairs = card.actions.repair_features
         self.tables = make_reason_tables(deciding, lang, repairs, by_nts=by_nts)
@@ -175,7 +176,7 @@ class _Assessor:
         try:
             return self._answer(rows.struct.unnest())
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
-            raise RuntimeError(f"the risk could not be worked out: {error}") from error
+            raise RuntimeError(gettext("the risk could not be worked out: {error}", error=error)) from error
 
     def _answer(self, rows: pl.DataFrame) -> pl.Series:
         answers = self._look_up(rows)

@@ -26,6 +26,7 @@ from bizverify.engine.risk.features import FEATURES, STALE_AFTER, Levels
 from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
 from bizverify.errors import ModelError
 from bizverify.schema import GRADES, LANGS, Lang
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
 """Pattern of a version: it is also the name of the file in which a scorecard is kept."""
@@ -36,7 +37,7 @@ RESERVED: Final = ("builtin",)
 BASE_PROBABILITY: Final = (0.001, 0.5)
 """Between these the base must lie: the probability that an ordinary letter, of which nothing is known, comes back."""
 
-_COPY: Final = "from what `bizverify model show --toml` prints"
+_COPY: Final = gettext_noop("from what `bizverify model show --toml` prints")
 _LONGEST_TEXT: Final = 300
 _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -51,7 +52,11 @@ def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Ma
         yield from _misfits_of_table(given[name], parts[name], name)
     for feature, levels in _table(given.get("features")).items():
         if not isinstance(levels, dict):
-            yield f"[features.{feature}] = {levels!r} is not a table; give one table for each of its levels"
+            yield gettext(
+                "[features.{feature}] = {levels!r} is not a table; give one table for each of its levels",
+                feature=feature,
+                levels=levels,
+            )
         for level, fields in _table(levels).items():
             yield from _misfits_of_table(fields, parts["features"], f"features.{feature}.{level}")
 
@@ -60,20 +65,35 @@ def _misfits_of_table(table: object, kind: type, where: str, tables: set[str] | 
     place = f"[{where}]" if where else "the file"
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     if not isinstance(table, dict):
-        yield f"{place} = {table!r} is not a table; its fields are {', '.join(fields)}"
+        yield gettext(
+            "{place} = {table!r} is not a table; its fields are {names}",
+            place=place,
+            table=table,
+            names=", ".join(fields),
+        )
         return
     for name in table.keys() - fields.keys():
-        yield f"{place} has an unknown field {name!r}; take it out, or write one of {', '.join(fields)}"
+        yield gettext(
+            "{place} has an unknown field {name!r}; take it out, or write one of {names}",
+            place=place,
+            name=name,
+            names=", ".join(fields),
+        )
     for name, field in fields.items():
         if name not in table:
             if field.required:
-                yield f"{place} has no {name}; add it, {_COPY}"
+                yield gettext("{place} has no {name}; add it, {copy}", place=place, name=name, copy=gettext(_COPY))
         elif name in (tables or ()):
             if not isinstance(table[name], dict):
-                yield f"{name} = {table[name]!r} is not a table; write it as [{name}]"
+                yield gettext("{name} = {table!r} is not a table; write it as [{name}]", name=name, table=table[name])
         elif not _fits(table[name], field.type):
             named = f"{place} {name}" if where else name
-            yield f"{named} = {table[name]!r} does not fit; give {_describe_kind(field.type)}"
+            yield gettext(
+                "{named} = {table!r} does not fit; give {describe_kind}",
+                named=named,
+                table=table[name],
+                describe_kind=_describe_kind(field.type),
+            )
 
 
 def _table(value: object) -> dict[str, Any]:
@@ -93,27 +113,34 @@ def _describe_kind(kind: Any) -> str:
     info = msgspec.inspect.type_info(kind)
     match info:
         case msgspec.inspect.LiteralType():
-            return f"one of {', '.join(map(str, info.values))}"
+            return gettext("one of {names}", names=", ".join(map(str, info.values)))
         case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
             number = "a whole number" if isinstance(info, msgspec.inspect.IntType) else "a number"
             low = f" above {info.gt:g}" if info.gt is not None else f" from {info.ge:g} on"
-            return f"{number}{low}" + (f", at most {info.le:g}" if info.le is not None else "")
+            return f"{number}{low}" + (gettext(", at most {le:g}", le=info.le) if info.le is not None else "")
         case msgspec.inspect.BoolType():
-            return "true or false, without quotes"
+            return gettext("true or false, without quotes")
         case msgspec.inspect.ListType():
-            return "a list of texts"
+            return gettext("a list of texts")
         case msgspec.inspect.DateTimeType():
-            return "a date and time"
-    return "a text in quotes"
+            return gettext("a date and time")
+    return gettext("a text in quotes")
 
 
 def find_misfit_of_grades(grades: object, points: Any) -> str | None:
     """Say what does not fit in ``[grades]``: a letter that is no grade, or points that are none."""
     for name, value in _table(grades).items():
         if name not in GRADES[:-1]:
-            return f"[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)"
+            return gettext(
+                "[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)", name=name
+            )
         if not _fits(value, points):
-            return f"[grades] {name} = {value!r} does not fit; give {_describe_kind(points)}"
+            return gettext(
+                "[grades] {name} = {value!r} does not fit; give {describe_kind}",
+                name=name,
+                value=value,
+                describe_kind=_describe_kind(points),
+            )
     return None
 
 
@@ -126,20 +153,34 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
     yield from _unknown(card)
     if not VERSION.fullmatch(card.version) or card.version.lower() in RESERVED:
         yield (
-            f"version = {card.version!r} cannot be the name of a file; give at most 64 letters, digits, '.', '+' "
-            f"and '-', a letter or digit first, and not {' or '.join(RESERVED)!s}"
+            gettext(
+                "version = {version!r} cannot be the name of a file; give at most 64 letters, digits, '.', '+' "
+                "and '-', a letter or digit first, and not {names!s}",
+                version=card.version,
+                names=" or ".join(RESERVED),
+            )
         )
     low, high = BASE_PROBABILITY
     if not low <= (probability := card.probability(card.base.points)) <= high:
         yield (
-            f"[base] points = {card.base.points} let an ordinary letter come back with a probability of "
-            f"{probability:g}; give points that come to one from {low:g} to {high:g}"
+            gettext(
+                "[base] points = {points} let an ordinary letter come back with a probability of "
+                "{probability:g}; give points that come to one from {low:g} to {high:g}",
+                points=card.base.points,
+                probability=probability,
+                low=low,
+                high=high,
+            )
         )
     cuts = [points for _, points in sorted(card.grades.items())]
     if sorted(card.grades) != list(GRADES[:-1]) or any(first >= second for first, second in pairwise(cuts)):
-        yield "[grades] must give A, B, C and D rising highest scores (E is everything above)"
+        yield gettext("[grades] must give A, B, C and D rising highest scores (E is everything above)")
     if strange := set(card.actions.repair_features) - set(card.features):
-        yield f"[actions] repair_features names {min(strange)!r}, which is not a feature; give some of {_features()}"
+        yield gettext(
+            "[actions] repair_features names {strange!r}, which is not a feature; give some of {features}",
+            strange=min(strange),
+            features=_features(),
+        )
     of_texts = list(_faults_of_texts(card))
     yield from of_texts or _ambiguous(card)
     if card.learned is not None:
@@ -158,19 +199,32 @@ def _missing(card: Scorecard) -> Iterator[str]:
         whole = len(absent) == len(names) > 1
         missing += [f"[features.{feature}.*]"] if whole else [f"[features.{feature}.{name}]" for name in absent]
     if missing:
-        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        yield f"{', '.join(missing)} {verb} missing: this release knows {them}; copy {them} {_COPY}"
+        yield ngettext(
+            "{names} is missing: this release knows it; copy it {copy}",
+            "{names} are missing: this release knows them; copy them {copy}",
+            len(missing),
+            names=", ".join(missing),
+            copy=gettext(_COPY),
+        )
 
 
 def _unknown(card: Scorecard) -> Iterator[str]:
     for feature, levels in card.features.items():
         if feature not in FEATURES:
-            yield f"[features.{feature}] is not a feature of this version; take it out, known are {_features()}"
+            yield gettext(
+                "[features.{feature}] is not a feature of this version; take it out, known are {features}",
+                feature=feature,
+                features=_features(),
+            )
         for level in levels:
             if level not in (known := FEATURES.get(feature, ())):
                 yield (
-                    f"[features.{feature}.{level}] is not a level of this version; take it out, known are "
-                    f"{', '.join(known)}"
+                    gettext(
+                        "[features.{feature}.{level}] is not a level of this version; take it out, known are {names}",
+                        feature=feature,
+                        level=level,
+                        names=", ".join(known),
+                    )
                 )
 
 
@@ -181,20 +235,41 @@ def _faults_of_texts(card: Scorecard) -> Iterator[str]:
             if fault := _fault_of_text(text):
                 yield f"{term.table} {lang}: {fault}"
             elif term.feature is None and "{" in text:
-                yield f"{term.table} {lang}: the text {text!r} is the same in every row; take the braces out"
+                yield gettext(
+                    "{table} {lang}: the text {text!r} is the same in every row; take the braces out",
+                    table=term.table,
+                    lang=lang,
+                    text=text,
+                )
 
 
 def _fault_of_text(text: str) -> str | None:
     if not text or text != text.strip() or len(text) > _LONGEST_TEXT:
-        return f"the text {text!r} must have 1 to {_LONGEST_TEXT} characters, without white space around it"
+        return gettext(
+            "the text {text!r} must have 1 to {longest_text} characters, without white space around it",
+            text=text,
+            longest_text=_LONGEST_TEXT,
+        )
     if _STRANGE.search(text):
-        return f"the text {text!r} holds a line break, a control character or '|', which separates reasons; take it out"
+        return gettext(
+            "the text {text!r} holds a line break, a control character or '|', which separates reasons; take it out",
+            text=text,
+        )
     strange = [name for name in PLACEHOLDER.findall(text) if name not in PLACEHOLDERS]
     known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
     if strange:
-        return f"the text {text!r} holds {{{strange[0]}}}, which nothing is put in for; known are {known}"
+        return gettext(
+            "the text {text!r} holds {{{strange}}}, which nothing is put in for; known are {known}",
+            text=text,
+            strange=strange[0],
+            known=known,
+        )
     if re.search("[{}]", PLACEHOLDER.sub("", text)):
-        return f"the text {text!r} has a brace without its other half; braces stand only around {known}"
+        return gettext(
+            "the text {text!r} has a brace without its other half; braces stand only around {known}",
+            text=text,
+            known=known,
+        )
     return None
 
 
@@ -209,8 +284,16 @@ def _ambiguous(card: Scorecard) -> Iterator[str]:
             for other, its, said in texts:
                 if other != where and _says(text, said):
                     yield (
-                        f"{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, too; "
-                        "give each level words of its own"
+                        gettext(
+                            "{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, "
+                            "too; give each level words of its own",
+                            where=where,
+                            lang=lang,
+                            other=other,
+                            its=its,
+                            text=text,
+                            said=said,
+                        )
                     )
 
 
@@ -225,11 +308,19 @@ def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
             learned = card.features[feature][name]
             if level.points and not (learned.points or learned.always):
                 yield (
-                    f"[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see it; "
-                    "add always = true"
+                    gettext(
+                        "[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see "
+                        "it; add always = true",
+                        feature=feature,
+                        name=name,
+                    )
                 )
     if card.learned is not None and card.learned.bounced > card.learned.labels:
-        yield f"[learned] bounced = {card.learned.bounced} is more than labels = {card.learned.labels}; correct one"
+        yield gettext(
+            "[learned] bounced = {bounced} is more than labels = {labels}; correct one",
+            bounced=card.learned.bounced,
+            labels=card.learned.labels,
+        )
 
 
 Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
@@ -299,7 +390,9 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return cls.parse(Path(path).read_text(encoding="utf-8-sig"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(f"{path}: the scorecard cannot be read: {error}") from error
+            raise ModelError(
+                gettext("{path}: the scorecard cannot be read: {error}", path=path, error=error)
+            ) from error
 
     @classmethod
     def parse(cls, text: str, name: str = "the scorecard") -> Scorecard:
@@ -307,7 +400,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ModelError(f"{name}: the scorecard is not TOML: {error}") from error
+            raise ModelError(gettext("{name}: the scorecard is not TOML: {error}", name=name, error=error)) from error
         faults_of_shape = [*find_misfits(given, cls, _PARTS), find_misfit_of_grades(given.get("grades"), Points)]
         for fault in filter(None, faults_of_shape):
             raise ModelError(f"{name}: {fault}")
