@@ -214,7 +214,18 @@ def unmarked() -> list[str]:
         if not _is_not_yet(name) and not any(name == one or name.startswith(f"{one}/") for one in NOT_FOR_PEOPLE):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             found += [f"{name}:{line}: nothing translates {text[:80]!r}" for line, text in _unmarked_texts(tree)]
+            found += [
+                f"{name}:{line}: a message within an f-string is not collected" for line in _hidden_messages(tree)
+            ]
     return found
+
+
+def _hidden_messages(tree: ast.Module) -> Iterator[int]:
+    """The lines of messages within f-strings: Babel does not see them there."""
+    for string in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
+        for node in ast.walk(string):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in KEYWORDS and _constant(node.args[0]):
+                yield node.lineno
 
 
 def _unmarked_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:

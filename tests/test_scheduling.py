@@ -29,9 +29,11 @@ from bizverify.scheduling.changes import (
     of_kinds,
     settle,
 )
-from bizverify.scheduling.job_file import CHANGES, TEMPLATE, json_schema, load_job_file
+from bizverify.scheduling.job_file import CHANGES, job_template, json_schema, load_job_file
 from bizverify.scheduling.run_store import RunStore, state_folder
+from bizverify.schema import Lang
 from bizverify.testing import FakeService
+from bizverify.translation import use_language
 from conftest import write
 from customers import KEY as API_KEY
 from customers import customers, numbers
@@ -43,16 +45,19 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 # ── the job file ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_template_is_a_job_file_and_names_every_field(tmp_path: Path) -> None:
-    """What `run --init` writes can be run, and no field of a job file is missing from it."""
-    job = load_job_file(write(tmp_path / "job.toml", TEMPLATE))
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_the_template_is_a_job_file_and_names_every_field(lang: Lang, tmp_path: Path) -> None:
+    """What `run --init` writes can be run, and no field of a job file is missing from it, in either language."""
+    with use_language(lang):
+        template = job_template()
+    job = load_job_file(write(tmp_path / "job.toml", template))
     assert job.inputs[0].path == "customers.csv"
     schema = json_schema()
     missing = {
         name
         for part in schema["$defs"].values()
         for name in part["properties"]
-        if f"{name} =" not in TEMPLATE and f"[{name}]" not in TEMPLATE and f"[[{name}]]" not in TEMPLATE
+        if f"{name} =" not in template and f"[{name}]" not in template and f"[[{name}]]" not in template
     }
     assert missing <= UNTOLD
 

@@ -109,12 +109,12 @@ def _log_as_json() -> None:
 
 def _write_template(path: Path) -> None:
     """Write the template and, beside it, the schema that editors complete it by; neither replaces a file."""
-    from bizverify.scheduling.job_file import TEMPLATE, json_schema
+    from bizverify.scheduling.job_file import job_template, json_schema
 
     schema = path.with_name("bizverify-job.schema.json")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE)
+            file.write(job_template())
         schema.write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError:
         raise UsageError(f"{path}: exists already and is left as it is; give another name") from None

@@ -26,9 +26,17 @@ from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import level_of
 from bizverify.tables.role_content import role_cell
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, gettext_noop, ngettext
 
-REASON_CODES: Final = ("moved", "unknown_addressee", "unknown_address", "absent", "refused", "closed", "other")
+REASON_CODES: Final = (
+    gettext_noop("moved"),
+    gettext_noop("unknown_addressee"),
+    gettext_noop("unknown_address"),
+    gettext_noop("absent"),
+    gettext_noop("refused"),
+    gettext_noop("closed"),
+    gettext_noop("other"),
+)
 """The codes of return reasons."""
 
 SAYS_NOTHING: Final = ("refused",)

@@ -117,7 +117,8 @@ class LabelReport(Shown):
         found = [
             (
                 gettext("outcomes"),
-                f"{self.outcomes}: {ngettext('{count:,} row', '{count:,} rows', self.rows)}"
+                f"{self.outcomes}: "
+                + ngettext("{count:,} row", "{count:,} rows", self.rows)
                 + (gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""),
             ),
             (
@@ -135,7 +136,12 @@ class LabelReport(Shown):
             ),
             (
                 gettext("bounced"),
-                f"{self.bounced:,}" + (f" ({listed_counts(self.by_reason)})" if self.by_reason else ""),
+                f"{self.bounced:,}"
+                + (
+                    f" ({listed_counts({gettext(code): count for code, count in self.by_reason.items()})})"
+                    if self.by_reason
+                    else ""
+                ),
             ),
             (gettext("not bounced"), f"{self.not_bounced:,}"),
         ]
@@ -259,10 +265,10 @@ def _shown_cell() -> pl.Expr:
 def _describe_terms(declaration: MailingTerms) -> str:
     """A declaration in words."""
     words = [
-        f"mailed {declaration.mailed}",
+        gettext("mailed {mailed}", mailed=declaration.mailed),
         declaration.mail_class or "",
-        "returns requested" if declaration.returns_requested else gettext("returns not requested"),
-        "complete" if declaration.complete else "partial",
-        f"sent: {', '.join(declaration.sent)}" if declaration.sent else "",
+        gettext("returns requested") if declaration.returns_requested else gettext("returns not requested"),
+        gettext("complete") if declaration.complete else gettext("partial"),
+        gettext("sent: {actions}", actions=", ".join(declaration.sent)) if declaration.sent else "",
     ]
     return ", ".join(filter(None, words))

@@ -87,7 +87,7 @@ class ControlGroup:
             share=share,
             half=_HALF,
             value=max(0.0, 1 - share / _USUAL_SHARE),
-            remedy=REMEDY,
+            remedy=gettext(REMEDY),
         )
 
     def describe_uncertainty(self) -> str | None:
@@ -113,5 +113,5 @@ class ControlGroup:
             "a year {returned:,} came back, and most must; {remedy}",
             letters=self.letters,
             returned=self.returned,
-            remedy=REMEDY,
+            remedy=gettext(REMEDY),
         )

@@ -371,14 +371,12 @@ class _Run:
         part = self._job.notify
         if not (part.webhook_env or part.command or part.file):
             return None
+        coded = {one.path: gettext("exit code {exit_code}", exit_code=one.exit_code) for one in report.inputs}
+        pending = gettext("pending rows")
         failed = [
-            f"{one.path}: {one.error or gettext('exit code {exit_code}', exit_code=one.exit_code)}"
-            for one in report.inputs
-            if one.exit_code not in (0, PAUSED)
+            f"{one.path}: {one.error or coded[one.path]}" for one in report.inputs if one.exit_code not in (0, PAUSED)
         ]
-        paused = [
-            f"{one.path}: {one.error or gettext('pending rows')}" for one in report.inputs if one.exit_code == PAUSED
-        ]
+        paused = [f"{one.path}: {one.error or pending}" for one in report.inputs if one.exit_code == PAUSED]
         counts: dict[str, int] = {kind: report.counts[kind] for kind in part.kinds}
         wanted = {"always": True, "failure": bool(failed), "changes": bool(failed) or any(counts.values())}
         if not wanted[part.when]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
@@ -13,7 +14,7 @@ import msgspec
 from bizverify.errors import UsageError
 from bizverify.options import EngineName, StatusSource
 from bizverify.schema import Lang
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 Change = Literal[
     "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
@@ -146,13 +147,18 @@ class JobFile(_Part, frozen=True):
     run: RunPart = RunPart()
 
 
-TEMPLATE: Final = resources.files("bizverify.scheduling").joinpath("job_template.toml").read_text(encoding="utf-8")
-"""A job file with every field and what it means, as ``bizverify run --init`` writes it."""
+_TEMPLATES: Final[Mapping[Lang, str]] = {"en": "job_template.toml", "ko": "job_template.ko.toml"}
 
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<key>[^`]+)`")
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+
+def job_template() -> str:
+    """Return a job file with every field and what it means in the current language: what ``run --init`` writes."""
+    name = _TEMPLATES[current_language()]
+    return resources.files("bizverify.scheduling").joinpath(name).read_text(encoding="utf-8")
 
 
 def load_job_file(path: str | Path) -> JobFile:

@@ -110,6 +110,7 @@ class JobReport:
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         found_kinds = format_counts(self.counts)
+        written = "  " + gettext("written to")
         found = [
             (
                 gettext("job"),
@@ -119,10 +120,10 @@ class JobReport:
         for one in self.inputs:
             about = one.error or _describe_rows(one.rows, one.paid)
             found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
-            found += [(f"  {gettext('written to')}", one.output)] if one.output and one.what != "failed" else []
+            found += [(written, one.output)] if one.output and one.what != "failed" else []
         since = gettext("first run, nothing to compare with") if self.since is None else found_kinds or gettext("none")
         found.append((gettext("changes"), since))
-        found += [(f"  {gettext('written to')}", self.changes_file)] if self.changes_file else []
+        found += [(written, self.changes_file)] if self.changes_file else []
         return [*found, *((gettext("attention"), problem) for problem in self.problems)]
 
 

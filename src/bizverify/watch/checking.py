@@ -364,7 +364,7 @@ class _CheckRun:
         caution = None if self.statuses is None else self.statuses.caution(registry)
         notes: list[str] = [] if caution is None else [caution]
         if self.statuses is None and registry is None:
-            notes.append(_NO_REGISTRY)
+            notes.append(gettext(_NO_REGISTRY))
         stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
         if stale and (self.statuses is None or caution):
             notes.append(stale)

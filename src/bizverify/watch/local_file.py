@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from bizverify.errors import StoreError
 from bizverify.storage.sqlite import FileKind
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 from bizverify.watch.schema import DDL, MIGRATIONS
 
 ENV: Final = "BIZVERIFY_WATCH"
@@ -20,7 +20,14 @@ OWNER: Final = "local"
 
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 WATCH_FILE: Final = FileKind(
-    "a watch file", "local", APPLICATION_ID, DDL, MIGRATIONS, StoreError, variable=ENV, default="watch.sqlite"
+    gettext_noop("a watch file"),
+    "local",
+    APPLICATION_ID,
+    DDL,
+    MIGRATIONS,
+    StoreError,
+    variable=ENV,
+    default="watch.sqlite",
 )
 
 

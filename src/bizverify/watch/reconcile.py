@@ -256,7 +256,7 @@ class SyncReport(Shown):
     def _describe(self) -> Iterator[tuple[str, str]]:
         yield (
             gettext("list"),
-            f"{self.watches}: {ngettext('{count:,} business', '{count:,} businesses', self.plan.watched)}",
+            f"{self.watches}: " + ngettext("{count:,} business", "{count:,} businesses", self.plan.watched),
         )
         yield (
             gettext("file"),
@@ -295,7 +295,7 @@ class SyncReport(Shown):
             more = " …" if len(rows) > SHOWN else ""
             yield (
                 gettext("no number"),
-                f"{ngettext('{count:,} row', '{count:,} rows', len(rows))} ({places}{more}): {words}",
+                ngettext("{count:,} row", "{count:,} rows", len(rows)) + f" ({places}{more}): {words}",
             )
 
     def _outcome(self) -> Iterator[tuple[str, str]]:

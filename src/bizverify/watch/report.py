@@ -12,10 +12,10 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.column_words import word_of
+from bizverify.column_words import KOREAN_WORDS, word_of
 from bizverify.report_display import Shown
 from bizverify.schema import GRADES
-from bizverify.translation import current_language, gettext, ngettext
+from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.store import Change
 
@@ -205,23 +205,35 @@ _LONGEST_CELL: Final = 24
 
 def list_lines(frame: pl.DataFrame) -> list[str]:
     """The lines of :func:`bizverify.watch.entries`, with a header, and a last one that counts."""
+    if frame.is_empty():
+        return [gettext("nothing is watched")]
+    words = KOREAN_WORDS["biz_status"] if current_language() == "ko" else {}
     shown = with_local_times(frame).select(
         pl.coalesce(business_number.format_expr(pl.col("biz_no")), "biz_no").alias("number"),
         "name",
-        pl.col("biz_status").alias("status"),
+        pl.col("biz_status").replace(words).alias("status"),
         "grade",
         pl.col("checked_at").str.slice(0, 16).str.replace("T", " ").fill_null(gettext("not yet")).alias("checked"),
         "address",
         pl.col("watch_id").alias("watch id"),
     )
-    total = gettext("{count:,} watched", count=frame.height) + (
-        gettext(", {closed:,} of them closed", closed=closed) if (closed := _count_closed(frame)) else ""
-    )
-    if frame.is_empty():
-        return [gettext("nothing is watched")]
+    total = gettext("{count:,} watched", count=frame.height)
+    if closed := _count_closed(frame):
+        total += gettext(", {closed:,} of them closed", closed=closed)
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
         shown = shown.drop("checked")  # a service that tells no times
     return [*_columns(shown), total]
+
+
+_HEADERS: Final = {
+    "number": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    "status": gettext_noop("status"),
+    "grade": gettext_noop("grade"),
+    "checked": gettext_noop("checked"),
+    "address": gettext_noop("address"),
+    "watch id": gettext_noop("watch id"),
+}
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
@@ -234,7 +246,7 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
 def _columns(shown: pl.DataFrame) -> list[str]:
     """The rows under their headers, each column as wide as its widest cell."""
     texts = shown.select(_cell(name) for name in shown.columns)
-    headed = pl.concat([pl.DataFrame({name: [name] for name in shown.columns}), texts])
+    headed = pl.concat([pl.DataFrame({name: [gettext(_HEADERS[name])] for name in shown.columns}), texts])
     padded = headed.select(_pad(name) for name in headed.columns)
     return padded.select(pl.concat_str(pl.all(), separator="  ").str.strip_chars_end()).to_series().to_list()
 
