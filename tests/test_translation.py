@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from bizverify.cli import app
 from bizverify.translation import (
@@ -20,6 +21,7 @@ from bizverify.translation import (
     use_language,
 )
 from conftest import ROOT
+from korean import english_sentences
 
 sys.path.insert(0, str(ROOT / "docs"))
 
@@ -104,3 +106,14 @@ def test_help_and_usage_errors_speak_korean() -> None:
     assert wrong.exit_code == 2
     assert "Usage:" in run(app, ["enrich", "--help"]).output
     assert "one of 'en', 'ko'" in run(app, ["enrich", "--lang", "de", "x.csv"]).output
+
+
+def test_the_help_of_every_command_is_korean_and_fits_a_terminal() -> None:
+    """No sentence is left in English, also of docstrings, and no line is wider than 80 letters of Latin width."""
+    import check
+
+    for name, _ in check.commands(app, ""):
+        shown = CliRunner().invoke(app, [*name.split(), "--help", "--lang", "ko"]).output
+        assert english_sentences(shown.partition("
+")[2]) == [], name
+        assert [line for line in shown.splitlines() if cell_len(line) > 82] == []

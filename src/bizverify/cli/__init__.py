@@ -39,7 +39,7 @@ __all__ = ["app", "main"]
 
 
 @click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="bizverify")
+@click.version_option(__version__, prog_name="bizverify", help="Show the version and exit.")
 def app() -> None:
     """Verify a file of Korean business customers before you mail it.
 

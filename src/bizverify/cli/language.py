@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gettext as catalogues
+import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+from unicodedata import east_asian_width
 
 import click
 
@@ -19,6 +21,36 @@ catalogues.textdomain("click")  # the domain that click's own messages are looke
 
 _help_in_english: Final[dict[int, tuple[str | None, str | None]]] = {}
 """Help and short help of a command or option, by its identity, as the code has them."""
+
+
+_FILLER: Final = "\ue000"
+"""Stands behind a wide letter while click, which counts letters and not their width, breaks lines: of private use."""
+
+
+class WideLetterFormatter(click.HelpFormatter):
+    """Breaks the lines of help by the width that letters have on a terminal: Korean ones take two places."""
+
+    def write_text(self, text: str) -> None:
+        """See :meth:`click.HelpFormatter.write_text`."""
+        super().write_text(_filled(text))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """See :meth:`click.HelpFormatter.write_dl`."""
+        super().write_dl([(name, _filled(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """See :meth:`click.HelpFormatter.getvalue`."""
+        return super().getvalue().replace(_FILLER, "")
+
+
+def _filled(text: str) -> str:
+    return "".join(letter + _FILLER if east_asian_width(letter) in "WF" else letter for letter in text)
+
+
+class LocalizedContext(click.Context):
+    """The context of a command whose help may be Korean."""
+
+    formatter_class = WideLetterFormatter
 
 
 class LocalizedGroup(click.Group):
@@ -48,7 +80,10 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
 
 
 def add_language_option(command: click.Command) -> None:
-    """Add ``--lang`` to a command and to all below it; its value is read by :class:`LocalizedGroup`."""
+    """Add ``--lang`` to a command and to all below it, whose help may be Korean then.
+
+    The option's value is read by :class:`LocalizedGroup`.
+    """
     option = click.Option(
         ["--lang"],
         type=click.Choice(LANGS),
@@ -56,6 +91,7 @@ def add_language_option(command: click.Command) -> None:
         help="The language of all texts; by default BIZVERIFY_LANG, else the locale.",
     )
     command.params.append(option)
+    command.context_class = LocalizedContext
     for child in _children(command):
         add_language_option(child)
 
@@ -73,7 +109,7 @@ def translate_help(command: click.Command) -> None:
 def _translate_one(one: click.Command | click.Option) -> None:
     short = getattr(one, "short_help", None)
     help, short_help = _help_in_english.setdefault(id(one), (one.help, short))
-    one.help = help and gettext(help)
+    one.help = help and gettext(inspect.cleandoc(help))  # the docstring of a command has its margin still
     if isinstance(one, click.Command):
         one.short_help = short_help and gettext(short_help)
 
