@@ -114,6 +114,5 @@ def test_the_help_of_every_command_is_korean_and_fits_a_terminal() -> None:
 
     for name, _ in check.commands(app, ""):
         shown = CliRunner().invoke(app, [*name.split(), "--help", "--lang", "ko"]).output
-        assert english_sentences(shown.partition("
-")[2]) == [], name
+        assert english_sentences(shown.partition("\n")[2]) == [], name
         assert [line for line in shown.splitlines() if cell_len(line) > 82] == []
