@@ -34,7 +34,7 @@ class WideLetterFormatter(click.HelpFormatter):
         """See :meth:`click.HelpFormatter.write_text`."""
         super().write_text(_filled(text))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """See :meth:`click.HelpFormatter.write_dl`."""
         super().write_dl([(name, _filled(text)) for name, text in rows], col_max, col_spacing)
 
