@@ -95,6 +95,26 @@ def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     return value.replace(codes) if codes else value
 
 
+_KOREAN_PROBLEMS: Final = {
+    "missing": "번호 없음",
+    "scientific": "지수 표기",
+    "rounded": "반올림된 번호",
+    "thirteen_digits": "열세 자리",
+    "nine_digits": "아홉 자리",
+    "grouping": "전화번호 형식",
+    "letters": "다른 문자 포함",
+    "fraction": "소수",
+    "too_short": "열 자리 미만",
+    "too_long": "열 자리 초과",
+    "zeros": "모두 0",
+    "totals_row": "합계 행",
+    "header_row": "반복된 제목 행",
+    "other": "기타",
+}
+"""Words for why a row is invalid, as reports count them."""
+
+
 def word_of(code: str, lang: Lang) -> str:
     """Return what a code is called in a language; any other text as it is."""
-    return next((words[code] for words in KOREAN_WORDS.values() if code in words), code) if lang == "ko" else code
+    tables = (*KOREAN_WORDS.values(), _KOREAN_PROBLEMS)
+    return next((words[code] for words in tables if code in words), code) if lang == "ko" else code

@@ -10,15 +10,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bizverify.column_words import word_of
 from bizverify.errors import InputError, OutputError
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import is_majority
 from bizverify.run.status_counts import StatusCounts
-from bizverify.schema import Choice, pluralize
+from bizverify.schema import Choice
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables.table import Section
+from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -152,49 +154,55 @@ class Report(Shown):
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         plan, account = self.plan, self.account
-        found = [] if self.statuses is None else [("statuses", self.statuses.summary)]
-        found += [("input", self.table or self.input), ("rows", f"{self.rows:,}")]
-        if account is None:
-            cost = f", at no cost ({self.engine} engine)" if self.purchase is None else ""
-            found += [
-                ("would look up", f"{pluralize(plan.lookups, 'distinct record')}{cost}"),
-                ("repeated rows", f"{plan.duplicates:,}"),
-                ("invalid numbers", _render_parts(plan.invalid, plan.invalid_by_problem)),
-            ]
-        else:
-            free = "" if self.purchase else "; paid 0"
-            again = "repeats" if plan.duplicates == 1 else "repeat"
-            found += [
-                ("row status", listed_counts(account.by_row_status)),
-                ("business", listed_counts(account.by_biz_status)),
-                ("grade", listed_counts(account.by_grade)),
-                ("action", listed_counts(account.by_action)),
-                *self._address_lines(),
-                ("lookups", f"{plan.lookups:,} distinct, {pluralize(plan.duplicates, 'row')} {again} one{free}"),
-            ]
-            if plan.invalid:
-                found.append(("invalid", _render_parts(plan.invalid, plan.invalid_by_problem)))
+        found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        found += [(gettext("input"), self.table or self.input), (gettext("rows"), f"{self.rows:,}")]
+        found += self._planned_lines() if account is None else self._answered_lines(account)
         found += [] if self.asked is None else self.asked.lines()
         if self.history is not None:
-            mailings = pluralize(self.history.mailings, "mailing")
-            found.append(("history", f"{pluralize(self.history.letters, 'letter')} of {mailings}"))
-        if plan.wrong_check_digits:
-            found.append(("check digit", f"wrong in {pluralize(plan.wrong_check_digits, 'row')}"))
-        if plan.without_address:
-            found.append(("no address", f"{pluralize(plan.without_address, 'row')} with a number"))
-        if plan.suspect:
-            found.append(
-                ("not bought", f"{plan.suspect:,} rows with a wrong check digit (`buy_suspect=True` buys them)")
-            )
+            found.append((gettext("history"), _render_history(self.history)))
+        found += _doubt_lines(plan)
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
             found += quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
-        found.append(("time", f"{self.seconds:.1f} s, run {self.run_id}"))
+        found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         if self.output:
-            found.append(("output", self.output))
+            found.append((gettext("output"), self.output))
         if self.backup:
-            found.append(("backup", self.backup))
+            found.append((gettext("backup"), self.backup))
         found += self.beside.lines() if self.beside else []
+        return found
+
+    def _planned_lines(self) -> list[tuple[str, str]]:
+        """What would be done."""
+        plan = self.plan
+        records = ngettext("{count:,} distinct record", "{count:,} distinct records", plan.lookups)
+        if self.purchase is None:
+            records = gettext("{records}, at no cost ({engine} engine)", records=records, engine=self.engine)
+        return [
+            (gettext("would look up"), records),
+            (gettext("repeated rows"), f"{plan.duplicates:,}"),
+            (gettext("invalid numbers"), _render_parts(plan.invalid, plan.invalid_by_problem)),
+        ]
+
+    def _answered_lines(self, account: RowCounts) -> list[tuple[str, str]]:
+        """What became of the rows."""
+        plan = self.plan
+        lookups = ngettext(
+            "{lookups:,} distinct, {count:,} row repeats one",
+            "{lookups:,} distinct, {count:,} rows repeat one",
+            plan.duplicates,
+            lookups=plan.lookups,
+        )
+        found = [
+            (gettext("row status"), listed_counts(account.by_row_status)),
+            (gettext("business"), listed_counts(account.by_biz_status)),
+            (gettext("grade"), listed_counts(account.by_grade)),
+            (gettext("action"), listed_counts(account.by_action)),
+            *self._address_lines(),
+            (gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)),
+        ]
+        if plan.invalid:
+            found.append((gettext("invalid"), _render_parts(plan.invalid, plan.invalid_by_problem)))
         return found
 
     def _address_lines(self) -> list[tuple[str, str]]:
@@ -202,14 +210,20 @@ class Report(Shown):
         if "address" not in self.columns or not _answered_locally(self.engine):
             return []
         if self.versions.gazetteer is None:
-            return [("addresses", "not corrected: no gazetteer was given (`gazetteer=`)")]
-        dated, number = self.versions.gazetteer_date, self.versions.gazetteer_addresses or 0
-        source = f"juso {dated[:7] if dated else '(date not known)'}, {pluralize(number, 'address', 'addresses')}"
-        return [("addresses", listed_counts(self.addresses)), ("gazetteer", source)]
+            return [(gettext("addresses"), gettext("not corrected: no gazetteer was given (`gazetteer=`)"))]
+        dated = self.versions.gazetteer_date
+        source = ngettext(
+            "juso {month}, {count:,} address",
+            "juso {month}, {count:,} addresses",
+            self.versions.gazetteer_addresses or 0,
+            month=dated[:7] if dated else gettext("(date not known)"),
+        )
+        return [(gettext("addresses"), listed_counts(self.addresses)), (gettext("gazetteer"), source)]
 
     def __repr__(self) -> str:
-        done = listed_counts(self.counts) if self.account else "planned"
-        return f"<bizverify.Report {self.run_id}: {self.input}, {pluralize(self.rows, 'row')}, {done}>"
+        done = listed_counts(self.counts) if self.account else gettext("planned")
+        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
+        return f"<bizverify.Report {self.run_id}: {self.input}, {rows}, {done}>"
 
 
 def _answered_locally(engine: str) -> bool:
@@ -226,23 +240,28 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
+    lang = current_language()
     run = {
-        "rows": plan.rows,
-        "distinct lookups": plan.lookups,
-        "rows that repeat one": plan.duplicates,
-        "rows with a wrong check digit": plan.wrong_check_digits,
-        "rows without an address": plan.without_address,
+        gettext("rows"): plan.rows,
+        gettext("distinct lookups"): plan.lookups,
+        gettext("rows that repeat one"): plan.duplicates,
+        gettext("rows with a wrong check digit"): plan.wrong_check_digits,
+        gettext("rows without an address"): plan.without_address,
     }
     blocks = {
-        "run": run,
-        "rows by status": account.by_row_status,
-        "invalid rows": plan.invalid_by_problem,
-        "businesses": account.by_biz_status,
-        "grades": account.by_grade,
-        "actions": account.by_action,
-        "addresses": {level: count for level, count in match_counts(counts).items() if count},
+        gettext("run"): run,
+        gettext("rows by status"): account.by_row_status,
+        gettext("invalid rows"): plan.invalid_by_problem,
+        gettext("businesses"): account.by_biz_status,
+        gettext("grades"): account.by_grade,
+        gettext("actions"): account.by_action,
+        gettext("addresses"): {level: count for level, count in match_counts(counts).items() if count},
     }
-    return tuple(Section(title, tuple(counted.items())) for title, counted in blocks.items() if counted)
+    return tuple(
+        Section(title, tuple((word_of(name, lang), count) for name, count in counted.items()))
+        for title, counted in blocks.items()
+        if counted
+    )
 
 
 def default_manifest(run_id: str) -> Path:
@@ -252,7 +271,11 @@ def default_manifest(run_id: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OutputError(
-            f"{folder}: cannot be made for the run's manifest: {error.strerror}; give `manifest='PATH'`"
+            gettext(
+                "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`",
+                folder=folder,
+                reason=error.strerror,
+            )
         ) from error
     return folder / f"{run_id}.json"
 
@@ -268,7 +291,9 @@ def write_manifest(report: Report, path: Path) -> None:
         text = json.dumps(record_of(report), ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
     except OSError as error:
-        raise OutputError(f"{report.manifest}: cannot be written: {error.strerror}") from error
+        raise OutputError(
+            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=error.strerror)
+        ) from error
 
 
 def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
@@ -280,7 +305,7 @@ def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str
                 digest.update(chunk)
         return digest.hexdigest()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(gettext("{path}: cannot be read: {reason}", path=path, reason=error.strerror)) from error
 
 
 def quota_as_dict(purchase: Purchase | None) -> dict[str, int | None]:
@@ -291,62 +316,126 @@ def quota_as_dict(purchase: Purchase | None) -> dict[str, int | None]:
 
 def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
-    found = [] if purchase.before is None else [("quota left", _render_quota(purchase.before))]
-    missing = f"{purchase.chosen:,} of {pluralize(purchase.wanted, 'missing lookup')}"
-    return [*found, ("would buy", _render_lookups(missing, purchase, sure))]
+    found = [] if purchase.before is None else [(gettext("quota left"), _render_quota(purchase.before))]
+    missing = ngettext(
+        "{chosen:,} of {count:,} missing lookup",
+        "{chosen:,} of {count:,} missing lookups",
+        purchase.wanted,
+        chosen=purchase.chosen,
+    )
+    return [*found, (gettext("would buy"), _render_lookups(missing, purchase, sure))]
 
 
 def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
-    chosen = f"{purchase.paid:,} of {pluralize(purchase.chosen, 'chosen lookup')}"
-    found = [("paid", _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
+    chosen = ngettext(
+        "{paid:,} of {count:,} chosen lookup",
+        "{paid:,} of {count:,} chosen lookups",
+        purchase.chosen,
+        paid=purchase.paid,
+    )
+    found = [(gettext("paid"), _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
-        left = [_render_quota(quota) for quota in (purchase.before, purchase.after)]
-        found.append(("quota left", f"{left[0]} before, {left[1]} after"))
-    doubts = {"of this run": purchase.doubts, "of one that was killed": purchase.doubts_found}
-    if any(doubts.values()):
-        found.append(
-            ("in doubt", ", ".join(f"{pluralize(count, 'request')} {of}" for of, count in doubts.items() if count))
+        left = gettext(
+            "{before} before, {after} after",
+            before=_render_quota(purchase.before),
+            after=_render_quota(purchase.after),
         )
+        found.append((gettext("quota left"), left))
+    if doubts := _render_doubts(purchase):
+        found.append((gettext("in doubt"), doubts))
     if purchase.requests:
-        speed = f", {purchase.rate:,.1f}/s" if purchase.rate else ""
-        found.append(("requests", f"{purchase.requests:,}{speed}, {purchase.retries:,} sent again"))
+        found.append((gettext("requests"), _render_requests(purchase)))
     if purchase.agreement is not None and purchase.agreement.rows:
-        found.append(("agreement", _render_agreement(purchase.agreement)))
+        found.append((gettext("agreement"), _render_agreement(purchase.agreement)))
     if purchase.paused:
-        found.append(("paused", purchase.paused))
-    created = ", made by this run" if purchase.ledger_created else ""
-    found.append(("ledger", f"{purchase.ledger}{created}"))
+        found.append((gettext("paused"), purchase.paused))
+    made = gettext("{path}, made by this run", path=purchase.ledger) if purchase.ledger_created else purchase.ledger
+    found.append((gettext("ledger"), made))
     return found
+
+
+def _render_history(history: LetterHistory) -> str:
+    mailings = ngettext("{count:,} mailing", "{count:,} mailings", history.mailings)
+    return ngettext(
+        "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", history.letters, mailings=mailings
+    )
+
+
+def _doubt_lines(plan: LookupPlan) -> list[tuple[str, str]]:
+    """What is odd about the rows that were asked about."""
+    found = []
+    if wrong := plan.wrong_check_digits:
+        found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))
+    if missing := plan.without_address:
+        rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
+        found.append((gettext("no address"), rows))
+    if plan.suspect:
+        suspect = gettext("{count:,} rows with a wrong check digit (`buy_suspect=True` buys them)", count=plan.suspect)
+        found.append((gettext("not bought"), suspect))
+    return found
+
+
+def _render_doubts(purchase: Purchase) -> str:
+    own, found = purchase.doubts, purchase.doubts_found
+    parts = [
+        ngettext("{count:,} request of this run", "{count:,} requests of this run", own) if own else "",
+        ngettext("{count:,} request of one that was killed", "{count:,} requests of one that was killed", found)
+        if found
+        else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _render_requests(purchase: Purchase) -> str:
+    counts = {"requests": purchase.requests, "retries": purchase.retries}
+    if purchase.rate:
+        return gettext("{requests:,}, {rate:,.1f}/s, {retries:,} sent again", rate=purchase.rate, **counts)
+    return gettext("{requests:,}, {retries:,} sent again", **counts)
 
 
 def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
     """What is bought, and what becomes of the other lookups: all in all they are the distinct ones."""
     parts = {
-        "beyond budget or quota": left_out,
-        "in the ledger": purchase.cached,
-        "in uploads of earlier runs": purchase.running,
-        "held back": purchase.held,
-        "certain without": sure,
+        gettext_noop("{count:,} beyond budget or quota"): left_out,
+        gettext_noop("{count:,} in the ledger"): purchase.cached,
+        gettext_noop("{count:,} in uploads of earlier runs"): purchase.running,
+        gettext_noop("{count:,} held back"): purchase.held,
+        gettext_noop("{count:,} certain without"): sure,
     }
-    return ", ".join([bought, *(f"{count:,} {what}" for what, count in parts.items() if count)])
+    return ", ".join([bought, *(gettext(what, count=count) for what, count in parts.items() if count)])
 
 
 def _render_quota(quota: QuotaStatus | None) -> str:
     if quota is None or quota.remaining is None:
-        return "unknown"
-    return f"{quota.remaining:,}" + (f" of {quota.limit:,}" if quota.limit is not None else "")
+        return gettext("unknown")
+    if quota.limit is None:
+        return f"{quota.remaining:,}"
+    return gettext("{left:,} of {limit:,}", left=quota.remaining, limit=quota.limit)
 
 
 def _render_agreement(agreement: Agreement) -> str:
-    known = f"{agreement.status_known:,} known to both"
-    status = f"same status in {agreement.status_same:,} of {known}, " if agreement.status_known else ""
-    apart = f", probabilities {agreement.prob_apart:.2f} apart" if agreement.prob_apart is not None else ""
-    both = f"of {pluralize(agreement.rows, 'row')} that both answered"
-    return f"{both}: {status}same action in {agreement.action_same:,}{apart}"
+    parts = []
+    if agreement.status_known:
+        same = gettext(
+            "same status in {same:,} of {known:,} known to both",
+            same=agreement.status_same,
+            known=agreement.status_known,
+        )
+        parts.append(same)
+    parts.append(gettext("same action in {count:,}", count=agreement.action_same))
+    if agreement.prob_apart is not None:
+        parts.append(gettext("probabilities {apart:.2f} apart", apart=agreement.prob_apart))
+    return ngettext(
+        "of {count:,} row that both answered: {parts}",
+        "of {count:,} rows that both answered: {parts}",
+        agreement.rows,
+        parts=", ".join(parts),
+    )
 
 
 def _render_parts(total: int, parts: Mapping[str, int]) -> str:
     if not parts:
         return f"{total:,}"
-    return f"{total:,} ({', '.join(f'{name} {count:,}' for name, count in parts.items())})"
+    lang = current_language()
+    return f"{total:,} ({', '.join(f'{word_of(name, lang)} {count:,}' for name, count in parts.items())})"

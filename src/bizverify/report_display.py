@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import ClassVar
 
+from bizverify.column_words import word_of
+from bizverify.translation import current_language, gettext
+
 
 class Shown(ABC):
     """A report that says itself in lines of (what, how much); ``WIDTH``: characters of the first column as text."""
@@ -20,7 +23,7 @@ class Shown(ABC):
         """The report as (what, how much) for people."""
 
     def __str__(self) -> str:
-        return "\n".join(f"{what:<{self.WIDTH}}{value}" for what, value in self.lines())
+        return "\n".join(f"{padded(what, self.WIDTH)}{value}" for what, value in self.lines())
 
     def _repr_html_(self) -> str:
         lines = self.lines()
@@ -34,6 +37,15 @@ class Shown(ABC):
         return f"<table>{rows}</table>{''.join(f'<p>⚠ {escape(warning)}</p>' for warning in warnings)}"
 
 
+def padded(text: str, width: int) -> str:
+    """A text with blanks up to a width on a terminal, where Korean letters take two places; one blank at least."""
+    from rich.cells import cell_len
+
+    return text + " " * max(1, width - cell_len(text))
+
+
 def listed_counts(counts: Mapping[str, int]) -> str:
-    """Counts that are not 0, as ``active 12 · closed 3``; ``none`` where there are none."""
-    return " · ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
+    """Counts that are not 0, as ``active 12 · closed 3``, in words of the language; ``none`` where there are none."""
+    lang = current_language()
+    listed = " · ".join(f"{word_of(name, lang)} {count:,}" for name, count in counts.items() if count)
+    return listed or gettext("none")

@@ -35,6 +35,7 @@ from bizverify.run.engine import Agreement, Answering, Purchase, QuotaStatus, Ru
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID
 from bizverify.tables.compression import private_folder
+from bizverify.translation import gettext
 
 log = logging.getLogger(__name__)
 
@@ -283,7 +284,7 @@ class HybridEngine(PaidEngine):
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Say that there is no registry, or that a plan has one that is too old."""
-        return registry_alerts(self.local, "every lookup is uncertain, and bought", planned=planned)
+        return registry_alerts(self.local, gettext("every lookup is uncertain, and bought"), planned=planned)
 
 
 def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:

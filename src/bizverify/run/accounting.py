@@ -16,7 +16,8 @@ from bizverify.engine.text_values import is_blank
 from bizverify.errors import AccountingError
 from bizverify.run.lookups import LOOKUP
 from bizverify.run.records import RIGHT, ROW_ID
-from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES, pluralize
+from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
+from bizverify.translation import gettext, ngettext
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
 """Why a row is not asked about: its number cannot be one, or it is no row of the list."""
@@ -187,18 +188,27 @@ def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
 def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
     """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
     faults = []
-    if sum(account.by_row_status.values()) != rows_in:
-        faults.append(f"{pluralize(rows_in, 'row')} in, {sum(account.by_row_status.values()):,} with a row_status")
+    counted = sum(account.by_row_status.values())
+    if counted != rows_in:
+        faults.append(_fault(rows_in, gettext("{count:,} with a row_status", count=counted)))
     check_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
 
 
 def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
     """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
-    faults = (
-        *([f"{pluralize(rows_in, 'row')} in, {rows_out:,} answered"] if rows_out != rows_in else []),
-        *([f"{pluralize(rows_in, 'row')} in, {rows_written:,} in the output file"] if rows_written != rows_in else []),
-        *faults,
-        *(() if in_order else ("rows left in another order than they came",)),
-    )
-    if faults:
-        raise AccountingError(f"nothing was published, the rows do not balance: {'; '.join(faults)}")
+    found = []
+    if rows_out != rows_in:
+        found.append(_fault(rows_in, gettext("{count:,} answered", count=rows_out)))
+    if rows_written != rows_in:
+        found.append(_fault(rows_in, gettext("{count:,} in the output file", count=rows_written)))
+    found += faults
+    if not in_order:
+        found.append(gettext("rows left in another order than they came"))
+    if found:
+        raise AccountingError(
+            gettext("nothing was published, the rows do not balance: {faults}", faults="; ".join(found))
+        )
+
+
+def _fault(rows_in: int, found: str) -> str:
+    return ngettext("{count:,} row in, {found}", "{count:,} rows in, {found}", rows_in, found=found)

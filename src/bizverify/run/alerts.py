@@ -8,13 +8,14 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import word_of
 from bizverify.engine import LocalEngine
 from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
-from bizverify.schema import Alert, pluralize, seoul_day
-from bizverify.translation import ngettext
+from bizverify.schema import Alert, seoul_day
+from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
 COMMON_FAILURE: Final = "common_failure"
 
@@ -23,21 +24,18 @@ FAILURE_COUNTS: Final = (
 )
 """The note that most failed rows of a run bear, as an aggregation over its rows."""
 
-CHECK_STATUSES: Final = (
-    f"ask the tax authority with {parameter('status', 'nts')} and a free key of data.go.kr in BIZVERIFY_NTS_KEY, or "
-    "build a list of statuses with `bizverify data build-registry LISTS… -o registry.parquet` and run this again with "
-    f"{parameter('registry', 'registry.parquet')}"
+_UNREAD_COLUMN: Final = gettext_noop(
+    "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
 )
-"""How to get statuses that are checked."""
-
-_UNREAD_COLUMN: Final = "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
 _LIKELY_CAUSES: Final = {
-    "missing": "the column of the numbers is mostly empty; name another with `columns=`",
-    "scientific": "a spreadsheet rounded the column; export it again with the column formatted as text",
-    "rounded": "the column was stored as 32-bit numbers; export it again as text",
-    "nine_digits": "leading zeros were dropped; export the column again as text",
-    "thirteen_digits": "the column holds resident or corporate registration numbers; name another with `columns=`",
-    "grouping": "the column seems to hold telephone numbers; name another with `columns=`",
+    "missing": gettext_noop("the column of the numbers is mostly empty; name another with `columns=`"),
+    "scientific": gettext_noop("a spreadsheet rounded the column; export it again with the column formatted as text"),
+    "rounded": gettext_noop("the column was stored as 32-bit numbers; export it again as text"),
+    "nine_digits": gettext_noop("leading zeros were dropped; export the column again as text"),
+    "thirteen_digits": gettext_noop(
+        "the column holds resident or corporate registration numbers; name another with `columns=`"
+    ),
+    "grouping": gettext_noop("the column seems to hold telephone numbers; name another with `columns=`"),
 }
 
 
@@ -64,6 +62,16 @@ BOUGHT_COUNTS: Final = (
 the first of these rows), as aggregations over a run's rows."""
 
 
+def how_to_check_statuses() -> str:
+    """Return how to get statuses that are checked."""
+    return gettext(
+        "ask the tax authority with {status} and a free key of data.go.kr in BIZVERIFY_NTS_KEY, or build a list of "
+        "statuses with `bizverify data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
+        status=parameter("status", "nts"),
+        registry=parameter("registry", "registry.parquet"),
+    )
+
+
 def is_majority(part: int, rows: int) -> bool:
     """Return whether a part of the rows is more than half of them."""
     return 2 * part > rows
@@ -74,8 +82,13 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
     if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
         return None
     return Alert(
-        f"{registry.path}: its newest status is of {registry.newest}, more than {stale_after} days ago, so closures "
-        "since then are not known and no row says `send`; build the registry again from newer lists"
+        gettext(
+            "{path}: its newest status is of {day}, more than {days} days ago, so closures since then are not known "
+            "and no row says `send`; build the registry again from newer lists",
+            path=registry.path,
+            day=registry.newest,
+            days=stale_after,
+        )
     )
 
 
@@ -92,7 +105,11 @@ def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -
         return (stale,)
     if local.registry is not None or missing is None:
         return ()
-    return (Alert(f"no registry was given, so {missing}; {CHECK_STATUSES}"),)
+    return (
+        Alert(
+            gettext("no registry was given, so {missing}; {remedy}", missing=missing, remedy=how_to_check_statuses())
+        ),
+    )
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
@@ -101,8 +118,13 @@ def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
     if not found:
         return None
     return Alert(
-        f"{pluralize(found, 'row')} with the action `send` of the service, though its status is closed or unknown: "
-        "what was bought is stored as received; check them before mailing"
+        ngettext(
+            "{count:,} row with the action `send` of the service, though its status is closed or unknown: what was "
+            "bought is stored as received; check them before mailing",
+            "{count:,} rows with the action `send` of the service, though its status is closed or unknown: what was "
+            "bought is stored as received; check them before mailing",
+            found,
+        )
     )
 
 
@@ -112,9 +134,14 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
     if not found:
         return None
     return Alert(
-        f"{pluralize(found, 'row')} with answers that are not all UTF-8, the first is row "
-        f"{tallied[GARBLED_FIRST] + 1:,} of the data: � stands for what was lost, and `row_note` says in which "
-        "columns; do not mail to such addresses"
+        ngettext(
+            "{count:,} row with answers that are not all UTF-8, the first is row {first:,} of the data: � stands for "
+            "what was lost, and `row_note` says in which columns; do not mail to such addresses",
+            "{count:,} rows with answers that are not all UTF-8, the first is row {first:,} of the data: � stands for "
+            "what was lost, and `row_note` says in which columns; do not mail to such addresses",
+            found,
+            first=tallied[GARBLED_FIRST] + 1,
+        )
     )
 
 
@@ -140,10 +167,27 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Alert | None:
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
-    column = f" in the column {header!r}" if header else ""
+    counts = {"invalid": plan.invalid, "problem": word_of(problem, current_language())}
+    cause = gettext(_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN))
+    if header:
+        return Alert(
+            ngettext(
+                "{invalid:,} of {count:,} row invalid, most of them ({problem}) in the column {header!r}: {cause}",
+                "{invalid:,} of {count:,} rows invalid, most of them ({problem}) in the column {header!r}: {cause}",
+                plan.rows,
+                header=header,
+                cause=cause,
+                **counts,
+            )
+        )
     return Alert(
-        f"{plan.invalid:,} of {pluralize(plan.rows, 'row')} invalid, most of them ({problem}){column}: "
-        f"{_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN)}"
+        ngettext(
+            "{invalid:,} of {count:,} row invalid, most of them ({problem}): {cause}",
+            "{invalid:,} of {count:,} rows invalid, most of them ({problem}): {cause}",
+            plan.rows,
+            cause=cause,
+            **counts,
+        )
     )
 
 
@@ -156,11 +200,21 @@ def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]
     if not known:
         return None
     origin, count = max(known, key=lambda one: one[1])
-    under = "" if name == address else f" (known as {name})"
+    service = address if name == address else gettext("{address} (known as {name})", address=address, name=name)
     return Alert(
-        f"{count:,} of {pluralize(wanted, 'lookup')} to be bought at {address}{under} are in the ledger under the "
-        f"address {origin}, and are bought again, for a ledger tells services apart by their addresses; "
-        f"if both are the same service, stop and give {parameter('known_as', origin)}"
+        ngettext(
+            "{known:,} of {count:,} lookup to be bought at {service} are in the ledger under the address {origin}, "
+            "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
+            "service, stop and give {option}",
+            "{known:,} of {count:,} lookups to be bought at {service} are in the ledger under the address {origin}, "
+            "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
+            "service, stop and give {option}",
+            wanted,
+            known=count,
+            service=service,
+            origin=origin,
+            option=parameter("known_as", origin),
+        )
     )
 
 
@@ -173,14 +227,26 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
         return ()
     day = datetime.fromtimestamp(begun).astimezone()
     return (
-        f"{pluralize(answers, 'answer')} older than {parameter('max_age')} allows, used all the same: the run of this "
-        f"file that began on {day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+        ngettext(
+            "{count:,} answer older than {option} allows, used all the same: the run of this file that began on "
+            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+            "{count:,} answers older than {option} allows, used all the same: the run of this file that began on "
+            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+            answers,
+            option=parameter("max_age"),
+            day=day,
+        ),
     )
 
 
 def unknown_quota_alert(problem: str) -> Alert:
     """Return what is to be said where ``/me`` cannot be read and a budget limits the run."""
-    return Alert(f"how much of the quota is left is not known, so only the budget limits what is bought: {problem}")
+    return Alert(
+        gettext(
+            "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
+            problem=problem,
+        )
+    )
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
@@ -189,5 +255,11 @@ def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
     if not is_majority(failed, account.rows):
         return None
     return Alert(
-        f"{failed:,} of {pluralize(account.rows, 'row')} failed, most of them so: {note or 'no reason is known'}"
+        ngettext(
+            "{failed:,} of {count:,} row failed, most of them so: {note}",
+            "{failed:,} of {count:,} rows failed, most of them so: {note}",
+            account.rows,
+            failed=failed,
+            note=note or gettext("no reason is known"),
+        )
     )

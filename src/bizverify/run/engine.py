@@ -14,6 +14,7 @@ import polars as pl
 from bizverify.options import ENGINE_KINDS, EngineKind
 from bizverify.run.alerts import registry_alerts
 from bizverify.run.records import ROW_ID
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
@@ -219,7 +220,7 @@ class LocalEngineAdapter:
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Say that a plan has no registry, or one that is too old."""
-        return registry_alerts(self.local, "no row will say `send`" if planned else None, planned=planned)
+        return registry_alerts(self.local, gettext("no row will say `send`") if planned else None, planned=planned)
 
 
 def local_files(local: LocalEngine) -> dict[str, Path | None]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, Lang, pluralize
+from bizverify.schema import ADDED_COLUMNS, Lang
 from bizverify.tables import WORKBOOKS, Format, Table, reading
 from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import url_of
@@ -17,6 +17,7 @@ from bizverify.tables.detect import default_output, output_format, refuse_in_pla
 from bizverify.tables.publish import same_file
 from bizverify.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bizverify.tables.table import unique_names
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 _JSON: Final = ("json", "ndjson")
 _SHOWN: Final = 5
@@ -45,15 +46,17 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
     :class:`OutputError` for a place that is not on this machine.
     """
     if in_place and output is not None:
-        raise UsageError("`in_place=True` replaces the input; do not name an output as well")
+        raise UsageError(gettext("`in_place=True` replaces the input; do not name an output as well"))
     if in_place:
         refuse_in_place(path, format)
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
-        raise UsageError("`backup=False` is for `in_place=True`: nothing else replaces the input")
+        raise UsageError(gettext("`backup=False` is for `in_place=True`: nothing else replaces the input"))
     target = Path(output) if output is not None else default_output(path, format)
     if (url := url_of(target)) and not target.parent.is_dir():
-        raise OutputError(f"{url}: is a URL, and files are written on this machine only; copy it there afterwards")
+        raise OutputError(
+            gettext("{url}: is a URL, and files are written on this machine only; copy it there afterwards", url=url)
+        )
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
 
 
@@ -68,12 +71,21 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
 
 
 def _check_target(target: Target) -> Target:
-    for option, asked, format, meant in (
-        ("output_encoding", target.encoding is not None, "csv", "CSV files"),
-        ("summary", target.summary, "xlsx", "workbooks"),
-    ):
-        if asked and target.format != format:
-            raise UsageError(f"{target.path}: {parameter(option)} is for {meant}, this output is {target.format}")
+    name, format = target.path, target.format
+    if target.encoding is not None and format != "csv":
+        option = parameter("output_encoding")
+        raise UsageError(
+            gettext(
+                "{path}: {option} is for CSV files, this output is {format}", path=name, option=option, format=format
+            )
+        )
+    if target.summary and format != "xlsx":
+        option = parameter("summary")
+        raise UsageError(
+            gettext(
+                "{path}: {option} is for workbooks, this output is {format}", path=name, option=option, format=format
+            )
+        )
     return target
 
 
@@ -104,7 +116,13 @@ def lay_out_columns(
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
-            warnings.append(f"the file has a column {wanted!r} of its own; it is kept, ours is {header!r}")
+            warnings.append(
+                gettext(
+                    "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}",
+                    theirs=wanted,
+                    ours=header,
+                )
+            )
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 
@@ -131,39 +149,58 @@ def find_losses(
     formulas, so such an output is a new one. Raises :class:`UsageError` where that is to replace the old one,
     :class:`OutputError` for a workbook that cannot be written as is asked.
     """
-    lost = "its other sheets, formulas, charts and formats"
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     if table.format == target.format == "xlsx" and anew and in_place:
         option = "`select=`" if leaves_out else parameter("has_header", False)
         raise UsageError(
-            f"{target.path}: with {option} the output is a new workbook, without {lost}; name it with `output=`"
+            gettext(
+                "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
+                "formats; name it with `output=`",
+                path=target.path,
+                option=option,
+            )
         )
     if target.format == "xlsx":
         from bizverify.tables import excel
 
         excel.refuse(table, target.path, anew=leaves_out, summary=target.summary)
     rebuilt = target.format == "xlsx" and anew and table.format in (*WORKBOOKS, "html")
-    beside = "what the web page has beside its table is" if table.format == "html" else f"{lost} are"
-    notes = (f"the output is a new workbook: {beside} not in it",) if rebuilt else ()
+    notes = (_note_rebuilt(table),) if rebuilt else ()
     kept = rebuilt or table.format == target.format
     if header_unsure and table.above and kept:
         return (
             *notes,
-            f"{pluralize(table.above, 'line')} above the header's last: kept as they are, and not verified",
+            ngettext(
+                "{count:,} line above the header's last: kept as they are, and not verified",
+                "{count:,} lines above the header's last: kept as they are, and not verified",
+                table.above,
+            ),
         )
     if kept and not rebuilt:
         return notes
     return (*notes, *_note_lost_lines(table, titles=not rebuilt))
 
 
+def _note_rebuilt(table: Table) -> str:
+    if table.format == "html":
+        return gettext("the output is a new workbook: what the web page has beside its table is not in it")
+    return gettext("the output is a new workbook: its other sheets, formulas, charts and formats are not in it")
+
+
 def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
     """Notes on the lines above the rows that the output lacks; ``titles``: whether title lines are among these."""
     joined = table.above - table.titles + 1
-    notes = [f"the {joined} lines of the header are one line in the output"] if joined > 1 else []
+    notes = [gettext("the {count} lines of the header are one line in the output", count=joined)] if joined > 1 else []
     if table.titles and titles:
-        lines = pluralize(table.titles, "title line")
-        again = "a workbook" if table.format in (*WORKBOOKS, "html") else "the input's own format"
-        notes.append(f"{lines} above the header not in the output; in {again} it has all lines")
+        of_workbook = table.format in (*WORKBOOKS, "html")
+        notes.append(
+            ngettext(
+                "{count:,} title line above the header not in the output; in {again} it has all lines",
+                "{count:,} title lines above the header not in the output; in {again} it has all lines",
+                table.titles,
+                again=gettext("a workbook") if of_workbook else gettext("the input's own format"),
+            )
+        )
     return tuple(notes)
 
 
@@ -183,9 +220,17 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
     headers = [header for _, header in layout]
     renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
     if renamed:
-        named = ", ".join(f"{header!r} is {name!r}" for header, name in renamed[:_SHOWN])
-        more = " and so on" if len(renamed) > _SHOWN else ""
-        warnings = (f"headers that repeat or are blank get names of their own, as {format} needs: {named}{more}",)
+        named = ", ".join(
+            gettext("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN]
+        )
+        named = gettext("{named} and so on", named=named) if len(renamed) > _SHOWN else named
+        warnings = (
+            gettext(
+                "headers that repeat or are blank get names of their own, as {format} needs: {named}",
+                format=format,
+                named=named,
+            ),
+        )
     if format in _JSON:
         from bizverify.tables.json import not_finite
 
@@ -204,6 +249,30 @@ def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | Non
         for other, taken in others.items():
             allowed = in_place and (use, other) == ("output", "input")
             if path is not None and taken is not None and not allowed and same_file(path, taken):
-                remedy = ", or `in_place=True` to replace it" if (use, other) == ("output", "input") else ""
-                raise UsageError(f"{path}: is the {other} itself; give another {use}{remedy}")
+                raise UsageError(_same(path, use, other))
         others[use] = path
+
+
+def _same(path: Path, use: str, other: str) -> str:
+    names = {"path": path, "other": _use(other), "use": _use(use)}
+    if (use, other) == ("output", "input"):
+        return gettext("{path}: is the {other} itself; give another {use}, or `in_place=True` to replace it", **names)
+    return gettext("{path}: is the {other} itself; give another {use}", **names)
+
+
+_USES: Final = (
+    *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
+    *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
+    *(
+        gettext_noop("letters"),
+        gettext_noop("report"),
+        gettext_noop("review"),
+        gettext_noop("status store"),
+        gettext_noop("key file"),
+    ),
+)
+"""What files are for, as messages call them."""
+
+
+def _use(name: str) -> str:
+    return gettext(name) if name in _USES else name

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from bizverify.errors import parameter
 from bizverify.run.accounting import RowCounts
-from bizverify.run.alerts import CHECK_STATUSES, is_majority
-from bizverify.schema import pluralize, seoul_day
+from bizverify.run.alerts import how_to_check_statuses, is_majority
+from bizverify.schema import seoul_day
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     from bizverify.run.engine import Engine
@@ -34,10 +35,14 @@ class NtsCounts:
     @property
     def caution(self) -> str:
         """How old statuses are that could not be asked again, and why; empty where there is nothing to say."""
-        aged = f"; {pluralize(self.aged, 'status', 'statuses')} up to {pluralize(self.age or 0, 'day')} old"
+        age = ngettext("{count:,} day", "{count:,} days", self.age or 0)
+        aged = ngettext("{count:,} status up to {age} old", "{count:,} statuses up to {age} old", self.aged, age=age)
+        parts = [aged] if self.aged else []
         if self.halt is not None:
-            return f"{aged if self.aged else ''}; not all could be asked of the tax authority: {self.halt}"
-        return f"{aged}, because the tax authority gave no answer to these numbers" if self.aged else ""
+            parts.append(gettext("not all could be asked of the tax authority: {halt}", halt=self.halt))
+        elif self.aged:
+            parts = [gettext("{aged}, because the tax authority gave no answer to these numbers", aged=aged)]
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +65,58 @@ class StatusCounts:
     @property
     def summary(self) -> str:
         """The counts in words, with what mends them."""
-        text = f"{self.checked:,} of {self.rows:,} statuses checked{self._sources()}"
+        checked = gettext(
+            "{checked:,} of {rows:,} statuses checked{sources}",
+            checked=self.checked,
+            rows=self.rows,
+            sources=self._sources(),
+        )
         caution = self.nts.caution if self.nts is not None else ""
-        if not self.bought and not self.checked and self.nts is not None:
-            return f"{text}, so no row says `send`{caution or '; the tax authority gave no answer: try again later'}"
-        if not self.bought and not self.registry and self.nts is None:
-            return f"{text}, so no row says `send`: {CHECK_STATUSES}"
-        if not self.bought and not self.checked:
-            return f"{text}, so no row says `send`: none of the numbers is in the registry; is it the right one?"
-        if self.stale:
-            ask_again = f": ask again with {parameter('max_status_age', self.stale_after)}"
-            remedy = ask_again if self.nts is not None else ": build the registry again from newer lists"
-            text += f", {self.stale:,} of them more than {self.stale_after} days ago, so not to be relied on"
-            text += "" if caution else remedy
+        if why := self._why_none(caution):
+            return gettext("{checked}, so no row says `send`{why}", checked=checked, why=why)
+        stale = self._stale(with_remedy=not caution) if self.stale else ""
         missing = 0 if self.bought else self.rows - self.checked
-        if missing:
-            where = "without a status" if self.nts is not None else "not in the registry"
-            text += f"; {pluralize(missing, 'number')} {where}"
-        return text + caution
+        parts = [f"{checked}{stale}", *([self._missing(missing)] if missing else []), *([caution] if caution else [])]
+        return "; ".join(parts)
+
+    def _why_none(self, caution: str) -> str:
+        """Why no status was checked and what to do; empty where some were, or the service was asked."""
+        if self.bought or (self.checked and (self.registry or self.nts is not None)):
+            return ""
+        if self.nts is not None:
+            return f"; {caution or gettext('the tax authority gave no answer: try again later')}"
+        if not self.registry:
+            return f": {how_to_check_statuses()}"
+        return ": " + gettext("none of the numbers is in the registry; is it the right one?")
+
+    def _stale(self, *, with_remedy: bool) -> str:
+        said = gettext(
+            ", {stale:,} of them more than {days} days ago, so not to be relied on",
+            stale=self.stale,
+            days=self.stale_after,
+        )
+        if not with_remedy:
+            return said
+        if self.nts is None:
+            return f"{said}: {gettext('build the registry again from newer lists')}"
+        return f"{said}: {gettext('ask again with {option}', option=parameter('max_status_age', self.stale_after))}"
+
+    def _missing(self, count: int) -> str:
+        if self.nts is not None:
+            return ngettext("{count:,} number without a status", "{count:,} numbers without a status", count)
+        return ngettext("{count:,} number not in the registry", "{count:,} numbers not in the registry", count)
 
     def _sources(self) -> str:
         """Whose the statuses are, in parentheses."""
+        registry = gettext("registry {version}", version=self.registry) if self.registry else ""
         if self.nts is None:
-            return f" (registry {self.registry})" if self.registry else ""
-        oldest = f", the oldest of {self.nts.oldest}" if self.nts.oldest else ""
-        others = f"; {self.checked - self.nts.rows:,} by registry {self.registry}" if self.registry else ""
-        return f" ({self.nts.rows:,} by nts{oldest}{others})"
+            return f" ({registry})" if registry else ""
+        count = self.nts.rows
+        told = gettext("{count:,} by nts", count=count)
+        if self.nts.oldest:
+            told = gettext("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
+        others = gettext("{count:,} by {registry}", count=self.checked - count, registry=registry)
+        return f" ({told}; {others})" if registry else f" ({told})"
 
     @property
     def is_alarming(self) -> bool:
