@@ -21,7 +21,9 @@ import click
 
 from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
+from bizverify.report_display import padded
 from bizverify.schema import Alert
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -31,6 +33,16 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 _LINE_EVERY: Final = 5.0
 """Seconds between progress lines where there is no terminal."""
+_WHY_CHOSEN: Final = {
+    "given": gettext_noop("given"),
+    "header": gettext_noop("by its header"),
+    "similar": gettext_noop("by a similar header"),
+    "content": gettext_noop("by its content"),
+}
+
+
+_UNITS: Final = (gettext_noop("rows"), gettext_noop("lookups"), gettext_noop("numbers"), gettext_noop("verifying"), gettext_noop("reading"))
+"""What progress counts, and what is being done meanwhile."""
 
 
 @contextmanager
@@ -60,7 +72,8 @@ def set_up_logging() -> None:
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level if known else "WARNING", handlers=[handler])
     if not known:
-        logging.getLogger("bizverify").warning("BIZVERIFY_LOG=%s is no level; use debug, info, warning", level)
+        message = gettext("BIZVERIFY_LOG={level} is no level; use debug, info, warning", level=level)
+        logging.getLogger("bizverify").warning(message)
 
 
 class _Formatter(logging.Formatter):
@@ -80,32 +93,33 @@ def say(text: str) -> None:
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
     """Print (what, how much) in two columns to stderr."""
     for what, value in lines:
-        say(f"{click.style(f'{what:<16}', dim=True)}{value}")
+        say(f"{click.style(padded(what, 16), dim=True)}{value}")
 
 
 def say_columns(chosen: Mapping[str, Choice]) -> None:
     """Print which header was chosen for which role, and how sure that is."""
-    reason = {
-        "given": "given",
-        "header": "by its header",
-        "similar": "by a similar header",
-        "content": "by its content",
-    }
     for role, choice in chosen.items():
         headers = " + ".join(repr(part.header) for part in choice.parts)
-        places = " + ".join(str(part.column + 1) for part in choice.parts)
-        word = "columns" if choice.joined else "column"
-        how = f"{reason[choice.why]}, confidence {choice.confidence:.0%}"
-        say_table([(role, f"{headers}, {word} {places} ({how})")])
+        about = {
+            "headers": headers,
+            "places": " + ".join(str(part.column + 1) for part in choice.parts),
+            "why": gettext(_WHY_CHOSEN[choice.why]),
+            "confidence": choice.confidence,
+        }
+        if choice.joined:
+            told = gettext("{headers}, columns {places} ({why}, confidence {confidence:.0%})", **about)
+        else:
+            told = gettext("{headers}, column {places} ({why}, confidence {confidence:.0%})", **about)
+        say_table([(role, told)])
 
 
 def warn(warnings: Iterable[str]) -> None:
     """Print warnings to stderr, alerts first."""
     for warning in sorted(warnings, key=lambda warning: not isinstance(warning, Alert)):
         label = (
-            click.style("ATTENTION", fg="red", bold=True)
+            click.style(gettext("ATTENTION"), fg="red", bold=True)
             if isinstance(warning, Alert)
-            else click.style("note", fg="yellow")
+            else click.style(gettext("note"), fg="yellow")
         )
         say(f"{label}: {warning}")
 
@@ -194,9 +208,11 @@ def _print_as_is(text: str, needed: bool) -> None:
         _echo(text, sys.stdout)
     except BrokenPipeError as error:
         if needed:
-            raise OutputError("stdout: was closed before all was printed; leave it open, and try again") from error
+            raise OutputError(
+                gettext("stdout: was closed before all was printed; leave it open, and try again")
+            ) from error
     except OSError as error:
-        raise OutputError(f"stdout: cannot be written: {error.strerror}") from error
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=error.strerror)) from error
 
 
 def _echo(text: str, stream: TextIO) -> None:
@@ -262,16 +278,23 @@ class _PlainProgress:
 
     def __call__(self, done: int, total: int, /) -> None:
         """Show how many are done."""
-        now, unit = time.monotonic(), self._unit
+        now = time.monotonic()
         if self._is_due(now):
-            rate = done / (now - self._started)
-            say(f"{done:,} of {total:,} {unit} ({done / max(total, 1):.0%}), {rate:,.0f} {unit}/s")
+            told = gettext(
+                "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
+                done=done,
+                total=total,
+                unit=gettext(self._unit),
+                part=done / max(total, 1),
+                rate=done / (now - self._started),
+            )
+            say(told)
 
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is."""
         self._started = time.monotonic()
         if self._is_due(self._started):
-            say(f"statuses: {describe_fetch(fetch)}")
+            say(gettext("statuses: {progress}", progress=describe_fetch(fetch)))
 
     def _is_due(self, now: float) -> bool:
         with self._lock:
@@ -284,12 +307,19 @@ class _PlainProgress:
 def describe_fetch(fetch: FetchReport) -> str:
     """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
     total = fetch.answered + fetch.left
-    parts = [f"{fetch.answered:,} of {total:,} numbers answered ({fetch.answered / max(total, 1):.0%})"]
+    parts = [
+        gettext(
+            "{answered:,} of {total:,} numbers answered ({part:.0%})",
+            answered=fetch.answered,
+            total=total,
+            part=fetch.answered / max(total, 1),
+        )
+    ]
     if fetch.rate:
-        parts.append(f"{fetch.rate:,.0f} numbers/s")
-        parts.append(f"about {timedelta(seconds=round(fetch.left / fetch.rate))} to go")
+        parts.append(gettext("{rate:,.0f} numbers/s", rate=fetch.rate))
+        parts.append(gettext("about {time} to go", time=timedelta(seconds=round(fetch.left / fetch.rate))))
     if fetch.budget_left is not None:
-        parts.append(f"{fetch.budget_left:,} left of the day's budget")
+        parts.append(gettext("{count:,} left of the day's budget", count=fetch.budget_left))
     return ", ".join(parts)
 
 
@@ -298,8 +328,8 @@ class _Bar:
 
     def __init__(self, progress: Progress, doing: str, unit: str) -> None:
         self._progress = progress
-        self._words: dict[str, Any] = {"doing": doing, "unit": unit}
-        self._task = progress.add_task("", total=None, doing=doing, unit=unit)
+        self._words: dict[str, Any] = {"doing": gettext(doing), "unit": gettext(unit)}
+        self._task = progress.add_task("", total=None, **self._words)
         self._is_fetching = False
 
     def __call__(self, done: int, total: int, /) -> None:
@@ -313,10 +343,12 @@ class _Bar:
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is."""
         self._is_fetching = True
-        budget = "" if fetch.budget_left is None else f", {fetch.budget_left:,} left today"
-        unit = f"numbers, {fetch.rate:,.0f}/s{budget}"
+        unit = gettext("numbers, {rate:,.0f}/s", rate=fetch.rate)
+        if fetch.budget_left is not None:
+            unit = gettext("numbers, {rate:,.0f}/s, {left:,} left today", rate=fetch.rate, left=fetch.budget_left)
+        words = {"doing": gettext("asking nts"), "unit": unit}
         total = fetch.answered + fetch.left
-        self._progress.update(self._task, completed=fetch.answered, total=total, doing="asking nts", unit=unit)
+        self._progress.update(self._task, completed=fetch.answered, total=total, **words)
 
 
 @contextmanager
@@ -336,7 +368,7 @@ def _bar(unit: str, doing: str) -> Iterator[_Bar]:
         BarColumn(24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}"),
-        TextColumn("in"),
+        TextColumn(gettext("in")),
         TimeElapsedColumn(),  # moves while an upload is waited for
         TimeRemainingColumn(),
     )

@@ -114,7 +114,7 @@ class SideFiles:
 
     def paths_by_use(self) -> dict[str, Path | None]:
         """The files by what they are."""
-        return {f"output of {part}": path for part, path in self.parts.items()} | {
+        return {gettext("output of {part}", part=part): path for part, path in self.parts.items()} | {
             "letters": self.letters,
             "report": self.page,
             "review": self.review,
