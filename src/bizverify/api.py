@@ -255,7 +255,9 @@ def enrich(
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if writes.with_outcomes and labels is False:
-        raise UsageError("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
+        raise UsageError(
+            gettext("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
+        )
     known = read_history(labels)
     options: dict[str, Any] = {
         "start": start,
@@ -507,8 +509,11 @@ def verify(
     for option, value in for_local.items():
         if not request.kind.answers_locally and value is not None:
             raise UsageError(
-                f"{parameter(option)} is for the local engine, not for {request.kind.name}: the service is not told of "
-                "it"
+                gettext(
+                    "{option} is for the local engine, not for {name}: the service is not told of it",
+                    option=parameter(option),
+                    name=request.kind.name,
+                )
             )
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
@@ -522,7 +527,9 @@ def verify(
             asked = open_statuses(rows, asking, context)
             answering = answering.with_status(asked.overlay)
             if asked.fetch.halt is not None:
-                python_warnings.warn(f"the tax authority could not be asked: {asked.fetch.halt}", stacklevel=2)
+                python_warnings.warn(
+                    gettext("the tax authority could not be asked: {halt}", halt=asked.fetch.halt), stacklevel=2
+                )
         answers, _ = answering.answer(answering.prepare(rows), context)
         answer = answers.collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
@@ -550,12 +557,22 @@ class EngineRequest:
         said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
         if said:
             raise UsageError(
-                f"{parameter(said[0])} is said when an engine is made; it is given as {parameter('engine')}"
+                gettext(
+                    "{option} is said when an engine is made; it is given as {option2}",
+                    option=parameter(said[0]),
+                    option2=parameter("engine"),
+                )
             )
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(f"unknown engine {engine!r}; use {' or '.join(ENGINE_KINDS)}, or an engine object")
+            raise UsageError(
+                gettext(
+                    "unknown engine {engine!r}; use {listed}, or an engine object",
+                    engine=engine,
+                    listed=" or ".join(ENGINE_KINDS),
+                )
+            )
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:

@@ -37,6 +37,7 @@ import polars as pl
 
 from bizverify.errors import NumberError
 from bizverify.schema import Lang
+from bizverify.translation import current_language, gettext
 
 PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "missing": {
@@ -344,7 +345,9 @@ def compact(value: object) -> str:
     """Return the ten digits of a value; raise :class:`NumberError` saying why there are none."""
     found = problem(value)
     if found is not None:
-        raise NumberError(found, f"not a business number: {PROBLEMS[found]['en']}")
+        raise NumberError(
+            found, gettext("not a business number: {problem}", problem=PROBLEMS[found][current_language()])
+        )
     return str(_of_one(compact_expr, value))
 
 

@@ -97,7 +97,7 @@ log = logging.getLogger(__name__)
 _OTHER_HEADERS: Final = gettext_noop(
     "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
 )
-_NO_OUTCOMES: Final = (
+_NO_OUTCOMES: Final = gettext_noop(
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
 
@@ -549,7 +549,7 @@ class EnrichmentRun:
                 *self.engine.hints(planned="account" not in outcome),
                 *self._gazetteer_cautions(),
                 *unknown_extra_columns(self.prepared.extras, gazetteer=self._looks_up_addresses),
-                *([_NO_OUTCOMES] if self.with_outcomes and self.known is None else []),
+                *([gettext(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
                 *warnings,

@@ -22,22 +22,36 @@ from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.choice_store import CHOICE_FILE, ChoiceStore
 from bizverify.reference.status_store import STATUS_FILE, StatusStore
+from bizverify.report_display import padded
 from bizverify.scheduling.run_store import RunStore, state_folder
-from bizverify.schema import pluralize
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import rewrite_file
+from bizverify.translation import gettext, gettext_noop, ngettext
 from bizverify.watch import forget as watch_forget
 from bizverify.watch.local_file import WATCH_FILE, LocalFile, alone
 
-_PAID: Final = "paid answers"
+_PAID: Final = gettext_noop("paid answers")
+_NAMES: Final = (
+    *(gettext_noop("ledger"), gettext_noop("label store"), gettext_noop("watch list"), gettext_noop("status store")),
+    *(gettext_noop("chosen addresses"), gettext_noop("job"), gettext_noop("server"), gettext_noop("letters")),
+    *(gettext_noop("statuses"), gettext_noop("choices"), gettext_noop("outputs"), gettext_noop("reference")),
+    *(gettext_noop("closures"), gettext_noop("scorecards"), gettext_noop("service")),
+)
+"""What stores, their rows, and places out of reach are called."""
 OUT_OF_REACH: Final = {
-    "outputs": "files that were read or written, their backups (.bak), exports of a server's keys: delete them, or the "
-    "row in them",
-    "reference": "registries, and statuses written to files: build them again without the number",
-    "closures": "files and receivers that were told of closures (`notify=`, `webhook=`, `notices=`), and logs",
-    "scorecards": "points learned from letters: sums over many, in which no business can be told apart",
-    "service": "what was sent to the hosted service: take watches off with `bizverify watch remove`, and ask it to "
-    "erase lookups, uploads and labels",
+    "outputs": gettext_noop(
+        "files that were read or written, their backups (.bak), exports of a server's keys: delete them, or the row "
+        "in them"
+    ),
+    "reference": gettext_noop("registries, and statuses written to files: build them again without the number"),
+    "closures": gettext_noop(
+        "files and receivers that were told of closures (`notify=`, `webhook=`, `notices=`), and logs"
+    ),
+    "scorecards": gettext_noop("points learned from letters: sums over many, in which no business can be told apart"),
+    "service": gettext_noop(
+        "what was sent to the hosted service: take watches off with `bizverify watch remove`, and ask it to erase "
+        "lookups, uploads and labels"
+    ),
 }
 """What forgetting cannot reach, and what to do about it."""
 
@@ -92,21 +106,32 @@ class ErasureReport:
 
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
-        found = [("erased" if self.erased else "to be erased", ", ".join(map(business_number.format, self.numbers)))]
+        done = gettext("erased") if self.erased else gettext("to be erased")
+        found = [(done, ", ".join(map(business_number.format, self.numbers)))]
         for store in self.stores:
-            held = ", ".join(f"{what} {count:,}" for what, count in store.counts.items() if count)
-            found.append((store.store, f"{held or 'nothing'} ({store.path})"))
+            held = ", ".join(f"{gettext(what)} {count:,}" for what, count in store.counts.items() if count)
+            found.append((gettext(store.store), f"{held or gettext('nothing')} ({store.path})"))
         if self.paid_answers:
-            again = "paid again if needed again, since the answer is gone"
-            found.append(("attention", f"{pluralize(self.paid_answers, 'lookup')}: {again}"))
+            again = gettext("paid again if needed again, since the answer is gone")
+            lookups = ngettext("{count:,} lookup", "{count:,} lookups", self.paid_answers)
+            found.append((gettext("attention"), f"{lookups}: {again}"))
         if self.unsettled:
-            found.append(("in the way", explain_unsettled(self.unsettled)))
-        found += [("out of reach", ""), *((f"  {what}", why) for what, why in self.unreachable.items())]
-        found += [("  known file", file) for file in self.files]
-        return [*found, *(("  manifest", f"{path} names the number: delete it") for path in self.manifests)]
+            found.append((gettext("in the way"), explain_unsettled(self.unsettled)))
+        found += [
+            (gettext("out of reach"), ""),
+            *((f"  {gettext(what)}", gettext(why)) for what, why in self.unreachable.items()),
+        ]
+        found += [(f"  {gettext('known file')}", file) for file in self.files]
+        return [
+            *found,
+            *(
+                (f"  {gettext('manifest')}", gettext("{path} names the number: delete it", path=path))
+                for path in self.manifests
+            ),
+        ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{what:<16}{value}".rstrip() for what, value in self.lines())
+        return "\n".join(f"{padded(what, 16)}{value}".rstrip() for what, value in self.lines())
 
 
 def forget(
@@ -133,7 +158,7 @@ def forget(
     given = [b_no] if isinstance(b_no, str | int) else list(b_no)
     numbers = tuple(dict.fromkeys(map(business_number.compact, given)))
     if not numbers:
-        raise UsageError("no business number was given")
+        raise UsageError(gettext("no business number was given"))
     with ExitStack() as stack:
         own = [open_(path) for open_, path in _own_stores(ledger, labels, local, status_store)]
         opened = [stack.enter_context(store) for store in (*own, *map(_open_server, db))]
@@ -193,12 +218,18 @@ def _is_there(path: Path) -> bool:
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
     why = error.strerror or type(error).__name__
-    return StoreError(f"{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again")
+    return StoreError(
+        gettext(
+            "{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again",
+            path=path,
+            why=why,
+        )
+    )
 
 
 def _check_named(name: str, path: str | Path) -> None:
     if not _is_there(Path(path)):
-        raise UsageError(f"{path}: does not exist; check {parameter(name)}")
+        raise UsageError(gettext("{path}: does not exist; check {option}", path=path, option=parameter(name)))
 
 
 @contextmanager

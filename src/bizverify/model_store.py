@@ -27,6 +27,7 @@ from bizverify.errors import ModelError, parameter
 from bizverify.schema import GRADES
 from bizverify.storage.filesystem import open_private, state_directory
 from bizverify.tables.publish import publish_file
+from bizverify.translation import gettext
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
@@ -64,7 +65,9 @@ def read_events(path: Path) -> list[Event]:
     except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
         return []
     except OSError as error:
-        raise ModelError(f"{path}: the journal of the scorecards cannot be read: {error.strerror}") from error
+        raise ModelError(
+            gettext("{path}: the journal of the scorecards cannot be read: {reason}", path=path, reason=error.strerror)
+        ) from error
     *whole, last = content.split(b"\n")
     events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
     torn = _parse_event(last)
@@ -91,7 +94,11 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
             file.flush()
             os.fsync(descriptor)
     except OSError as error:
-        raise ModelError(f"{path}: the journal of the scorecards cannot be written: {error.strerror}") from error
+        raise ModelError(
+            gettext(
+                "{path}: the journal of the scorecards cannot be written: {reason}", path=path, reason=error.strerror
+            )
+        ) from error
     event = _parse_event(line)
     assert event is not None  # noqa: S101 - it has just been written from its parts
     return event
@@ -101,8 +108,12 @@ def _parse_line(path: Path, place: int, line: bytes) -> Event:
     event = _parse_event(line)
     if event is None:
         raise ModelError(
-            f"{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
-            "backup or take the line out; until then, `model='builtin'` or a scorecard file answers"
+            gettext(
+                "{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
+                "backup or take the line out; until then, `model='builtin'` or a scorecard file answers",
+                path=path,
+                place=place,
+            )
         )
     return event
 
@@ -257,7 +268,13 @@ class ModelStore:
         if wanted in (BUILTIN, Scorecard.load().version) and wanted not in _promotions(events):
             return StoredScorecard(Scorecard.load(), release=Scorecard.load().version)
         if wanted not in _promotions(events):
-            raise ModelError(f"{wanted}: no scorecard of that version is stored; {_list_versions(events)}")
+            raise ModelError(
+                gettext(
+                    "{wanted}: no scorecard of that version is stored; {list_versions}",
+                    wanted=wanted,
+                    list_versions=_list_versions(events),
+                )
+            )
         return self._read(wanted, _promotions(events)[wanted], champion)
 
     def versions(self) -> list[str]:
@@ -269,8 +286,13 @@ class ModelStore:
         orphan = next(self.folder.glob("*.toml"), None)
         if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
             raise ModelError(
-                f"{self.path}: the journal is missing, so it is not known whether {orphan.stem} answers; restore it "
-                f"from a backup, or begin a new one with `bizverify model rollback {BUILTIN}`"
+                gettext(
+                    "{path}: the journal is missing, so it is not known whether {stem} answers; restore it from a "
+                    "backup, or begin a new one with `bizverify model rollback {builtin}`",
+                    path=self.path,
+                    stem=orphan.stem,
+                    builtin=BUILTIN,
+                )
             )
         return read_events(self.path)
 
@@ -281,19 +303,32 @@ class ModelStore:
         learned from another scorecard than the one that answers now (another process was faster).
         """
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
-            raise ModelError(f"{card.version!r} cannot be a version: letters, digits and . _ + - only, not {BUILTIN!r}")
+            raise ModelError(
+                gettext(
+                    "{version!r} cannot be a version: letters, digits and . _ + - only, not {builtin!r}",
+                    version=card.version,
+                    builtin=BUILTIN,
+                )
+            )
         builtin, text = Scorecard.load(), card.to_toml()
         with self._lock():
             events = self.history()
             known = {version.casefold() for version in (*_promotions(events), builtin.version)}
             if card.version.casefold() in known:  # two names that differ in case alone may be one file
-                raise ModelError(f"{self._file(card.version)}: this version exists already, and is never changed")
+                raise ModelError(
+                    gettext("{file}: this version exists already, and is never changed", file=self._file(card.version))
+                )
             champion = _succession(events)[-1]
             answering = builtin.version if champion == BUILTIN else champion
             if card.learned is not None and card.learned.parent != answering:
                 raise ModelError(
-                    f"{card.version} was learned to replace {card.learned.parent}, but {answering} answers by now; "
-                    "learn again with `bizverify calibrate`"
+                    gettext(
+                        "{version} was learned to replace {parent}, but {answering} answers by now; learn again with "
+                        "`bizverify calibrate`",
+                        version=card.version,
+                        parent=card.learned.parent,
+                        answering=answering,
+                    )
                 )
             if not events:
                 self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
@@ -305,7 +340,7 @@ class ModelStore:
     def note(self, kind: str, event: Mapping[str, Any]) -> None:
         """Record what was decided without a change of the champion: ``refused``, ``quarantined``, ``released``, …"""
         if kind in DECIDING:
-            raise ValueError(f"{kind!r} changes the champion; use promote() or rollback()")
+            raise ValueError(gettext("{kind!r} changes the champion; use promote() or rollback()", kind=kind))
         version = event.get("version")
         with self._lock():
             self.history()
@@ -323,12 +358,21 @@ class ModelStore:
             line = _succession(events)
             if to is None and len(line) == 1:
                 raise ModelError(
-                    f"there is nothing to go back to: the built-in scorecard answers; {_list_versions(events)}"
+                    gettext(
+                        "there is nothing to go back to: the built-in scorecard answers; {list_versions}",
+                        list_versions=_list_versions(events),
+                    )
                 )
             wanted = line[-2] if to is None else to
             wanted = BUILTIN if wanted == Scorecard.load().version and wanted not in _promotions(events) else wanted
             if wanted == line[-1] and not lost:
-                raise ModelError(f"{wanted}: is the scorecard that answers already; {_list_versions(events)}")
+                raise ModelError(
+                    gettext(
+                        "{wanted}: is the scorecard that answers already; {list_versions}",
+                        wanted=wanted,
+                        list_versions=_list_versions(events),
+                    )
+                )
             card = Scorecard.load() if wanted == BUILTIN else self.load(wanted)
             append_event(self.path, ROLLED_BACK, wanted, {"replaced": line[-1]})
         return card
@@ -338,21 +382,29 @@ class ModelStore:
 
     def _read(self, version: str, promoted: Event, champion: str) -> StoredScorecard:
         path = self._file(version)
-        remedy = "restore it from a backup"
+        remedy = gettext("restore it from a backup")
         if version == champion:
-            remedy = (
-                "`bizverify model rollback` lets the one before it answer, "
-                f"{parameter('model', BUILTIN)} the built-in one"
+            remedy = gettext(
+                "`bizverify model rollback` lets the one before it answer, {option} the built-in one",
+                option=parameter("model", BUILTIN),
             )
         try:
             content = path.read_bytes()
             if _digest(content) != promoted.data.get("sha256"):
-                raise ModelError("it is not what was promoted, somebody or something changed it")
+                raise ModelError(gettext("it is not what was promoted, somebody or something changed it"))
             card, added = _parse_scorecard(content, version)
             return StoredScorecard(card, added, promoted.data.get(_SINCE))
         except (OSError, ModelError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ModelError(f"{path}: the scorecard {version} cannot be used: {reason}; {remedy}") from error
+            raise ModelError(
+                gettext(
+                    "{path}: the scorecard {version} cannot be used: {reason}; {remedy}",
+                    path=path,
+                    version=version,
+                    reason=reason,
+                    remedy=remedy,
+                )
+            ) from error
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -364,9 +416,13 @@ class ModelStore:
             lock = FileLock(self.folder / "journal.lock", timeout=_WAIT, mode=0o600)
             lock.acquire()
         except Timeout as error:
-            raise ModelError(f"{self.folder}: another process is changing the scorecards; try again later") from error
+            raise ModelError(
+                gettext("{folder}: another process is changing the scorecards; try again later", folder=self.folder)
+            ) from error
         except OSError as error:
-            raise ModelError(f"{self.folder}: scorecards cannot be kept here: {error.strerror}") from error
+            raise ModelError(
+                gettext("{folder}: scorecards cannot be kept here: {reason}", folder=self.folder, reason=error.strerror)
+            ) from error
         try:
             yield
         finally:
@@ -391,11 +447,17 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
         if Path(name).exists() and not Path(name).is_dir():
             return Scorecard.load(name)
     if os.sep in name or name.endswith(".toml"):
-        raise ModelError(f"{name}: there is no such scorecard file")
+        raise ModelError(gettext("{name}: there is no such scorecard file", name=name))
     events = store.history()
     if name in (*_promotions(events), Scorecard.load().version):
         return store.load(name)
-    raise ModelError(f"{name}: is neither a scorecard file nor a version that is stored; {_list_versions(events)}")
+    raise ModelError(
+        gettext(
+            "{name}: is neither a scorecard file nor a version that is stored; {list_versions}",
+            name=name,
+            list_versions=_list_versions(events),
+        )
+    )
 
 
 def _promotions(events: Sequence[Event]) -> dict[str, Event]:
@@ -417,7 +479,12 @@ def _succession(events: Sequence[Event]) -> list[str]:
 
 def _list_versions(events: Sequence[Event]) -> str:
     versions = ", ".join(_promotions(events)) or "none"
-    return f"stored versions: {versions}; {BUILTIN} is the one of this release, {Scorecard.load().version}"
+    return gettext(
+        "stored versions: {versions}; {builtin} is the one of this release, {version}",
+        versions=versions,
+        builtin=BUILTIN,
+        version=Scorecard.load().version,
+    )
 
 
 @lru_cache(maxsize=8)

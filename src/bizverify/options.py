@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from bizverify.errors import UsageError, parameter
 from bizverify.schema import Lang
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.client import ApiKey
@@ -54,7 +55,7 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
 def engine_kind(name: str) -> EngineKind:
     """Return the kind of engine of that name; raise :class:`UsageError` where there is none."""
     if name not in ENGINE_KINDS:
-        raise UsageError(f"unknown engine {name!r}; use {' or '.join(ENGINE_KINDS)}")
+        raise UsageError(gettext("unknown engine {name!r}; use {listed}", name=name, listed=" or ".join(ENGINE_KINDS)))
     return ENGINE_KINDS[name]
 
 
@@ -110,7 +111,13 @@ def choose_options(name: str, given: Options | None, flat: Options) -> Options:
     if not isinstance(given, type(flat)):
         raise UsageError(f"{parameter(name)} is a {type(given).__name__}; give a bizverify.{type(flat).__name__}")
     if twice := _differing(flat):
-        raise UsageError(f"{parameter(twice[0])} is a field of {parameter(name)}, which is given as well; say it there")
+        raise UsageError(
+            gettext(
+                "{option} is a field of {option2}, which is given as well; say it there",
+                option=parameter(twice[0]),
+                option2=parameter(name),
+            )
+        )
     return given
 
 
@@ -243,7 +250,13 @@ class StatusOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or self.source not in STATUS_SOURCES:
-            raise UsageError(f"{parameter('status', self.source)}: must be one of {', '.join(STATUS_SOURCES)}")
+            raise UsageError(
+                gettext(
+                    "{option}: must be one of {listed}",
+                    option=parameter("status", self.source),
+                    listed=", ".join(STATUS_SOURCES),
+                )
+            )
         _check(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
 
     @property
@@ -265,7 +278,13 @@ def _refuse_text_as_key(construct: Callable[..., None]) -> Callable[..., None]:
 
             if not isinstance(keywords["key"], SecretKey):
                 kind = type(keywords.pop("key")).__name__
-                raise UsageError(f"{parameter('key')} is a {kind}; give a bizverify.NtsKey, which is never shown")
+                raise UsageError(
+                    gettext(
+                        "{option} is a {kind}; give a bizverify.NtsKey, which is never shown",
+                        option=parameter("key"),
+                        kind=kind,
+                    )
+                )
         construct(self, **keywords)
 
     return construct_without_text
@@ -285,16 +304,30 @@ def status_options(
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:
-        raise UsageError(f"{parameter('max_status_age')} is a field of {parameter('status')}: say it there, as max_age")
+        raise UsageError(
+            gettext(
+                "{option} is a field of {option2}: say it there, as max_age",
+                option=parameter("max_status_age"),
+                option2=parameter("status"),
+            )
+        )
     if status.source == "nts" and given:
         raise UsageError(
-            f"{parameter('status', 'nts')} is for engines that are named; give the one that is given as "
-            f"{parameter('engine')} what bizverify.fetch_status returns, as its {parameter('status')}"
+            gettext(
+                "{option} is for engines that are named; give the one that is given as {option2} what "
+                "bizverify.fetch_status returns, as its {option3}",
+                option=parameter("status", "nts"),
+                option2=parameter("engine"),
+                option3=parameter("status"),
+            )
         )
     if status.source == "nts" and not kind.answers_locally:
         raise UsageError(
-            f"{parameter('status', 'nts')} is for the engines that answer locally, not for {kind.name}: there the "
-            "service says the status"
+            gettext(
+                "{option} is for the engines that answer locally, not for {name}: there the service says the status",
+                option=parameter("status", "nts"),
+                name=kind.name,
+            )
         )
     return status if status.is_asking and kind.answers_locally and not given else None
 
@@ -319,7 +352,14 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
     refuse_unknown(keywords)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
-        raise UsageError(f"{parameter(next(iter(keywords)))} is for the engines {buying}, not for {engine}")
+        raise UsageError(
+            gettext(
+                "{option} is for the engines {buying}, not for {engine}",
+                option=parameter(next(iter(keywords))),
+                buying=buying,
+                engine=engine,
+            )
+        )
     hide_key(keywords)
     _refuse_foreign(kind, [name for name, value in keywords.items() if value is not None])
     return ServiceOptions(**keywords)
@@ -329,8 +369,19 @@ def refuse_unknown(keywords: ServiceKeywords) -> None:
     """Raise :class:`UsageError` for a keyword that is no field of :class:`ServiceOptions`."""
     known = sorted(field.name for field in fields(ServiceOptions))
     if unknown := sorted(set(keywords) - set(known)):
-        renamed = f"; {parameter('brake')} is now {parameter('cancel')}" if unknown[0] == "brake" else ""
-        raise UsageError(f"unknown option {unknown[0]!r}{renamed}; known are {', '.join(known)}")
+        renamed = (
+            gettext("; {option} is now {option2}", option=parameter("brake"), option2=parameter("cancel"))
+            if unknown[0] == "brake"
+            else ""
+        )
+        raise UsageError(
+            gettext(
+                "unknown option {unknown!r}{renamed}; known are {listed}",
+                unknown=unknown[0],
+                renamed=renamed,
+                listed=", ".join(known),
+            )
+        )
 
 
 def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
@@ -338,7 +389,12 @@ def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
         owners = [one.name for one in ENGINE_KINDS.values() if name in one.own_options]
         if owners and name not in kind.own_options:
             raise UsageError(
-                f"{parameter(name)} is for {parameter('engine', ' and '.join(owners))}, not for {kind.name}"
+                gettext(
+                    "{option} is for {option2}, not for {name}",
+                    option=parameter(name),
+                    option2=parameter("engine", " and ".join(owners)),
+                    name=kind.name,
+                )
             )
 
 
@@ -359,7 +415,13 @@ def _check(options: object, rules: Mapping[str, _Rule], **called: str) -> None:
         except (TypeError, ValueError):  # a text, say
             right = False
         if not right:
-            raise UsageError(f"{parameter(called.get(name, name), value)}: must be {wanted}")
+            raise UsageError(
+                gettext(
+                    "{option}: must be {wanted}",
+                    option=parameter(called.get(name, name), value),
+                    wanted=gettext(wanted),
+                )
+            )
 
 
 def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
@@ -374,21 +436,21 @@ def _is_band(value: Any) -> bool:
 _Rule = tuple[Callable[[Any], bool], str]
 
 _RULES: Final[dict[str, _Rule]] = {
-    "budget": (lambda value: value is None or _is_whole(value, 0), "a number of lookups, 0 or more"),
-    "max_age": (lambda value: value >= 0, "a number of days, 0 or more"),
-    "rate": (lambda value: 0 < value < math.inf, "requests per second, above 0"),
-    "concurrency": (lambda value: _is_whole(value, 1, 1000), "from 1 to 1000"),
-    "chunk": (lambda value: _is_whole(value, 1), "a number of rows, 1 or more"),
-    "jobs": (lambda value: _is_whole(value, 1, 100), "from 1 to 100"),
-    "poll": (lambda value: value > 0, "seconds, above 0"),
-    "timeout": (lambda value: value > 0, "seconds, above 0"),
-    "drain": (lambda value: value >= 0, "seconds, 0 or more"),
-    "band": (_is_band, "two probabilities, the lower first, as 0.08-0.5"),
+    "budget": (lambda value: value is None or _is_whole(value, 0), gettext_noop("a number of lookups, 0 or more")),
+    "max_age": (lambda value: value >= 0, gettext_noop("a number of days, 0 or more")),
+    "rate": (lambda value: 0 < value < math.inf, gettext_noop("requests per second, above 0")),
+    "concurrency": (lambda value: _is_whole(value, 1, 1000), gettext_noop("from 1 to 1000")),
+    "chunk": (lambda value: _is_whole(value, 1), gettext_noop("a number of rows, 1 or more")),
+    "jobs": (lambda value: _is_whole(value, 1, 100), gettext_noop("from 1 to 100")),
+    "poll": (lambda value: value > 0, gettext_noop("seconds, above 0")),
+    "timeout": (lambda value: value > 0, gettext_noop("seconds, above 0")),
+    "drain": (lambda value: value >= 0, gettext_noop("seconds, 0 or more")),
+    "band": (_is_band, gettext_noop("two probabilities, the lower first, as 0.08-0.5")),
 }
 
 _STATUS_RULES: Final[dict[str, _Rule]] = {
-    "budget": (lambda value: value is None or _is_whole(value, 0), "how many numbers a day, 0 or more"),
-    "rate": (lambda value: 0 < value < math.inf, "calls per second, above 0"),
+    "budget": (lambda value: value is None or _is_whole(value, 0), gettext_noop("how many numbers a day, 0 or more")),
+    "rate": (lambda value: 0 < value < math.inf, gettext_noop("calls per second, above 0")),
     "patience": _RULES["timeout"],
     **{name: _RULES[name] for name in ("max_age", "concurrency", "timeout", "drain")},
 }

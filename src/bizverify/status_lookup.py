@@ -25,7 +25,7 @@ from bizverify.run.output_layout import keep_apart
 from bizverify.schema import Lang, seoul_day
 from bizverify.tables import frames, open_table, reading
 from bizverify.tables.publish import same_file
-from bizverify.translation import current_language
+from bizverify.translation import current_language, gettext
 
 COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
 """The columns of :func:`fetch_status`."""
@@ -110,7 +110,9 @@ def fetch_files(
     check_registry_name(output)
     for path in files:
         if same_file(path, output):
-            raise UsageError(f"{output}: is one of the files; give the registry a name of its own")
+            raise UsageError(
+                gettext("{output}: is one of the files; give the registry a name of its own", output=output)
+            )
     keep_apart(status_files(options), {"output": output}, in_place=False)
     found = pl.concat([_numbers_in(path, columns, encoding) for path in files]).unique()
     return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
@@ -124,7 +126,11 @@ def _numbers_in(path: Path, columns: Mapping[str, str] | None, encoding: str | N
         with reading(table):
             found = numbers_of(rows)
     if found.is_empty():
-        raise InputError(f"{path}: holds no business number that could be asked for; name the column with `columns=`")
+        raise InputError(
+            gettext(
+                "{path}: holds no business number that could be asked for; name the column with `columns=`", path=path
+            )
+        )
     return found
 
 
@@ -185,15 +191,23 @@ def _texts(numbers: Any) -> pl.Series:
     """Return the numbers that were given, as they were written (a Series ``given``)."""
     if isinstance(numbers, pl.Series):
         if numbers.dtype.is_nested() or numbers.dtype == pl.Object:
-            raise UsageError(f"a Series of {numbers.dtype} holds no business numbers; give texts or whole numbers")
+            raise UsageError(
+                gettext(
+                    "a Series of {dtype} holds no business numbers; give texts or whole numbers", dtype=numbers.dtype
+                )
+            )
         return numbers.alias("given")
     if isinstance(numbers, str | int):
         return pl.Series("given", [str(numbers)], pl.String)
     if hasattr(numbers, "columns") or hasattr(numbers, "column_names") or isinstance(numbers, pl.LazyFrame):
         rows = prepare_table(frames.read(numbers), None, "").rows
         if "b_no" not in rows.collect_schema().names():
-            raise ColumnError("the frame has no column of business numbers; give the column itself")
+            raise ColumnError(gettext("the frame has no column of business numbers; give the column itself"))
         return rows.select(pl.col("b_no").alias("given")).collect().to_series()
     if not isinstance(numbers, Iterable):
-        raise UsageError(f"a {type(numbers).__name__} is no list of business numbers; give a list, a Series or a frame")
+        raise UsageError(
+            gettext(
+                "a {name} is no list of business numbers; give a list, a Series or a frame", name=type(numbers).__name__
+            )
+        )
     return pl.Series("given", [None if number is None else str(number) for number in numbers], pl.String)

@@ -34,6 +34,7 @@ from bizverify.cli.status import status
 from bizverify.cli.verify import verify
 from bizverify.cli.watch import watch
 from bizverify.errors import BizverifyError
+from bizverify.translation import gettext
 
 __all__ = ["app", "main"]
 
@@ -92,7 +93,7 @@ def _run() -> None:
         code = error.code if sys.stdout is stdout else 0
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         bought = f"; {error.__cause__}" if str(error.__cause__ or "") else ""  # click's Abort hides what it was
-        _fail(f"interrupted; nothing was published{bought}", INTERRUPTED)
+        _fail(gettext("interrupted; nothing was published{bought}", bought=bought), INTERRUPTED)
     except click.ClickException as error:
         with suppress(OSError):
             error.show()

@@ -10,7 +10,8 @@ import click
 from bizverify.cli.console import print_result, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import UsageError
-from bizverify.schema import pluralize
+from bizverify.report_display import padded
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,12 +53,14 @@ def calibrate(
         {"--dry-run": dry_run, "--audited": audited is not None},
     )
     if files and not report_only:
-        raise UsageError("files are for --report-only; what is learned from was recorded with `bizverify label`")
+        raise UsageError(
+            gettext("files are for --report-only; what is learned from was recorded with `bizverify label`")
+        )
     if audit_sample is not None:
         _audit_sample(audit_sample, labels, as_json)
     elif report_only:
         if files and labels is not None:
-            raise UsageError("give labelled files or --labels; a report is of one of them")
+            raise UsageError(gettext("give labelled files or --labels; a report is of one of them"))
         _report(files, labels, as_json)
     else:
         from bizverify.learning import calibrate as learn
@@ -68,7 +71,13 @@ def calibrate(
 def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
     chosen = [option for option, given in instead.items() if given]
     for option in [*chosen[1:], *(option for option, given in learning.items() if given and chosen)]:
-        raise UsageError(f"{chosen[0]} does not learn, so {option} says nothing with it; give one of them")
+        raise UsageError(
+            gettext(
+                "{chosen} does not learn, so {option} says nothing with it; give one of them",
+                chosen=chosen[0],
+                option=option,
+            )
+        )
 
 
 def _show_decision(result: Calibrated, as_json: bool) -> None:
@@ -82,8 +91,8 @@ def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
 
     rows = audit_sample(path, labels=labels)
     lines = [
-        f"{pluralize(rows, 'row')} to be audited: {path}",
-        "find out what became of each letter, write it into the file, and give it back with --audited",
+        ngettext("{count:,} row to be audited: {path}", "{count:,} rows to be audited: {path}", rows, path=path),
+        gettext("find out what became of each letter, write it into the file, and give it back with --audited"),
     ]
     print_result(as_json, {"audit_sample": str(path), "rows": rows}, lines)
 
@@ -100,14 +109,14 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
 
 def _report_lines(name: str, report: Calibration) -> list[str]:
     lines = [*_pair_lines([("labels", name), *report.lines()])]
-    lines += _frame_lines("reliability, by tenths of the rows", report.frame)
+    lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
         lines += _frame_lines(f"by {column}", frame)
     return [*lines, ""]
 
 
 def _pair_lines(pairs: list[tuple[str, str]]) -> list[str]:
-    return [f"{what:<{_WIDTH}}{value}" for what, value in pairs]
+    return [f"{padded(what, _WIDTH)}{value}" for what, value in pairs]
 
 
 def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:

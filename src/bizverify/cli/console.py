@@ -41,7 +41,13 @@ _WHY_CHOSEN: Final = {
 }
 
 
-_UNITS: Final = (gettext_noop("rows"), gettext_noop("lookups"), gettext_noop("numbers"), gettext_noop("verifying"), gettext_noop("reading"))
+_UNITS: Final = (
+    gettext_noop("rows"),
+    gettext_noop("lookups"),
+    gettext_noop("numbers"),
+    gettext_noop("verifying"),
+    gettext_noop("reading"),
+)
 """What progress counts, and what is being done meanwhile."""
 
 
@@ -346,7 +352,7 @@ class _Bar:
         unit = gettext("numbers, {rate:,.0f}/s", rate=fetch.rate)
         if fetch.budget_left is not None:
             unit = gettext("numbers, {rate:,.0f}/s, {left:,} left today", rate=fetch.rate, left=fetch.budget_left)
-        words = {"doing": gettext("asking nts"), "unit": unit}
+        words: dict[str, Any] = {"doing": gettext("asking nts"), "unit": unit}
         total = fetch.answered + fetch.left
         self._progress.update(self._task, completed=fetch.answered, total=total, **words)
 

@@ -197,7 +197,7 @@ def update(
     from bizverify.reference.update import BY_HAND, update_gazetteer, update_registry
 
     if (gazetteer is None) != (not addresses):
-        raise UsageError("--gazetteer and --addresses go together: the file, and where the address files are")
+        raise UsageError(gettext("--gazetteer and --addresses go together: the file, and where the address files are"))
     done = []
     if gazetteer is not None:
         with progress_shown(progress, "MB", "reading") as advance:

@@ -18,6 +18,7 @@ from bizverify.cli.options import (
     registry_option,
     status_store_option,
 )
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.diagnosis import Diagnosis
@@ -61,14 +62,23 @@ def doctor(as_json: bool, **options: Any) -> None:
     click.get_current_context().exit(diagnosis.exit_code)
 
 
+_NAMES: Final = (
+    *(gettext_noop("scorecard"), gettext_noop("registry"), gettext_noop("status store"), gettext_noop("gazetteer")),
+    *(gettext_noop("state directory"), gettext_noop("ledger"), gettext_noop("label store"), gettext_noop("API key")),
+    *(gettext_noop("tax authority's key"), gettext_noop("tax authority"), gettext_noop("service")),
+    *(gettext_noop("watch list"), gettext_noop("jobs"), gettext_noop("server"), gettext_noop("database")),
+)
+"""What is looked at."""
+
+
 def print_findings(diagnosis: Diagnosis) -> None:
     """Print a table of what was found, then what to do about it."""
-    rows = [(finding.what, _MARKS[finding.level][0], finding.said) for finding in diagnosis.findings]
-    print_table(("what", "", "found"), rows)
+    rows = [(gettext(finding.what), _MARKS[finding.level][0], finding.said) for finding in diagnosis.findings]
+    print_table((gettext("what"), "", gettext("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]
     if remedies:
         print_out("")
     for finding in remedies:
         word, colour = _MARKS[finding.level]
-        label = click.style(f"{finding.what}:", fg=colour or None, dim=word == "-")
+        label = click.style(f"{gettext(finding.what)}:", fg=colour or None, dim=word == "-")
         print_out(f"{label} {finding.remedy or finding.said}")

@@ -33,6 +33,7 @@ from bizverify.cli.options import (
 )
 from bizverify.options import ALL_SHEETS, ENGINE_KINDS
 from bizverify.schema import CONTEXT_COLUMNS, INPUT_FORMATS, LANGS, RECORD_COLUMNS
+from bizverify.translation import gettext
 
 
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,7 +171,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     status, choices = chosen_status(options), chosen_choices(options)
     given = _chosen_inputs(options)
     if as_json and _goes_to_stdout(given):
-        raise click.UsageError("--json prints to standard output, and so goes the file; name the output.")
+        raise click.UsageError(gettext("--json prints to standard output, and so goes the file; name the output."))
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = api.enrich(
             **given,

@@ -10,6 +10,7 @@ import click
 from bizverify.cli.console import print_json, say, say_table
 from bizverify.cli.options import PATH, json_option, labels_option, ledger_option, status_store_option
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.erasure import ErasureReport
@@ -44,14 +45,16 @@ def forget(b_no: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **sto
 
     if dry_run or not yes:
         if not dry_run and not sys.stdin.isatty():
-            raise UsageError("nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run")
+            raise UsageError(
+                gettext("nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run")
+            )
         found = erase(b_no, dry_run=True, **stores)
         if dry_run:
             _show(found, as_json)
             return
         say_table(found.lines())
-        if not click.confirm("Erase it for good?", err=True):
-            say("nothing was erased")
+        if not click.confirm(gettext("Erase it for good?"), err=True):
+            say(gettext("nothing was erased"))
             return
     _show(erase(b_no, **stores), as_json)
 

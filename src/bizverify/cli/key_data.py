@@ -15,6 +15,7 @@ from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option
 from bizverify.cli.server_file import act_on_file, change_file, key_argument, minute, require_key
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.server.store.audit_table import AuditEntry
@@ -44,7 +45,14 @@ def export(key_id: str, db: Path, output: Path, as_json: bool) -> None:
     require_key(db, key_id)
     counts = export_account(db, key_id, output)
     act_on_file(db, "keys export", lambda _: None, (key_id, counts))
-    shown = [f"key {key_id}: written to {output}: {_shown_counts(counts)}"]
+    shown = [
+        gettext(
+            "key {key_id}: written to {output}: {shown_counts}",
+            key_id=key_id,
+            output=output,
+            shown_counts=_shown_counts(counts),
+        )
+    ]
     print_result(as_json, {"key_id": key_id, "output": str(output), "rows": counts}, shown)
 
 
@@ -65,21 +73,25 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     with AccountErasure(db, key_id) as account:
         if account.key.erased is not None:
             print_result(
-                as_json, {"key_id": key_id, "erased": {}}, [f"key {key_id} was erased: {as_text(account.key.erased)}"]
+                as_json,
+                {"key_id": key_id, "erased": {}},
+                [gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(account.key.erased))],
             )
             return
         held = account.holdings()
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageError("nothing was erased: there is no terminal to ask on; give --yes")
+                raise UsageError(gettext("nothing was erased: there is no terminal to ask on; give --yes"))
             say(f"key {key_id} has {_shown_counts(held)}")
-            if not click.confirm("Revoke it and erase them for good?", err=True):
-                say("nothing was erased")
+            if not click.confirm(gettext("Revoke it and erase them for good?"), err=True):
+                say(gettext("nothing was erased"))
                 return
         account.erase(time.time())
     lines = [
-        f"key {key_id} is revoked, and erased: {_shown_counts(held)}",
-        "out of reach: backups, exports, the file of --notices, and scorecards that others learned in the pool",
+        gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
+        gettext(
+            "out of reach: backups, exports, the file of --notices, and scorecards that others learned in the pool"
+        ),
     ]
     print_result(as_json, {"key_id": key_id, "erased": held}, lines)
 
@@ -105,7 +117,12 @@ def audit(db: Path, key_id: str | None, as_json: bool) -> None:
     elif rows:
         print_table(_COLUMNS, [_cells(row) for row in rows])
     else:
-        say(f"nothing was done to {db if key_id is None else f'the key {key_id}'} since the audit log began")
+        say(
+            gettext(
+                "nothing was done to {more} since the audit log began",
+                more=db if key_id is None else f"the key {key_id}",
+            )
+        )
 
 
 def _row(entry: AuditEntry) -> dict[str, object]:

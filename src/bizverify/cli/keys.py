@@ -21,7 +21,7 @@ from bizverify.cli.server_file import (
     require_living_key,
 )
 from bizverify.errors import OutputError, UsageError
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,7 +55,13 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
 
     known = load_plans(plans)
     if plan not in known:
-        raise UsageError(f"--plan {plan}: there is no such plan; there are {', '.join(known)} (--plans names a file)")
+        raise UsageError(
+            gettext(
+                "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)",
+                plan=plan,
+                listed=", ".join(known),
+            )
+        )
     limit = known[plan].quota if quota is None else quota
     key, secret = act_on_file(
         db,
@@ -67,15 +73,20 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        about = key.id, {"reason": "its secret could not be shown"}
+        about = key.id, {"reason": gettext("its secret could not be shown")}
         act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key.id, time.time()), about)
         raise
     say(
-        f"key {key.id}: plan {key.plan}, {pluralize(key.quota, 'lookup')} a month; shown this once, "
-        "so keep it in a safe place"
+        ngettext(
+            "key {id}: plan {plan}, {count:,} lookup a month; shown this once, so keep it in a safe place",
+            "key {id}: plan {plan}, {count:,} lookups a month; shown this once, so keep it in a safe place",
+            key.quota,
+            id=key.id,
+            plan=key.plan,
+        )
     )
     if not known[plan].api:
-        warn([f"the plan {plan!r} has no API: requests with this key are answered 403"])
+        warn([gettext("the plan {plan!r} has no API: requests with this key are answered 403", plan=plan)])
 
 
 @keys.command(name="list")
@@ -98,10 +109,21 @@ def list_keys(db: Path, as_json: bool) -> None:
     if as_json:
         print_json({"month": month, "keys": rows})
     elif rows:
-        names = ("id", "plan", f"used in {month}", "pool", "webhook", "secrets", "made", "last used", "revoked", "note")
+        names = (
+            "id",
+            "plan",
+            gettext("used in {month}", month=month),
+            "pool",
+            "webhook",
+            "secrets",
+            "made",
+            "last used",
+            "revoked",
+            "note",
+        )
         print_table(names, [_key_cells(row) for row in rows])
     else:
-        say(f"{db} has no keys; make one with `bizverify keys create --db {db}`")
+        say(gettext("{db} has no keys; make one with `bizverify keys create --db {db}`", db=db))
 
 
 @keys.command()
@@ -117,12 +139,12 @@ def revoke(key_id: str, db: Path, old_secret: bool) -> None:
 
     key = require_key(db, key_id)
     if key.revoked is not None:
-        say(f"key {key_id} was revoked before")
+        say(gettext("key {key_id} was revoked before", key_id=key_id))
     elif old_secret:
         _revoke_old_secret(db, key_id)
     else:
         act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key_id, time.time()), (key_id, {}))
-        say(f"key {key_id} is revoked; a running server refuses it within a second or two")
+        say(gettext("key {key_id} is revoked; a running server refuses it within a second or two", key_id=key_id))
 
 
 def _revoke_old_secret(db: Path, key_id: str) -> None:
@@ -131,11 +153,22 @@ def _revoke_old_secret(db: Path, key_id: str) -> None:
     now = time.time()
     old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
     if not old:
-        say(f"key {key_id} has one secret; to replace it: `bizverify keys rotate --db {db} {key_id}`")
+        say(
+            gettext(
+                "key {key_id} has one secret; to replace it: `bizverify keys rotate --db {db} {key_id}`",
+                key_id=key_id,
+                db=db,
+            )
+        )
         return
     about = key_id, {"secrets": "the older"}
     act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
-    say(f"key {key_id}: its older secret is revoked; a running server refuses it within a second or two")
+    say(
+        gettext(
+            "key {key_id}: its older secret is revoked; a running server refuses it within a second or two",
+            key_id=key_id,
+        )
+    )
 
 
 @keys.command()
@@ -165,8 +198,13 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
         if rotation is None:
             older = secret_table.live_secrets(it, key_id, now)[0]
             raise UsageError(
-                f"key {key_id} has two valid secrets, the older until {as_text(older.expires)}; wait for it, end it "
-                f"with `bizverify keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0"
+                gettext(
+                    "key {key_id} has two valid secrets, the older until {expires}; wait for it, end it with "
+                    "`bizverify keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0",
+                    key_id=key_id,
+                    expires=as_text(older.expires),
+                    db=db,
+                )
             )
         return rotation
 
@@ -174,11 +212,21 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     try:
         print_out(rotation.secret, needed=True)
     except OutputError:  # nobody has seen it: the one before goes on
-        about = key_id, {"undone": "the new secret could not be shown"}
+        about = key_id, {"undone": gettext("the new secret could not be shown")}
         act_on_file(db, "keys rotate", lambda it: secret_table.undo_rotation(it, rotation), about)
         raise
-    before = f"stays valid until {as_text(now + overlap)}" if overlap else "is not valid any more"
-    say(f"key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}")
+    before = (
+        gettext("stays valid until {value}", value=as_text(now + overlap))
+        if overlap
+        else gettext("is not valid any more")
+    )
+    say(
+        gettext(
+            "key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}",
+            key_id=key_id,
+            before=before,
+        )
+    )
 
 
 @keys.command()
@@ -197,11 +245,11 @@ def change(
     from bizverify.server.store import key_table
 
     if plan is not None and plan not in load_plans(plans):
-        raise UsageError(f"--plan {plan}: there is no such plan (--plans names a file)")
+        raise UsageError(gettext("--plan {plan}: there is no such plan (--plans names a file)", plan=plan))
     given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
     changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
-        raise UsageError("nothing to change: give --plan, --quota, --note or --pool")
+        raise UsageError(gettext("nothing to change: give --plan, --quota, --note or --pool"))
     key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
     about = key.id, {name: "another" if name == "note" else value for name, value in changed.items()}
     act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
@@ -229,8 +277,11 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     checked = None if url is None else WebhookUrl.parse(url)
     if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
         raise UsageError(
-            f"{checked}: no public address; if it is a receiver of your own, give --allow-private, "
-            "and start the server with --webhook-network"
+            gettext(
+                "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
+                "server with --webhook-network",
+                checked=checked,
+            )
         )
     key = require_key(db, key_id) if remove else require_living_key(db, key_id)
     secret = act_on_file(
@@ -240,10 +291,17 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
         (key.id, {"webhook": "none" if remove else "another"}),
     )
     if secret is None:
-        say(f"key {key_id}: closures are posted nowhere")
+        say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
         return
     print_out(secret, needed=True)
-    say(f"key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it")
+    say(
+        gettext(
+            "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check "
+            "it",
+            key_id=key_id,
+            checked=checked,
+        )
+    )
 
 
 for _command in (export, erase, audit):
@@ -276,7 +334,7 @@ def _key_cells(row: dict[str, Any]) -> list[str]:
     flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
     secrets, until = str(len(row["secrets"])), [minute(one["expires"]) for one in row["secrets"] if one["expires"]]
     if until:
-        secrets += f", one until {until[0]}"
+        secrets += gettext(", one until {until}", until=until[0])
     times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
     if row["erased"]:
         times[-1] += " (erased)"

@@ -15,11 +15,12 @@ from bizverify.cli.console import print_result
 from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
 from bizverify.schema import pluralize
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     from bizverify.ledger import Doubt, Ledger, LedgerEntry, RunRecord
 
-_SETTLED: Final = "nothing is unsettled"
+_SETTLED: Final = gettext_noop("nothing is unsettled")
 
 
 @click.command(short_help="What was paid, when, for which file.")
@@ -35,7 +36,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
     What is deleted is bought again when it is needed again.
     """
     if b_no is not None and purge is not None:
-        raise UsageError("--number looks and --purge deletes; give one of them")
+        raise UsageError(gettext("--number looks and --purge deletes; give one of them"))
     with _open_ledger(ledger) as opened:
         if purge is not None:
             purged = asdict(opened.purge(purge))
@@ -47,12 +48,12 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
             entries = opened.find(business_number.compact(b_no))
             lines = [line for entry in entries for line in _entry_lines(entry)]
             found = {"ledger": str(opened.path), "entries": [asdict(entry) for entry in entries]}
-            print_result(as_json, found, lines or ["the ledger has nothing about this number"])
+            print_result(as_json, found, lines or [gettext("the ledger has nothing about this number")])
         else:
             runs = opened.runs()
             held = [*opened.doubts(), *opened.unusable(), *opened.unfetched()]
             found = {"ledger": str(opened.path), "runs": [asdict(run) for run in runs], "unsettled": _doubt_rows(held)}
-            unsettled = _held_lines(held, "see them with `bizverify resolve`")
+            unsettled = _held_lines(held, gettext("see them with `bizverify resolve`"))
             lines = [*_run_lines(runs), *unsettled, f"ledger: {opened.path}"]
             print_result(as_json, found, lines)
 
@@ -82,13 +83,13 @@ def resolve(
     otherwise decide between --lost and --resend. Each decision is recorded in the ledger.
     """
     if sum((job_id is not None, lost, resend)) > 1:
-        raise UsageError("give one of --job, --lost and --resend")
+        raise UsageError(gettext("give one of --job, --lost and --resend"))
     with _open_ledger(ledger) as opened:
         held, unfetched = [*opened.doubts(), *opened.unusable()], opened.unfetched()
         if job_id is None and not lost and not resend:
             if ids or every:
-                raise UsageError("say what shall become of them: --job, --lost or --resend")
-            ways = "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID"
+                raise UsageError(gettext("say what shall become of them: --job, --lost or --resend"))
+            ways = gettext("settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID")
             repeatable = opened.may_be_repeated()
             held += unfetched
             lines = [*_doubt_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
@@ -99,16 +100,20 @@ def resolve(
         chosen = _choose(ids, every, held)
         if job_id is not None:
             if len(chosen) != 1:
-                raise UsageError("--job is for one upload; name it")
-            settled, what = opened.attach(chosen[0], job_id), f"the next run fetches job {job_id}"
+                raise UsageError(gettext("--job is for one upload; name it"))
+            settled, what = (
+                opened.attach(chosen[0], job_id),
+                gettext("the next run fetches job {job_id}", job_id=job_id),
+            )
         elif lost:
-            settled, what = opened.accept(chosen), "taken as lost"
+            settled, what = opened.accept(chosen), gettext("taken as lost")
         else:
-            settled, what = opened.resend(chosen), "the next run may buy again"
+            settled, what = opened.resend(chosen), gettext("the next run may buy again")
         left = pluralize(len(unfetched), "upload") if every and unfetched else None
-        lines = [f"{pluralize(settled, 'lookup')}: {what}"] if chosen else [_SETTLED] if left is None else []
+        settling = ngettext("{count:,} lookup: {what}", "{count:,} lookups: {what}", settled, what=what)
+        lines = [settling] if chosen else [gettext(_SETTLED)] if left is None else []
         if left is not None:
-            lines.append(f"{left} with results that may yet be fetched: name each to settle it")
+            lines.append(gettext("{left} with results that may yet be fetched: name each to settle it", left=left))
         print_result(as_json, {"ledger": str(opened.path), "settled": settled}, lines)
 
 
@@ -134,14 +139,16 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
 
     found = ledger_path(path)
     if not found.exists():
-        raise UsageError(f"{found}: there is no ledger: nothing was bought yet, or --ledger names another place")
+        raise UsageError(
+            gettext("{found}: there is no ledger: nothing was bought yet, or --ledger names another place", found=found)
+        )
     with Ledger.open(found) as opened:
         yield opened
 
 
 def _choose(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
     if bool(ids) == every:
-        raise UsageError("name what to settle by its ID, or give --all")
+        raise UsageError(gettext("name what to settle by its ID, or give --all"))
     return [doubt.id for doubt in held] if every else list(ids)
 
 
@@ -172,19 +179,32 @@ def _doubt_lines(held: list[Doubt]) -> list[str]:
 
 def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
     if not held:
-        return [_SETTLED]
-    uploads = [doubt for doubt in held if doubt.kind == "upload"]
-    places = {"request": len(held) - len(uploads), "upload": len(uploads)}
-    where = " and ".join(pluralize(count, what) for what, count in places.items() if count)
-    return [f"unsettled: {pluralize(sum(doubt.rows for doubt in held), 'lookup')} in {where}", remedy]
+        return [gettext(_SETTLED)]
+    uploads = sum(doubt.kind == "upload" for doubt in held)
+    places = []
+    if requests := len(held) - uploads:
+        places.append(ngettext("{count:,} request", "{count:,} requests", requests))
+    if uploads:
+        places.append(ngettext("{count:,} upload", "{count:,} uploads", uploads))
+    where = gettext("{first} and {second}", first=places[0], second=places[1]) if len(places) > 1 else places[0]
+    lookups = sum(doubt.rows for doubt in held)
+    unsettled = ngettext(
+        "unsettled: {count:,} lookup in {where}", "unsettled: {count:,} lookups in {where}", lookups, where=where
+    )
+    return [unsettled, remedy]
 
 
 def _repeatable_lines(requests: int) -> list[str]:
     if not requests:
         return []
     return [
-        f"{pluralize(requests, 'request')} in doubt may be sent again without being paid twice: "
-        "give the command that left them once more, it settles them"
+        ngettext(
+            "{count:,} request in doubt may be sent again without being paid twice: give the command that left them "
+            "once more, it settles them",
+            "{count:,} requests in doubt may be sent again without being paid twice: give the command that left them "
+            "once more, it settles them",
+            requests,
+        )
     ]
 
 

@@ -9,7 +9,7 @@ import click
 from bizverify.cli.console import print_out, print_result
 from bizverify.cli.options import json_option
 from bizverify.errors import UsageError
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     from bizverify.engine.risk.scorecard import Scorecard
@@ -40,7 +40,7 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     from bizverify.model_store import ModelStore
 
     if toml and as_json:
-        raise UsageError("give one of --toml and --json")
+        raise UsageError(gettext("give one of --toml and --json"))
     store = ModelStore()
     found, name = _find_card(store, which)
     if toml:
@@ -96,7 +96,11 @@ def rollback(version: str | None, as_json: bool) -> None:
     event = store.history()[-1]
     replaced = event.data.get("replaced")
     value = {"champion": event.version, "model": card.version, "replaced": replaced}
-    print_result(as_json, value, [f"{card.version} answers now, in place of {replaced}"])
+    print_result(
+        as_json,
+        value,
+        [gettext("{version} answers now, in place of {replaced}", version=card.version, replaced=replaced)],
+    )
 
 
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
@@ -127,23 +131,72 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         facts.append(
             (
                 "learned",
-                f"{learned.at:%Y-%m-%d} from {pluralize(learned.labels, 'label')}, {learned.bounced:,} of them "
-                f"bounced; it replaced {learned.parent} with an e-value of {learned.e_value:,.1f}",
+                ngettext(
+                    "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
+                    "e-value of {e_value:,.1f}",
+                    "{at:%Y-%m-%d} from {count:,} labels, {bounced:,} of them bounced; it replaced {parent} with an "
+                    "e-value of {e_value:,.1f}",
+                    learned.labels,
+                    at=learned.at,
+                    bounced=learned.bounced,
+                    parent=learned.parent,
+                    e_value=learned.e_value,
+                ),
             )
         )
-        facts.append(("false bounces", f"{learned.false_bounces:.1%} of the letters, as it was estimated"))
+        facts.append(
+            (
+                "false bounces",
+                gettext("{false_bounces:.1%} of the letters, as it was estimated", false_bounces=learned.false_bounces),
+            )
+        )
     if found.release is not None and found.release != release:
-        facts.append(("release", f"learned beside {found.release}, this release has {release}"))
+        facts.append(
+            (
+                "release",
+                gettext(
+                    "learned beside {release}, this release has {release2}", release=found.release, release2=release
+                ),
+            )
+        )
     if found.added:
-        facts.append(("not learned", f"{', '.join(found.added)}: newer than the scorecard, points of {release}"))
-    facts.append(("ceiling", f"{card.ceiling:g}; {card.points_to_double} points double the odds"))
+        facts.append(
+            (
+                "not learned",
+                gettext(
+                    "{listed}: newer than the scorecard, points of {release}",
+                    listed=", ".join(found.added),
+                    release=release,
+                ),
+            )
+        )
+    facts.append(
+        (
+            "ceiling",
+            gettext(
+                "{ceiling:g}; {points_to_double} points double the odds",
+                ceiling=card.ceiling,
+                points_to_double=card.points_to_double,
+            ),
+        )
+    )
     cuts = " · ".join(
-        f"{grade} up to {points:+d} (p {card.probability(points):.1%})" for grade, points in card.grades.items()
+        gettext(
+            "{grade} up to {points:+d} (p {probability:.1%})",
+            grade=grade,
+            points=points,
+            probability=card.probability(points),
+        )
+        for grade, points in card.grades.items()
     )
     facts.append(("grades", f"{cuts} · E above"))
     actions = card.actions
     acts = " · ".join(f"{grade} {getattr(actions, grade)}" for grade in (*card.grades, "E"))
-    repaired = f"fix_address from {actions.repair_from} on where {', '.join(actions.repair_features)} weighs most"
+    repaired = gettext(
+        "fix_address from {repair_from} on where {listed} weighs most",
+        repair_from=actions.repair_from,
+        listed=", ".join(actions.repair_features),
+    )
     facts += [("actions", acts), ("", repaired)]
     return [f"{what:<{_WIDTH}}{value}" for what, value in facts]
 
@@ -163,7 +216,7 @@ def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
 
 def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
     if not found:
-        return [f"{a} and {b} say the same"]
+        return [gettext("{a} and {b} say the same", a=a, b=b)]
     width = max(len(difference.what) for difference in found) + 2
     lines = [f"{'a':<{_WIDTH}}{a}", f"{'b':<{_WIDTH}}{b}", "", f"{'':<{width}}{'a':>8}{'b':>10}"]
     for difference in found:
@@ -179,7 +232,7 @@ def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
 
 def _event_lines(events: list[Event]) -> list[str]:
     if not events:
-        return ["nothing was learned yet: the built-in scorecard answers"]
+        return [gettext("nothing was learned yet: the built-in scorecard answers")]
     width = max([len(event.version or "") for event in events] + [len("version")]) + 2
     lines = [f"{'when':<18}{'what':<14}{'version':<{width}}{'labels':>10}{'bounced':>9}{'e-value':>10}  why"]
     for event in events:
@@ -196,10 +249,15 @@ def _event_lines(events: list[Event]) -> list[str]:
 def _why(event: Event) -> str:
     """Return the reason of an event in words: the mailing and its faults, or the scorecard that was replaced."""
     data = event.data
-    why = data.get("why") or (f"in place of {data['replaced']}" if "replaced" in data else "")
+    why = data.get("why") or (
+        gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""
+    )
     if isinstance(data.get("mailings"), dict):  # an audit's
-        why = (
-            f"{data.get('wrong')} of {data.get('checked')} audited labels wrong, mailing {', '.join(data['mailings'])}"
+        why = gettext(
+            "{get} of {get2} audited labels wrong, mailing {listed}",
+            get=data.get("wrong"),
+            get2=data.get("checked"),
+            listed=", ".join(data["mailings"]),
         )
     text = "; ".join(map(str, why)) if isinstance(why, list | tuple) else str(why)
     return f"mailing {data['mailing']}: {text}" if "mailing" in data else text

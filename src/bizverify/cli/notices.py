@@ -12,7 +12,7 @@ from bizverify.cli.console import print_json, print_table, say
 from bizverify.cli.options import json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.cli.server_file import act_on_file, change_file, minute, require_key
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     import sqlite3
@@ -50,7 +50,7 @@ def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
     elif rows:
         print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
     else:
-        say("every closure that was found was acknowledged")
+        say(gettext("every closure that was found was acknowledged"))
 
 
 @notifications.command()
@@ -75,9 +75,19 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
     if as_json:
         print_json({"retried": count})
     elif count:
-        say(f"{pluralize(count, 'notice')} will be tried again; a running server begins within a minute")
+        say(
+            ngettext(
+                "{count:,} notice will be tried again; a running server begins within a minute",
+                "{count:,} notices will be tried again; a running server begins within a minute",
+                count,
+            )
+        )
     else:
-        say("nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`")
+        say(
+            gettext(
+                "nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bizverify keys webhook`"
+            )
+        )
 
 
 def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:

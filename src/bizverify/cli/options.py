@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from bizverify.options import STATUS_SOURCES, ServiceKeywords, StatusOptions
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     _ColumnsBase = click.ParamType[dict[str, str], str]
@@ -46,7 +47,13 @@ class ColumnsType(_ColumnsBase):
             elif last is not None:  # a comma inside a header
                 found[last] += f",{part}"
             else:
-                self.fail(f"{part!r} is not role=HEADER; the roles are {', '.join(self._roles)}", param, ctx)
+                self.fail(
+                    gettext(
+                        "{part!r} is not role=HEADER; the roles are {listed}", part=part, listed=", ".join(self._roles)
+                    ),
+                    param,
+                    ctx,
+                )
         return found
 
 
@@ -70,7 +77,7 @@ class RateType(_RateBase):
         try:
             return float(str(value).removesuffix("/s"))
         except ValueError:
-            self.fail(f"{value!r} is no rate; give requests per second, as 50 or 50/s", param, ctx)
+            self.fail(gettext("{value!r} is no rate; give requests per second, as 50 or 50/s", value=value), param, ctx)
 
 
 class BandType(_BandBase):
@@ -84,7 +91,11 @@ class BandType(_BandBase):
         try:
             return float(low), float(high)
         except ValueError:
-            self.fail(f"{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", param, ctx)
+            self.fail(
+                gettext("{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", value=value),
+                param,
+                ctx,
+            )
 
 
 class DurationType(_DurationBase):
@@ -98,10 +109,10 @@ class DurationType(_DurationBase):
         """Return seconds; fail with the usage message for anything else."""
         found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", str(value), re.ASCII)
         if found is None:
-            self.fail(f"{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", param, ctx)
+            self.fail(gettext("{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", value=value), param, ctx)
         seconds = float(int(found[1] or 0) * self._UNITS[found[2] or "s"])
         if seconds > self._MOST:
-            self.fail(f"{value!r} is longer than a year (366d)", param, ctx)
+            self.fail(gettext("{value!r} is longer than a year (366d)", value=value), param, ctx)
         return seconds
 
 
@@ -198,7 +209,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def chosen_labels(labels: Path | None, no_labels: bool) -> Path | Literal[False] | None:
     """Return the library's ``labels`` for the two options. Raises :class:`click.UsageError` where both were given."""
     if labels is not None and no_labels:
-        raise click.UsageError("--labels and --no-labels exclude each other.")
+        raise click.UsageError(gettext("--labels and --no-labels exclude each other."))
     return False if no_labels else labels
 
 
@@ -209,7 +220,7 @@ def chosen_choices(options: dict[str, Any]) -> Path | Literal[False] | None:
     """
     choices, none = options.pop("choices"), options.pop("no_choices")
     if choices is not None and none:
-        raise click.UsageError("--choices and --no-choices exclude each other.")
+        raise click.UsageError(gettext("--choices and --no-choices exclude each other."))
     return False if none else choices
 
 

@@ -24,6 +24,7 @@ from bizverify.cli.console import (
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import BizverifyError, OutputError, UsageError
 from bizverify.schema import SEOUL
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.scheduling.job_report import JobReport
@@ -52,7 +53,7 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
         _write_template(init)
         return
     if job is None:
-        raise click.UsageError("Name a job file, or make one with --init FILE.")
+        raise click.UsageError(gettext("Name a job file, or make one with --init FILE."))
     with freeze_imports():
         from bizverify.scheduling.job import run_job
         from bizverify.scheduling.job_file import parse_duration
@@ -117,10 +118,10 @@ def _write_template(path: Path) -> None:
             file.write(job_template())
         schema.write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError:
-        raise UsageError(f"{path}: exists already and is left as it is; give another name") from None
+        raise UsageError(gettext("{path}: exists already and is left as it is; give another name", path=path)) from None
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
-    say(f"{path} written; fill it in, then: bizverify run {path}")
+        raise OutputError(gettext("{path}: cannot be written: {reason}", path=path, reason=error.strerror)) from error
+    say(gettext("{path} written; fill it in, then: bizverify run {path}", path=path))
 
 
 @click.group(short_help="What the runs of a job did.")
@@ -158,7 +159,14 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found.as_dict())
         return
-    print_out(f"{found.id}, started {_korean(found.started)}, exit code {found.exit_code}")
+    print_out(
+        gettext(
+            "{id}, started {korean}, exit code {exit_code}",
+            id=found.id,
+            korean=_korean(found.started),
+            exit_code=found.exit_code,
+        )
+    )
     for one in found.inputs:
         print_out(f"  {one['what']}: {one['path']}, {one['rows']:,} rows{', ' + one['error'] if one['error'] else ''}")
     print_out(f"  changes: {found.summary}")

@@ -22,6 +22,7 @@ from bizverify.cli.options import (
     status_budget_option,
 )
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client.address_policy import IpNetwork
@@ -33,7 +34,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
     """Return the value of an option; refuse "nan", which lies in every range."""
     if math.isnan(value):
-        raise click.BadParameter("nan is no number", context, option)
+        raise click.BadParameter(gettext("nan is no number"), context, option)
     return value
 
 
@@ -215,13 +216,15 @@ def _announce(url: str, *, behind_proxy: bool) -> None:
     """Print where the server listens; warn where other machines can reach it and no proxy is known to speak TLS."""
     from bizverify.client.base_url import BaseUrl
 
-    say(f"serving on {url}; stop with Ctrl-C")
+    say(gettext("serving on {url}; stop with Ctrl-C", url=url))
     if not behind_proxy and not BaseUrl.parse(url, allow_http=True).is_loopback:
         warn(
             [
-                "other machines can reach it without TLS, so their keys and customers travel in the clear: listen on "
-                "127.0.0.1, behind a proxy that speaks TLS, or name that proxy with --trusted-proxy; "
-                "docs/service.md#running-it shows one"
+                gettext(
+                    "other machines can reach it without TLS, so their keys and customers travel in the clear: listen "
+                    "on 127.0.0.1, behind a proxy that speaks TLS, or name that proxy with --trusted-proxy; "
+                    "docs/service.md#running-it shows one"
+                )
             ]
         )
 
@@ -230,4 +233,6 @@ def needs_server() -> None:
     """Raise :class:`UsageError` where the extra is not installed."""
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
-            raise UsageError(f"the service needs {name.replace('_', '-')}: pip install 'bizverify[server]'")
+            raise UsageError(
+                gettext("the service needs {replace}: pip install 'bizverify[server]'", replace=name.replace("_", "-"))
+            )

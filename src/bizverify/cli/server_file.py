@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,7 +64,13 @@ def require_key(db: Path, key_id: str) -> Key:
 
     key = change_file(db, lambda it: key_table.find_key(it, key_id))
     if key is None:
-        raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
+        raise UsageError(
+            gettext(
+                "{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them",
+                key_id=key_id,
+                db=db,
+            )
+        )
     return key
 
 
@@ -71,7 +78,13 @@ def require_living_key(db: Path, key_id: str) -> Key:
     """Return a key that was not revoked; raise :class:`UsageError` for another."""
     key = require_key(db, key_id)
     if key.revoked is not None:
-        raise UsageError(f"key {key_id} was revoked, for good; make another with `bizverify keys create --db {db}`")
+        raise UsageError(
+            gettext(
+                "key {key_id} was revoked, for good; make another with `bizverify keys create --db {db}`",
+                key_id=key_id,
+                db=db,
+            )
+        )
     return key
 
 

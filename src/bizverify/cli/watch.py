@@ -30,6 +30,7 @@ from bizverify.cli.options import (
     status_store_option,
 )
 from bizverify.options import STATUS_SOURCES
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,7 +94,7 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
     except KeyboardInterrupt as error:
         if not str(error):  # nothing had been begun
             raise
-        say(f"bizverify: interrupted; {error}")
+        say(gettext("bizverify: interrupted; {error}", error=error))
         click.get_current_context().exit(INTERRUPTED)
     show_report(report, as_json)
     click.get_current_context().exit(report.exit_code)
@@ -114,10 +115,19 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     if as_json:
         print_json(asdict(placed))
         return
-    words = {"added": "is watched now", "changed": "was watched; name or address changed", "unchanged": "was watched"}
+    words = {
+        "added": gettext("is watched now"),
+        "changed": gettext("was watched; name or address changed"),
+        "unchanged": "was watched",
+    }
     print_out(f"{business_number.format(placed.biz_no)} {words[placed.state]} (watch {placed.watch_id})")
     if placed.first_check_at is not None:
-        print_out(f"its first check is due at {placed.first_check_at}; until then it has no status")
+        print_out(
+            gettext(
+                "its first check is due at {first_check_at}; until then it has no status",
+                first_check_at=placed.first_check_at,
+            )
+        )
 
 
 @watch.command("list", short_help="Show the list.")
@@ -149,7 +159,13 @@ def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None
         print_json({"removed": gone.to_dicts()})
         return
     for row in gone.iter_rows(named=True):
-        print_out(f"{format_number(row['biz_no'])} is not watched any more (watch {row['watch_id']})")
+        print_out(
+            gettext(
+                "{format_number} is not watched any more (watch {watch_id})",
+                format_number=format_number(row["biz_no"]),
+                watch_id=row["watch_id"],
+            )
+        )
 
 
 @watch.command(short_help="How a business's grade changed.")
@@ -262,7 +278,7 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise OutputError(f"stdout: cannot be written: {error.strerror}") from error
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=error.strerror)) from error
 
 
 def _print_lines(lines: Iterable[str]) -> None:

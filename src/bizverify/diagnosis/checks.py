@@ -22,23 +22,24 @@ from bizverify.model_store import resolve_model
 from bizverify.reference.status_store import find_status_store
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import pluralize
+from bizverify.translation import gettext, gettext_noop
 from bizverify.watch.local_file import WATCH_FILE
 
 EXTRAS: Final = {
-    "learn": (("numpy",), "to learn the scorecard from letters (`bizverify calibrate`)"),
+    "learn": (("numpy",), gettext_noop("to learn the scorecard from letters (`bizverify calibrate`)")),
     "server": (
         ("starlette", "uvicorn", "python_multipart", "prometheus_client", "numpy"),
-        "to run the service yourself (`bizverify serve`)",
+        gettext_noop("to run the service yourself (`bizverify serve`)"),
     ),
-    "fast": (("uvloop",), "for more requests a second of the processor"),
-    "notebook": (("pandas", "ipykernel"), "for pandas frames and notebooks"),
+    "fast": (("uvloop",), gettext_noop("for more requests a second of the processor")),
+    "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
 """The extras of the package: their modules, and what they are for."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
 _ROOM: Final = 1 << 30
 """Bytes that should be free: what a run writes besides its output is small, and a server needs room for uploads."""
 _LEAST: Final = 16 << 20
-_DATA: Final = "docs/data-sources.md says where it comes from"
+_DATA: Final = gettext_noop("docs/data-sources.md says where it comes from")
 
 
 def look_at_versions() -> Iterator[Finding]:
@@ -46,11 +47,20 @@ def look_at_versions() -> Iterator[Finding]:
     yield Finding("bizverify", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     for package in _PACKAGES:
-        yield Finding(package, "ok", _version_of(package) or "there, of an unknown version")
+        yield Finding(package, "ok", _version_of(package) or gettext("there, of an unknown version"))
     if sqlite3.sqlite_version_info < WATCH_FILE.minimum:
         needed = ".".join(map(str, WATCH_FILE.minimum[:2]))
-        remedy = "use a Python that comes with a newer SQLite, or update SQLite"
-        yield Finding("SQLite", "error", f"{sqlite3.sqlite_version}, and {needed} or newer is needed", remedy)
+        remedy = gettext("use a Python that comes with a newer SQLite, or update SQLite")
+        yield Finding(
+            "SQLite",
+            "error",
+            gettext(
+                "{sqlite_version}, and {needed} or newer is needed",
+                sqlite_version=sqlite3.sqlite_version,
+                needed=needed,
+            ),
+            remedy,
+        )
     else:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
 
@@ -66,36 +76,51 @@ def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
     modules, purpose = EXTRAS[name]
     absent = [module for module in modules if find_spec(module) is None]
     if absent:
-        remedy = f"pip install 'bizverify[{name}]'{', if you want it' if missing == 'note' else ''}"
-        yield Finding(f"extra {name}", missing, f"not installed ({', '.join(absent)}): {purpose}", remedy)
+        remedy = f"pip install 'bizverify[{name}]'"
+        if missing == "note":
+            remedy = gettext("{command}, if you want it", command=remedy)
+        yield Finding(
+            f"extra {name}",
+            missing,
+            gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose)),
+            remedy,
+        )
     else:
-        yield Finding(f"extra {name}", "ok", f"installed: {purpose}")
+        yield Finding(f"extra {name}", "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
 
 
 def look_at_model(name: str | Path | None) -> Iterator[Finding]:
     """Look at the scorecard that would answer."""
     card = resolve_model(name)
     builtin = Scorecard.load()
-    learned = "the built-in one" if card is builtin else f"beside the built-in {builtin.version}"
+    learned = (
+        gettext("the built-in one")
+        if card is builtin
+        else gettext("beside the built-in {version}", version=builtin.version)
+    )
     yield Finding("scorecard", "ok", f"{card.version}, {learned}")
 
 
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
     """Look at the registry, and how old it is for a scorecard."""
     if path is None:
-        remedy = f"give `registry=`, or have statuses fetched with `status='nts'`; {_DATA}"
-        yield Finding("registry", "note", "none was given, so the local engine knows no status by itself", remedy)
+        remedy = gettext("give `registry=`, or have statuses fetched with `status='nts'`; {data}", data=gettext(_DATA))
+        yield Finding(
+            "registry", "note", gettext("none was given, so the local engine knows no status by itself"), remedy
+        )
         return
     registry = Registry.open(path)
     registry.check()
     age = (
-        "of days that are not known"
+        gettext("of days that are not known")
         if registry.newest is None
-        else f"newest status of {_age_of(registry.newest, today)}"
+        else gettext("newest status of {age_of}", age_of=_age_of(registry.newest, today))
     )
     said = f"{registry.path}: {pluralize(registry.rows, 'business', 'businesses')}, {age}, version {registry.version}"
     if stale := stale_registry_alert(registry, resolve_model(model).stale_after, today):
-        yield Finding("registry", "warning", said, f"{stale}; or `bizverify data refresh-registry`")
+        yield Finding(
+            "registry", "warning", said, gettext("{stale}; or `bizverify data refresh-registry`", stale=stale)
+        )
     else:
         yield Finding("registry", "ok", said)
 
@@ -104,7 +129,7 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
     """Look at the store of fetched statuses."""
     store = find_status_store(path)
     if store is None:
-        yield Finding("status store", "note", f"{path}: there is none, so no status was fetched yet")
+        yield Finding("status store", "note", gettext("{path}: there is none, so no status was fetched yet", path=path))
         return
     with store:
         found = store.summary()
@@ -118,12 +143,16 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
 def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
     """Look at the gazetteer, and how old it is."""
     if path is None:
-        remedy = f"give `gazetteer=`, built by `bizverify data build-gazetteer`; {_DATA}"
-        yield Finding("gazetteer", "note", "none was given, so addresses are not corrected", remedy)
+        remedy = gettext("give `gazetteer=`, built by `bizverify data build-gazetteer`; {data}", data=gettext(_DATA))
+        yield Finding("gazetteer", "note", gettext("none was given, so addresses are not corrected"), remedy)
         return
     gazetteer = Gazetteer.open(path)
     gazetteer.check()
-    age = "" if gazetteer.source_date is None else f", addresses of {_age_of(gazetteer.source_date, today)}"
+    age = (
+        ""
+        if gazetteer.source_date is None
+        else gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
+    )
     yield Finding("gazetteer", "ok", f"{gazetteer.path}: version {gazetteer.version}{age}")
     for caution in gazetteer.cautions(today):
         yield Finding("gazetteer", "warning", caution)
@@ -136,20 +165,22 @@ def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
     """
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        yield Finding(what, "error", f"{there}: is no folder that can be written to", remedy)
+        yield Finding(what, "error", gettext("{there}: is no folder that can be written to", there=there), remedy)
         return
     free = shutil.disk_usage(there).free
     said = f"{folder}: {'' if there == folder else 'not made yet, '}{free / (1 << 30):,.1f} GB free"
     level: Level = "ok" if free >= _ROOM else "warning" if free >= _LEAST else "error"
-    yield Finding(what, level, said, None if level == "ok" else "free space on that disk")
+    yield Finding(what, level, said, None if level == "ok" else gettext("free space on that disk"))
 
 
 def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
     """Look whether others may look into a file or folder; ``mode`` is the one that keeps them out."""
     found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
     if found & 0o077:
-        remedy = f"chmod {mode:o} {path}: what it holds is about people"
-        yield Finding(what, "warning", f"{path}: others may look into it (mode {found:o})", remedy)
+        remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)
+        yield Finding(
+            what, "warning", gettext("{path}: others may look into it (mode {found:o})", path=path, found=found), remedy
+        )
 
 
 def _age_of(day: date, today: date) -> str:

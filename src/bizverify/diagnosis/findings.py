@@ -10,6 +10,7 @@ from typing import Literal
 from polars.exceptions import PanicException
 
 from bizverify.errors import BizverifyError
+from bizverify.translation import gettext
 
 Level = Literal["ok", "note", "warning", "error"]
 """``note``: an option that is not used; ``warning``: look at it; ``error``: a run would break."""
@@ -49,8 +50,13 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         yield Finding(what, "error", str(error))
     except OSError as error:
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-        remedy = "let it be read by the user who runs bizverify, or name another place"
-        yield Finding(what, "error", f"{place}cannot be looked at: {error.strerror or type(error).__name__}", remedy)
+        remedy = gettext("let it be read by the user who runs bizverify, or name another place")
+        yield Finding(
+            what,
+            "error",
+            gettext("{place}cannot be looked at: {value}", place=place, value=error.strerror or type(error).__name__),
+            remedy,
+        )
     except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
-        said = f"cannot be looked at: {type(error).__name__}, which is a defect of bizverify"
-        yield Finding(what, "error", said, "please report it, with the versions above")
+        said = gettext("cannot be looked at: {name}, which is a defect of bizverify", name=type(error).__name__)
+        yield Finding(what, "error", said, gettext("please report it, with the versions above"))

@@ -28,6 +28,7 @@ from bizverify.reference.status_store import STATUS_FILE
 from bizverify.schema import pluralize, seoul_day
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import is_in_use
+from bizverify.translation import gettext
 
 T = TypeVar("T")
 _PROBE: Final = "1248100998"
@@ -77,7 +78,7 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
 
 
 def _look_at_state_directory() -> Iterator[Finding]:
-    remedy = "make it writable, or name another in BIZVERIFY_STATE_DIR"
+    remedy = gettext("make it writable, or name another in BIZVERIFY_STATE_DIR")
     yield from look_at_folder("state directory", state_directory(), remedy)
     if state_directory().is_dir():
         yield from look_at_mode("state directory", state_directory(), 0o700)
@@ -86,7 +87,7 @@ def _look_at_state_directory() -> Iterator[Finding]:
 def _look_at_ledger(options: DoctorOptions) -> Iterator[Finding]:
     path = LEDGER_FILE.find(options.ledger)
     if not path.exists():
-        yield Finding("ledger", "note", f"{path}: there is none, so nothing was bought yet")
+        yield Finding("ledger", "note", gettext("{path}: there is none, so nothing was bought yet", path=path))
         return
     try:
         with Ledger.open(path) as ledger:
@@ -94,12 +95,12 @@ def _look_at_ledger(options: DoctorOptions) -> Iterator[Finding]:
     except LedgerError as error:
         if not is_in_use(error):
             raise
-        yield Finding("ledger", "ok", f"{path}: in use by a run, so it was not looked into")
+        yield Finding("ledger", "ok", gettext("{path}: in use by a run, so it was not looked into", path=path))
         return
     yield Finding("ledger", "ok", f"{path}: {pluralize(runs, 'run')}, {path.stat().st_size / 1e6:,.1f} MB")
     if held:
         unsettled = pluralize(sum(one.rows for one in held), "lookup")
-        yield Finding("ledger", "warning", f"unsettled: {unsettled}", "settle them with `bizverify resolve`")
+        yield Finding("ledger", "warning", f"unsettled: {unsettled}", gettext("settle them with `bizverify resolve`"))
 
 
 def _look_at_labels(options: DoctorOptions) -> Iterator[Finding]:
@@ -115,13 +116,17 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     from bizverify.client.key import ENV_KEY, ENV_KEY_FILE
 
     if options.key_file is None and not _is_set(ENV_KEY, ENV_KEY_FILE):
-        remedy = f"set {ENV_KEY} to buy answers of the hosted service; the local engine needs none"
+        remedy = gettext(
+            "set {env_key} to buy answers of the hosted service; the local engine needs none", env_key=ENV_KEY
+        )
         yield Finding("API key", "note", "not set", remedy)
         return
     key = ApiKey.load(options.key_file)
-    yield Finding("API key", "ok", "is there; it is never shown")
+    yield Finding("API key", "ok", gettext("is there; it is never shown"))
     if options.base_url is None and not _is_set(ENV_BASE_URL):
-        yield Finding("service", "warning", "there is a key, and no address of the service", f"set {ENV_BASE_URL}")
+        yield Finding(
+            "service", "warning", gettext("there is a key, and no address of the service"), f"set {ENV_BASE_URL}"
+        )
         return
     url = BaseUrl.parse(options.base_url, allow_http=options.allow_http)
     if options.offline:
@@ -135,7 +140,9 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
 
     account = _ask_in_time(ask, url.origin, options.timeout)
     left = (
-        "what is left of the quota is not said" if account.remaining is None else f"{account.remaining:,} lookups left"
+        gettext("what is left of the quota is not said")
+        if account.remaining is None
+        else f"{account.remaining:,} lookups left"
     )
     yield Finding("service", "ok", f"{url.origin}: answers, {left}")
 
@@ -145,11 +152,16 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     from bizverify.reference.nts.nts_key import ENV_NTS_KEY, ENV_NTS_KEY_FILE
 
     if options.nts_key_file is None and not _is_set(ENV_NTS_KEY, ENV_NTS_KEY_FILE):
-        remedy = f"get one for free, in ten minutes, and set {ENV_NTS_KEY}: docs/data-sources.md says how"
-        yield Finding("tax authority's key", "warning" if options.registry is None else "note", "not set", remedy)
+        remedy = gettext(
+            "get one for free, in ten minutes, and set {env_nts_key}: docs/data-sources.md says how",
+            env_nts_key=ENV_NTS_KEY,
+        )
+        yield Finding(
+            gettext("tax authority's key"), "warning" if options.registry is None else "note", "not set", remedy
+        )
         return
     client = NtsClient(NtsKey.load(options.nts_key_file), timeout=options.timeout)
-    yield Finding("tax authority's key", "ok", "is there; it is never shown")
+    yield Finding(gettext("tax authority's key"), "ok", gettext("is there; it is never shown"))
     if options.offline:
         yield Finding("tax authority", "note", "not asked (`offline=True`)")
         return
@@ -159,12 +171,12 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
             return (await nts.status([_PROBE])).statuses.height
 
     try:
-        _ask_in_time(ask, "the tax authority's API", options.timeout)
+        _ask_in_time(ask, gettext("the tax authority's API"), options.timeout)
         yield Finding("tax authority", "ok", "answers")
     except (AuthenticationError, PlanError, UsageError):
         raise
     except ServiceError as error:
-        remedy = "a run goes on with the statuses that are stored, and those of a registry"
+        remedy = gettext("a run goes on with the statuses that are stored, and those of a registry")
         yield Finding("tax authority", "warning", str(error), remedy)
 
 
@@ -184,7 +196,11 @@ def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T
         return run_in_loop(ask_until)
     except TimeoutError as error:
         raise TransportError(
-            f"{who}: no whole answer within {seconds:g} s; try again, or look at the network"
+            gettext(
+                "{who}: no whole answer within {seconds:g} s; try again, or look at the network",
+                who=who,
+                seconds=seconds,
+            )
         ) from error
 
 

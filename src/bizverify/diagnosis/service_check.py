@@ -39,8 +39,9 @@ from bizverify.server.settings import ServicePlan, load_plans
 from bizverify.server.store import SERVER_FILE, key_table, open_server_file
 from bizverify.server.store.key_table import Key
 from bizverify.storage.filesystem import lock_file
+from bizverify.translation import gettext, gettext_noop
 
-_OWNER: Final = "give it to the user as whom the server runs, or run the check as that user"
+_OWNER: Final = gettext_noop("give it to the user as whom the server runs, or run the check as that user")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
         ("scorecard", lambda: look_at_model(service.model or BUILTIN)),
         ("registry", lambda: look_at_registry(service.registry, service.model or BUILTIN, today)),
         ("gazetteer", lambda: look_at_gazetteer(service.gazetteer, today)),
-        ("tax authority's key", lambda: _look_at_nts(service, today)),
+        (gettext("tax authority's key"), lambda: _look_at_nts(service, today)),
         ("notices", lambda: _look_at_notices(service.notices)),
         ("trusted proxies", lambda: _look_at_proxies(service.trusted_proxies)),
         ("port", lambda: _look_at_port("port", service.host, service.port, running=running)),
@@ -112,25 +113,34 @@ def _look_at_plans(path: Path | None) -> Iterator[Finding]:
 
 def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
     if not db.exists():
-        remedy = "make the first key with `bizverify keys create`, which makes the file, too"
-        yield Finding("database", "note", f"{db}: is not there yet and will be made", remedy)
+        remedy = gettext("make the first key with `bizverify keys create`, which makes the file, too")
+        yield Finding("database", "note", gettext("{db}: is not there yet and will be made", db=db), remedy)
         return
     found = SERVER_FILE.stored_version(db)
     if 0 < found < SERVER_FILE.version:
-        said = f"{db}: is of version {found}, and the start brings it to version {SERVER_FILE.version}"
-        yield Finding("database", "warning", said, "back it up first: the bizverify before cannot open it then")
+        said = gettext(
+            "{db}: is of version {found}, and the start brings it to version {version}",
+            db=db,
+            found=found,
+            version=SERVER_FILE.version,
+        )
+        yield Finding(
+            "database", "warning", said, gettext("back it up first: the bizverify before cannot open it then")
+        )
         return
     try:
         open_server_file(db, create=False, writing=False).close()
     except StoreError:
         if running or not _has_journal(db):
             raise
-        yield Finding("database", "note", f"{db}: was cut off in the middle of a commit; the start settles it")
+        yield Finding(
+            "database", "note", gettext("{db}: was cut off in the middle of a commit; the start settles it", db=db)
+        )
         return
-    used = "in use by a server that is running" if running else "no server is running on it"
+    used = gettext("in use by a server that is running") if running else gettext("no server is running on it")
     yield Finding("database", "ok", f"{db}: version {SERVER_FILE.version}, {db.stat().st_size / 1e6:,.1f} MB, {used}")
     if not os.access(db, os.W_OK):
-        yield Finding("database", "error", f"{db}: cannot be written", _OWNER)
+        yield Finding("database", "error", gettext("{db}: cannot be written", db=db), gettext(_OWNER))
     yield from look_at_mode("database", db, 0o600)
 
 
@@ -149,7 +159,12 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
     except StoreError:  # said of the database
         return
     if not keys:
-        yield Finding("keys", "note", "there is none, so every request is refused", "`bizverify keys create` makes one")
+        yield Finding(
+            "keys",
+            "note",
+            gettext("there is none, so every request is refused"),
+            gettext("`bizverify keys create` makes one"),
+        )
         return
     yield Finding("keys", "ok", pluralize(len(keys), "key"))
     yield from _look_at_plans_of(keys, load_plans(service.plans))
@@ -162,29 +177,44 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
 def _look_at_plans_of(keys: Iterable[Key], plans: Mapping[str, ServicePlan]) -> Iterator[Finding]:
     for key in keys:
         if key.plan not in plans:
-            remedy = "name it in the file of `plans=`, or give the key another with `bizverify keys change`"
-            yield Finding("keys", "warning", f"{key.id}: no plan is called {key.plan!r}, so it is refused", remedy)
+            remedy = gettext("name it in the file of `plans=`, or give the key another with `bizverify keys change`")
+            yield Finding(
+                "keys",
+                "warning",
+                gettext("{id}: no plan is called {plan!r}, so it is refused", id=key.id, plan=key.plan),
+                remedy,
+            )
 
 
 def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
-    remedy = "set another with `bizverify keys webhook`, or allow its network with `webhook_networks=`"
+    remedy = gettext("set another with `bizverify keys webhook`, or allow its network with `webhook_networks=`")
     try:
         url = WebhookUrl.parse(text, allow_http=True)  # whether http may be was decided when it was set
     except UsageError as error:
         yield Finding("webhook", "warning", f"{key_id}: {error}", remedy)
         return
     if not policy.is_allowed_host(url.host):
-        yield Finding("webhook", "warning", f"{key_id}: {url} is no public address: nothing is sent there", remedy)
+        yield Finding(
+            "webhook",
+            "warning",
+            gettext("{key_id}: {url} is no public address: nothing is sent there", key_id=key_id, url=url),
+            remedy,
+        )
 
 
 def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
     folder = service.db.absolute().parent
     if not folder.exists():
-        yield Finding("folder", "error", f"{folder}: does not exist", "make it, for the user as whom the server runs")
+        yield Finding(
+            "folder",
+            "error",
+            gettext("{folder}: does not exist", folder=folder),
+            gettext("make it, for the user as whom the server runs"),
+        )
         return
-    yield from look_at_folder("folder", folder, _OWNER)
+    yield from look_at_folder("folder", folder, gettext(_OWNER))
     if service.files.exists():
-        yield from look_at_folder("folder", service.files, _OWNER)
+        yield from look_at_folder("folder", service.files, gettext(_OWNER))
         yield from look_at_mode("folder", service.files, 0o700)
 
 
@@ -192,11 +222,11 @@ def _look_at_nts(service: ServiceToCheck, today: date) -> Iterator[Finding]:
     if service.status.source == "none":
         return
     NtsKey.load(service.status.key_file)
-    yield Finding("tax authority's key", "ok", "is there; it is never shown")
+    yield Finding(gettext("tax authority's key"), "ok", gettext("is there; it is never shown"))
     store = Path(service.status.store) if service.status.store is not None else service.files / "statuses.sqlite"
     if service.status.store is not None and not store.absolute().parent.is_dir():
-        remedy = "make it, for the user as whom the server runs, or choose another `status_store=`"
-        yield Finding("status store", "error", f"{store}: its folder does not exist", remedy)
+        remedy = gettext("make it, for the user as whom the server runs, or choose another `status_store=`")
+        yield Finding("status store", "error", gettext("{store}: its folder does not exist", store=store), remedy)
     elif not 0 < STATUS_FILE.stored_version(store) < STATUS_FILE.version:  # opening would bring an older one forward
         yield from look_at_statuses(store, today)
 
@@ -206,13 +236,13 @@ def _look_at_notices(path: Path | None) -> Iterator[Finding]:
         return
     there = path if path.exists() else path.absolute().parent
     if path.is_dir() or not os.access(there, os.W_OK):
-        remedy = "name a file in a folder to which the user as whom the server runs can write"
-        yield Finding("notices", "error", f"{path}: closures cannot be written there", remedy)
+        remedy = gettext("name a file in a folder to which the user as whom the server runs can write")
+        yield Finding("notices", "error", gettext("{path}: closures cannot be written there", path=path), remedy)
     elif path.exists():
         yield Finding("notices", "ok", f"{path}: {path.stat().st_size / 1e6:,.1f} MB")
         yield from look_at_mode("notices", path, 0o600)
     else:
-        yield Finding("notices", "ok", f"{path}: will be made")
+        yield Finding("notices", "ok", gettext("{path}: will be made", path=path))
 
 
 def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
@@ -230,21 +260,32 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
             if running and getattr(error, "errno", None) == errno.EADDRINUSE:
-                yield Finding(what, "ok", f"{host}:{port}: in use, as it should be while the server runs")
+                yield Finding(
+                    what,
+                    "ok",
+                    gettext("{host}:{port}: in use, as it should be while the server runs", host=host, port=port),
+                )
                 return
             reason = getattr(error, "strerror", None) or error
-            remedy = f"stop what listens there, or choose another `{'metrics_' if what == 'metrics' else ''}port=`"
-            yield Finding(what, "error", f"{host}:{port}: cannot listen there: {reason}", remedy)
+            remedy = gettext(
+                "stop what listens there, or choose another `{more}port=`", more="metrics_" if what == "metrics" else ""
+            )
+            yield Finding(
+                what,
+                "error",
+                gettext("{host}:{port}: cannot listen there: {reason}", host=host, port=port, reason=reason),
+                remedy,
+            )
             return
     yield Finding(what, "ok", f"{host}:{port}: free")
 
 
 def _look_at_metrics(service: ServiceToCheck, *, running: bool) -> Iterator[Finding]:
     if service.metrics_port is None:
-        remedy = "give `metrics_port=`; docs/runbook.md says what is told there"
-        yield Finding("metrics", "note", "are answered nowhere, so nobody can watch the server", remedy)
+        remedy = gettext("give `metrics_port=`; docs/runbook.md says what is told there")
+        yield Finding("metrics", "note", gettext("are answered nowhere, so nobody can watch the server"), remedy)
     elif service.metrics_port == service.port != 0:
-        said = f"{service.port}: is the service's port, too"
+        said = gettext("{port}: is the service's port, too", port=service.port)
         yield Finding("metrics", "error", said, "choose another `metrics_port=`")
     else:
         yield from _look_at_port("metrics", service.metrics_host, service.metrics_port, running=running)
