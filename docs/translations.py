@@ -35,6 +35,7 @@ COMMANDS = {"command", "group"}
 
 NOT_FOR_PEOPLE = {
     "dispatch/error_actions.py": "a table of the documentation, which no command shows",
+    "service.py": "told to programmers who import a name of before",
     "testing": "a fake service for tests of developers",
     "server/openapi.py": "documents of the interface, which developers read",
     "server/routes.py": "documents of the interface, which developers read",
@@ -42,7 +43,7 @@ NOT_FOR_PEOPLE = {
 }
 """Where English texts stay as they are, and why."""
 
-NOT_YET = ("client", "ledger", "purchase", "server")
+NOT_YET = ("server",)
 """Files and packages whose messages are not translated yet."""
 
 
@@ -176,7 +177,7 @@ _SENTENCE = re.compile(r"[A-Za-z']{2,}[,;:]? [a-z']{2,}[,;:]? [a-z'{]")
 """Three words one after the other: English for people, not a name."""
 _TECHNICAL = re.compile(
     r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON) |\(\?|\\[bdsw]"
-    r"|^from bizverify|^bizverify status store$"
+    r"|^from bizverify|^bizverify status store$|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles"
     r"|^\w+(?:, \w+){3,}$|^\s*This error occurred in$"  # columns of a table; what polars adds to a message
 )
 _SILENT = {

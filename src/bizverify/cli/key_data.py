@@ -120,7 +120,7 @@ def audit(db: Path, key_id: str | None, as_json: bool) -> None:
         say(
             gettext(
                 "nothing was done to {more} since the audit log began",
-                more=db if key_id is None else f"the key {key_id}",
+                more=db if key_id is None else gettext("the key {id}", id=key_id),
             )
         )
 

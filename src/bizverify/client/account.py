@@ -19,6 +19,7 @@ from bizverify.client.json_search import (
     unwrap,
 )
 from bizverify.client.responses import Shape, Text, build_shape
+from bizverify.translation import gettext
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The one header that is believed to carry a request's key (G31)."""
@@ -91,7 +92,7 @@ def read_watch(value: object) -> WatchEntry:
     found = unwrap(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
     watch_id = first_identifier(found, field_aliases.WATCH_IDS)
     if watch_id is None:
-        raise UnreadableError("has no watch_id")
+        raise UnreadableError(gettext("has no watch_id"))
     return build_shape(
         WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first_value(found, field_aliases.WATCH_NUMBERS)
     )
@@ -136,7 +137,9 @@ def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]
     for tier in tiers:
         found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
         if len(set(found.values())) > 1:
-            raise UnreadableError(f"has two numbers for the same thing: {', '.join(sorted(found))}")
+            raise UnreadableError(
+                gettext("has two numbers for the same thing: {listed}", listed=", ".join(sorted(found)))
+            )
         if found:
             return next(iter(found.values()))
     return None

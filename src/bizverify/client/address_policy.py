@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 IpNetwork = IPv4Network | IPv6Network
 IpAddress = IPv4Address | IPv6Address
@@ -51,8 +52,12 @@ class AddressPolicy:
         parsed = ip_address(address)
         if not self.is_allowed(parsed):
             raise RefusedAddressError(
-                f"{address} is no public address; if it is a receiver of your own, start the server with "
-                f"`bizverify serve --webhook-network {_embedded_address(parsed).compressed.partition('%')[0]}`"
+                gettext(
+                    "{address} is no public address; if it is a receiver of your own, start the server with "
+                    "`bizverify serve --webhook-network {value}`",
+                    address=address,
+                    value=_embedded_address(parsed).compressed.partition("%")[0],
+                )
             )
 
     def is_allowed_host(self, host: str) -> bool:
@@ -69,7 +74,9 @@ def parse_network(text: str) -> IpNetwork:
     try:
         return ip_network(text.strip())
     except ValueError as error:
-        raise UsageError(f"{text!r} is no network: {error}; give it like 10.20.0.0/16 or fd00::/8") from None
+        raise UsageError(
+            gettext("{text!r} is no network: {error}; give it like 10.20.0.0/16 or fd00::/8", text=text, error=error)
+        ) from None
 
 
 def _is_public(address: IpAddress) -> bool:

@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from bizverify import business_number
 from bizverify.errors import InputError, UsageError, parameter
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client.responses import BatchCreated
@@ -40,7 +41,11 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
     """Raise the :class:`UsageError` for an argument of another type than is asked for."""
-    raise UsageError(f"{parameter(name)}: of type {type(value).__name__}; give {remedy}")
+    raise UsageError(
+        gettext(
+            "{option}: of type {name}; give {remedy}", option=parameter(name), name=type(value).__name__, remedy=remedy
+        )
+    )
 
 
 def text(name: str, value: object, remedy: str = "a str") -> str:
@@ -52,12 +57,14 @@ def text(name: str, value: object, remedy: str = "a str") -> str:
 
 def optional_text(name: str, value: object) -> str | None:
     """Return a text or ``None``."""
-    return None if value is None else text(name, value, "a str, or leave it out")
+    return None if value is None else text(name, value, gettext("a str, or leave it out"))
 
 
 def ten_digits(name: str, value: object) -> str:
     """Return a business number as it is sent, or raise :class:`NumberError`."""
-    b_no = text(name, value, "the number as a str, like '124-81-00998': an int loses the zeros that it begins with")
+    b_no = text(
+        name, value, gettext("the number as a str, like '124-81-00998': an int loses the zeros that it begins with")
+    )
     if _TEN_DIGITS.fullmatch(b_no) is not None and b_no.strip("0"):
         return b_no  # the usual case, without a polars query
     return business_number.compact(b_no)
@@ -80,33 +87,33 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
         wrong_type(name, value, "an int")
     if least is not None and found < least:
         wanted = "above zero" if least == 1 else f"{least} or more"
-        raise UsageError(f"{parameter(name, found)}: must be {wanted}")
+        raise UsageError(gettext("{option}: must be {wanted}", option=parameter(name, found), wanted=wanted))
     return found
 
 
 def seconds(name: str, value: object) -> float:
     """Return a time in seconds above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        wrong_type(name, value, "seconds, as an int or float")
+        wrong_type(name, value, gettext("seconds, as an int or float"))
     if not 0 < value < math.inf:
-        raise UsageError(f"{parameter(name, value)}: must be a number of seconds above 0")
+        raise UsageError(gettext("{option}: must be a number of seconds above 0", option=parameter(name, value)))
     return value
 
 
 def job_id_text(job_id: object) -> str:
     """Return the identifier of a job."""
-    return text("job_id", job_id, "the job's identifier as a str, the job_id that create_batch returned")
+    return text("job_id", job_id, gettext("the job's identifier as a str, the job_id that create_batch returned"))
 
 
 def watch_id_text(watch_id: object) -> str:
     """Return the identifier of a watched business."""
-    return text("watch_id", watch_id, "the watch_id of an entry as a str")
+    return text("watch_id", watch_id, gettext("the watch_id of an entry as a str"))
 
 
 def job_id_of(job: str | BatchCreated) -> str:
     """Return the identifier of a job, which may be given as what :meth:`Client.create_batch` returned."""
     found = getattr(job, "job_id", job)
-    return text("job", found, "what create_batch returned, or its job_id as a str")
+    return text("job", found, gettext("what create_batch returned, or its job_id as a str"))
 
 
 class BinaryFile(Protocol):
@@ -135,28 +142,37 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
     file or has an extension of another kind, :class:`InputError` for one that cannot be read.
     """
     if filename is not None:
-        text("filename", filename, "the file's name as a str")
+        text("filename", filename, gettext("the file's name as a str"))
     if isinstance(content, str):
-        wrong_type("content", content, "pathlib.Path(…) for a file's path, or the text's bytes: text.encode()")
+        wrong_type("content", content, gettext("pathlib.Path(…) for a file's path, or the text's bytes: text.encode()"))
     if isinstance(content, bytes | bytearray | memoryview):
         return _describe_file(bytes(content), filename)
     if isinstance(content, os.PathLike):
         path = Path(content)
         return _describe_file(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
     if not callable(getattr(content, "read", None)):
-        wrong_type("content", content, "bytes, a pathlib.Path or a file that is open in binary mode")
+        wrong_type("content", content, gettext("bytes, a pathlib.Path or a file that is open in binary mode"))
     try:
         found = content.read()
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and not isinstance(error, UnsupportedOperation):
-            raise InputError(f"{parameter('content')}: cannot be read: {error.strerror or error}") from None
+            raise InputError(
+                gettext("{option}: cannot be read: {value}", option=parameter("content"), value=error.strerror or error)
+            ) from None
         raise UsageError(
-            f"{parameter('content')}: cannot be read ({error}); give a file that is open for reading, in binary mode"
+            gettext(
+                "{option}: cannot be read ({error}); give a file that is open for reading, in binary mode",
+                option=parameter("content"),
+                error=error,
+            )
         ) from None
     if not isinstance(found, bytes):
         raise UsageError(
-            f"{parameter('content')}: its read() returns {type(found).__name__}; open the file in binary mode: "
-            "open(path, 'rb')"
+            gettext(
+                "{option}: its read() returns {name}; open the file in binary mode: open(path, 'rb')",
+                option=parameter("content"),
+                name=type(found).__name__,
+            )
         )
     name = getattr(content, "name", None)
     return _describe_file(found, filename or (Path(name).name if isinstance(name, str) else None))
@@ -168,18 +184,29 @@ def _read_path(path: Path) -> bytes:
     except OSError as error:
         fault = error.strerror or str(error)
     except ValueError:
-        raise UsageError(f"{parameter('content', str(path))}: no path has a NUL character in it") from None
-    raise InputError(f"{path}: cannot be read: {fault}")
+        raise UsageError(
+            gettext("{option}: no path has a NUL character in it", option=parameter("content", str(path)))
+        ) from None
+    raise InputError(gettext("{path}: cannot be read: {fault}", path=path, fault=fault))
 
 
 def _describe_file(content: bytes, filename: str | None) -> UploadFile:
     if not content:
-        raise UsageError(f"{parameter('content')}: holds no rows; a file that was read before is at its end: seek(0)")
+        raise UsageError(
+            gettext(
+                "{option}: holds no rows; a file that was read before is at its end: seek(0)",
+                option=parameter("content"),
+            )
+        )
     extension = _extension_of(content) if filename is None else Path(filename).suffix.lower()
     media_type = _MEDIA_TYPES.get(extension or _extension_of(content))
     if media_type is None:
         known = ", ".join(_MEDIA_TYPES)
-        raise UsageError(f"{parameter('filename', filename)}: the service takes {known}; convert it")
+        raise UsageError(
+            gettext(
+                "{option}: the service takes {known}; convert it", option=parameter("filename", filename), known=known
+            )
+        )
     if media_type == _CSV and _is_utf8(content):
         media_type = f"{_CSV}; charset=utf-8"
     return UploadFile(content, f"lookups{extension}" if filename is None else filename, media_type)

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from bizverify.client.arguments import wrong_type
 from bizverify.errors import UsageError, parameter
+from bizverify.translation import gettext
 
 ENV_BASE_URL: Final = "BIZVERIFY_BASE_URL"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -46,15 +47,24 @@ class BaseUrl:
         """
         known = None if known_as is None else _known_origin(known_as)
         if text is not None and not isinstance(text, str):
-            wrong_type("base_url", text, "the service's URL as a str")
+            wrong_type("base_url", text, gettext("the service's URL as a str"))
         text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
         if not text:
-            raise UsageError(f"no base URL: give the service's URL with {parameter('base_url')}, or set {ENV_BASE_URL}")
+            raise UsageError(
+                gettext(
+                    "no base URL: give the service's URL with {option}, or set {env_base_url}",
+                    option=parameter("base_url"),
+                    env_base_url=ENV_BASE_URL,
+                )
+            )
         parts = _parts(text)
         host = _host(parts)
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
             raise UsageError(
-                f"http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`"
+                gettext(
+                    "http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`",
+                    host=host,
+                )
             )
         return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host, known)
 
@@ -85,11 +95,11 @@ def _known_origin(text: str) -> str:
 
 def _quote_segment(segment: str) -> str:
     if segment in ("", ".", ".."):
-        raise UsageError(f"{segment!r} is not an identifier that the service can have given")
+        raise UsageError(gettext("{segment!r} is not an identifier that the service can have given", segment=segment))
     try:
         return quote(segment, safe="")
     except UnicodeEncodeError:
-        raise UsageError(f"{segment!r} cannot be part of a URL") from None
+        raise UsageError(gettext("{segment!r} cannot be part of a URL", segment=segment)) from None
 
 
 def _parts(text: str) -> SplitResult:
@@ -98,15 +108,19 @@ def _parts(text: str) -> SplitResult:
         parts = urlsplit(text)
         named = parts.hostname
     except ValueError:
-        raise UsageError("the base URL is not a URL; give it like https://api.example.com") from None
+        raise UsageError(gettext("the base URL is not a URL; give it like https://api.example.com")) from None
     if "@" in parts.netloc:
-        raise UsageError("the base URL holds a user name or password; give the API key by BIZVERIFY_API_KEY instead")
+        raise UsageError(
+            gettext("the base URL holds a user name or password; give the API key by BIZVERIFY_API_KEY instead")
+        )
     if parts.scheme not in _PORTS or not named:
-        raise UsageError(f"{text!r} is not a base URL; give it like https://api.example.com")
+        raise UsageError(gettext("{text!r} is not a base URL; give it like https://api.example.com", text=text))
     if parts.query or parts.fragment or text.endswith(("?", "#")):
-        raise UsageError("the base URL holds a query or fragment ('?' or '#'); leave it out")
+        raise UsageError(gettext("the base URL holds a query or fragment ('?' or '#'); leave it out"))
     if re.search(r"[\s\\\x00-\x1f\x7f]", text):
-        raise UsageError(f"{text!r} holds a space, a backslash or a control character; give a base URL without")
+        raise UsageError(
+            gettext("{text!r} holds a space, a backslash or a control character; give a base URL without", text=text)
+        )
     return parts
 
 
@@ -119,7 +133,7 @@ def _host(parts: SplitResult) -> str:
     except UnicodeError:
         host = ""
     if not _HOST.fullmatch(host):
-        raise UsageError(f"{parts.netloc!r} is not a host name; check the base URL")
+        raise UsageError(gettext("{netloc!r} is not a host name; check the base URL", netloc=parts.netloc))
     return host
 
 
@@ -127,7 +141,7 @@ def _address(host: str) -> str:
     try:
         return ip_address(host).compressed
     except ValueError:
-        raise UsageError(f"[{host}] is not an address; check the base URL") from None
+        raise UsageError(gettext("[{host}] is not an address; check the base URL", host=host)) from None
 
 
 def _netloc(parts: SplitResult, host: str) -> str:
@@ -136,18 +150,18 @@ def _netloc(parts: SplitResult, host: str) -> str:
     except ValueError:
         port = 0
     if port == 0:
-        raise UsageError(f"{parts.netloc!r} has no port between 1 and 65535; check the base URL")
+        raise UsageError(gettext("{netloc!r} has no port between 1 and 65535; check the base URL", netloc=parts.netloc))
     return host if port in (None, _PORTS[parts.scheme]) else f"{host}:{port}"
 
 
 def _path(parts: SplitResult) -> str:
     path = parts.path.rstrip("/")
     if any(segment in (".", "..") for segment in path.split("/")):
-        raise UsageError(f"{path!r} holds '.' or '..'; give the base URL without")
+        raise UsageError(gettext("{path!r} holds '.' or '..'; give the base URL without", path=path))
     try:
         return quote(path, safe=_IN_PATHS)
     except UnicodeEncodeError:
-        raise UsageError("the base URL's path cannot be sent; check the base URL") from None
+        raise UsageError(gettext("the base URL's path cannot be sent; check the base URL")) from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -24,6 +24,7 @@ from bizverify.client.network import HttpTransport, Timeouts, Verify
 from bizverify.client.raw_response import RawResponse, UnparsedClient, copy_signature
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 _PATIENCE: Final = 1.0
 
@@ -214,11 +215,17 @@ class BlockingClient:
         """Run a coroutine function in this client's event loop and return its result."""
         if self._loop is None:
             raise UsageError(
-                f"this {type(self).__name__} is not open: use it inside `with … as client`, or call `client.open()`"
+                gettext(
+                    "this {name} is not open: use it inside `with … as client`, or call `client.open()`",
+                    name=type(self).__name__,
+                )
             )
         if not self._loop.is_of_this_process:
             raise UsageError(
-                f"this {type(self).__name__} was opened in the process that this one was forked from: make one here"
+                gettext(
+                    "this {name} was opened in the process that this one was forked from: make one here",
+                    name=type(self).__name__,
+                )
             )
         task = PortalTask(self._loop.portal, call)
         try:
@@ -249,7 +256,7 @@ class BlockingClient:
 
     def __enter__(self) -> Self:
         if self._loop is not None:
-            raise UsageError("this client is open already: use one `with` at a time")
+            raise UsageError(gettext("this client is open already: use one `with` at a time"))
         return self.open()
 
     def __exit__(self, *exception: object) -> None:

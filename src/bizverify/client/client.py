@@ -63,6 +63,7 @@ from bizverify.client.responses import (
 )
 from bizverify.client.transport import ServiceResponse, Transport
 from bizverify.errors import ServiceError, ShapeError, UsageError
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client.raw_response import RawClient
@@ -156,7 +157,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
-            raise UsageError("this client is open already: use one `async with` at a time")
+            raise UsageError(gettext("this client is open already: use one `async with` at a time"))
         return await self.open()
 
     async def __aexit__(self, *exception: object) -> None:
@@ -352,8 +353,10 @@ class Client:
         transport, url = self._transport, self._base.url(*request.path)
         if transport is None:
             raise UsageError(
-                f"this {type(self).__name__} is not open: use it inside `async with … as client`, or "
-                "`await client.open()`"
+                gettext(
+                    "this {name} is not open: use it inside `async with … as client`, or `await client.open()`",
+                    name=type(self).__name__,
+                )
             )
         timeouts = None if timeout is None else Timeouts.of(timeout)
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
@@ -388,7 +391,9 @@ class Client:
             return value
         except UnreadableError as error:
             fault = self._key.redact(one_line(str(error)))
-        words = f"{response.asked}: {response.status}, the answer {fault}"
+        words = gettext(
+            "{asked}: {status}, the answer {fault}", asked=response.asked, status=response.status, fault=fault
+        )
         raw, request_id = self._key.redact(response.body)[:RAW_KEPT], request_id_of(response.headers, self._key)
         raise ShapeError(words, status=response.status, detail=fault, raw=raw, request_id=request_id)
 
@@ -397,4 +402,6 @@ class Client:
         if word not in self._unknown_words:
             self._unknown_words.add(word)
             shown = self._key.redact(one_line(word))
-            _log.warning("the status word %r of the service is not known: its job is taken as still at work", shown)
+            _log.warning(
+                gettext("the status word %r of the service is not known: its job is taken as still at work"), shown
+            )

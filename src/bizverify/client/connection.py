@@ -18,6 +18,7 @@ import h11
 
 from bizverify.client.network import Timeouts
 from bizverify.client.request import RequestBody
+from bizverify.translation import gettext
 
 _LONGEST_HEAD: Final = 64 * 1024
 _MOST_INTERIM: Final = 100  # responses, like 100 and 103, before the real one
@@ -152,7 +153,9 @@ class HttpConnection:
             await self._receive(request, response, scope, end)
         if scope.cancelled_caught and not self._read_rest(response):
             over = anyio.current_time() >= end
-            raise TimeoutError(f"no end of the answer within {request.patience:g} s" if over else "")
+            raise TimeoutError(
+                gettext("no end of the answer within {patience:g} s", patience=request.patience) if over else ""
+            )
         self.seconds = anyio.current_time() - began
         if not response.over:
             self._check_end()
@@ -236,11 +239,11 @@ class HttpConnection:
                 headers = event.headers.raw_items()
                 response.begin(event.status_code, headers)
                 if {"content-length", "transfer-encoding"} <= response.headers.keys():
-                    raise MuddledError("an answer with two lengths: Content-Length and Transfer-Encoding")
+                    raise MuddledError(gettext("an answer with two lengths: Content-Length and Transfer-Encoding"))
             elif isinstance(event, h11.InformationalResponse):
                 self._interim += 1
                 if self._interim > _MOST_INTERIM:
-                    raise MuddledError("one interim answer after the other")
+                    raise MuddledError(gettext("one interim answer after the other"))
             else:  # its end; or the tunnel begins
                 response.complete = True
         return True
@@ -254,7 +257,7 @@ class HttpConnection:
             more = b""
         if rest or more:
             self.is_muddled = True
-            raise MuddledError("more came than one answer")
+            raise MuddledError(gettext("more came than one answer"))
         if more is None and self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             self.is_reusable = True

@@ -14,6 +14,7 @@ from typing import Final
 
 from bizverify.client import field_aliases
 from bizverify.client.json_search import Object, plain_text
+from bizverify.translation import gettext
 
 REPLACED: Final = "\ufffd"
 """The character in place of bytes that were not UTF-8. A number, an identifier or a row key with it proves nothing."""
@@ -86,12 +87,12 @@ def find_contradiction(answer: Object, b_no: str, name: str | None, address: str
     """Return why an answer is another record's, ``None`` if nothing says so. The text completes "the answer …"."""
     for number in numbers_in(answer):
         if number != b_no:
-            return f"is about another number ({number}) than was asked ({b_no})"
+            return gettext("is about another number ({number}) than was asked ({b_no})", number=number, b_no=b_no)
     for echo in _echoes(answer):
         for field, sent in (("name", name), ("address", address)):
             said = echo.get(field)
             if sent and isinstance(said, str) and is_other(said, sent):
-                return f"repeats another {field} than was sent with {b_no}"
+                return gettext("repeats another {field} than was sent with {b_no}", field=field, b_no=b_no)
     return None
 
 

@@ -35,6 +35,7 @@ from bizverify.errors import (
     ServiceError,
     TooLargeError,
 )
+from bizverify.translation import gettext, gettext_noop
 
 RAW_KEPT: Final = 64 * 1024
 _LONGEST: Final = 300
@@ -56,18 +57,43 @@ _LIMIT_CODES: Final = frozenset(
     {"limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled"}
 )
 _STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
-    401: (AuthenticationError, "the API key is missing or invalid", "check BIZVERIFY_API_KEY or the key file"),
-    403: (PlanError, "not available in the account's plan", "the API needs the Business plan or higher"),
-    404: (NotFoundError, "not found, or not this key's", "check the identifier and the base URL"),
-    407: (AuthenticationError, "the proxy wants a user and password", "put them into HTTP_PROXY"),
-    413: (TooLargeError, "the file or request is too large", "send fewer rows at a time"),
-    429: (QuotaError, "the monthly quota is used up", "wait for the next period or ask for a larger plan"),
+    401: (
+        AuthenticationError,
+        gettext_noop("the API key is missing or invalid"),
+        gettext_noop("check BIZVERIFY_API_KEY or the key file"),
+    ),
+    403: (
+        PlanError,
+        gettext_noop("not available in the account's plan"),
+        gettext_noop("the API needs the Business plan or higher"),
+    ),
+    404: (
+        NotFoundError,
+        gettext_noop("not found, or not this key's"),
+        gettext_noop("check the identifier and the base URL"),
+    ),
+    407: (
+        AuthenticationError,
+        gettext_noop("the proxy wants a user and password"),
+        gettext_noop("put them into HTTP_PROXY"),
+    ),
+    413: (TooLargeError, gettext_noop("the file or request is too large"), gettext_noop("send fewer rows at a time")),
+    429: (
+        QuotaError,
+        gettext_noop("the monthly quota is used up"),
+        gettext_noop("wait for the next period or ask for a larger plan"),
+    ),
 }
 _LIMIT: Final[tuple[type[ServiceError], str, str]] = (
     LimitError,
-    "a limit other than the monthly quota is reached",
-    "nothing was paid; try again",
+    gettext_noop("a limit other than the monthly quota is reached"),
+    gettext_noop("nothing was paid; try again"),
 )
+
+
+def _said(meaning: tuple[type[ServiceError], str, str]) -> tuple[type[ServiceError], str, str]:
+    kind, what, remedy = meaning
+    return kind, gettext(what), gettext(remedy)
 
 
 def status_error(
@@ -80,18 +106,20 @@ def status_error(
     """
     detail = body_message(body)
     if status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body):
-        kind, what, remedy = _LIMIT
+        kind, what, remedy = _said(_LIMIT)
     elif status in _STATUSES:
-        kind, what, remedy = _STATUSES[status]
+        kind, what, remedy = _said(_STATUSES[status])
     elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
-        kind, what = RejectedError, f"refused ({_phrase(status)})"
-        remedy = "redirects are not followed: check the base URL" if status < 400 else "nothing was paid"
+        kind, what = RejectedError, gettext("refused ({phrase})", phrase=_phrase(status))
+        remedy = (
+            gettext("redirects are not followed: check the base URL") if status < 400 else gettext("nothing was paid")
+        )
     elif complete:
-        kind, what = DoubtError, f"no usable answer ({_phrase(status)})"
-        remedy = "what became of the request is not known"
+        kind, what = DoubtError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
+        remedy = gettext("what became of the request is not known")
     else:
-        kind, what = NotSentError, f"answered before all was sent ({_phrase(status)})"
-        remedy = "nothing was paid; try again"
+        kind, what = NotSentError, gettext("answered before all was sent ({phrase})", phrase=_phrase(status))
+        remedy = gettext("nothing was paid; try again")
     words = f"{asked}: {status}, {what}{_colon(detail)}; {remedy}"
     return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
 
@@ -203,7 +231,7 @@ def _phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:
-        return "an unknown status"
+        return gettext("an unknown status")
 
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:

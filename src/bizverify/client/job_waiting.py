@@ -12,6 +12,7 @@ import anyio
 from bizverify.client.arguments import job_id_of, seconds, whole_number
 from bizverify.client.responses import BatchCreated, BatchStatus, Result
 from bizverify.errors import JobTimeoutError, NotFoundError, ShapeError, UsageError, parameter
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client.client import Client
@@ -57,8 +58,14 @@ class JobWatch:
                 return self._last
         said = "unknown" if self._last is None else repr(self._last.status)
         raise JobTimeoutError(
-            f"job {self._job_id} is not done after {self._timeout:g} s (its status: {said}); it goes on at the "
-            f"service: wait again, or give a larger {parameter('timeout')}"
+            gettext(
+                "job {job_id} is not done after {timeout:g} s (its status: {said}); it goes on at the service: wait "
+                "again, or give a larger {option}",
+                job_id=self._job_id,
+                timeout=self._timeout,
+                said=said,
+                option=parameter("timeout"),
+            )
         )
 
 
@@ -87,18 +94,36 @@ async def fetch_results(client: Client, job: str | BatchCreated, total: int | No
     preview = 1 if total is None else whole_number("total", total, 0)
     status = await client.batch(job_id, preview=preview)
     if status.state == "working":
-        raise UsageError(f"job {job_id} is still {status.status!r}; wait for it first: client.wait(job)")
+        raise UsageError(
+            gettext(
+                "job {job_id} is still {status!r}; wait for it first: client.wait(job)",
+                job_id=job_id,
+                status=status.status,
+            )
+        )
     total = status.total if total is None else total
     if total is None:
-        raise UsageError(f"the service does not say how many rows job {job_id} has; give {parameter('total')}")
+        raise UsageError(
+            gettext(
+                "the service does not say how many rows job {job_id} has; give {option}",
+                job_id=job_id,
+                option=parameter("total"),
+            )
+        )
     if total > preview:
         status = await client.batch(job_id, preview=total)
     given = len(status.results)
     shortage = None
     if given < total:
         shortage = ShapeError(
-            f"job {job_id} ({status.status}): {given:,} of {total:,} results came; ask again later, and upload fewer "
-            "rows at a time if the service shows no more than that"
+            gettext(
+                "job {job_id} ({status}): {given:,} of {total:,} results came; ask again later, and upload fewer rows "
+                "at a time if the service shows no more than that",
+                job_id=job_id,
+                status=status.status,
+                given=given,
+                total=total,
+            )
         )
     return JobResults(status.results, shortage)
 

@@ -15,6 +15,7 @@ import msgspec
 
 from bizverify.client.error_mapping import is_page
 from bizverify.client.field_aliases import KEYED, NUMBERS
+from bizverify.translation import gettext
 
 Object = dict[str, Any]
 
@@ -33,7 +34,7 @@ def parse_json(body: bytes, *, replacing: bool = False) -> object:
     if not body.strip():
         raise UnreadableError("is empty")
     if is_page(body):
-        raise UnreadableError("is an HTML page, not JSON; is the base URL right?")
+        raise UnreadableError(gettext("is an HTML page, not JSON; is the base URL right?"))
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
@@ -50,7 +51,7 @@ def _parse_leniently(body: bytes, errors: str) -> object:
         whole_text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return value if whole_text == text else json.loads(whole_text)  # half a pair: a text that was cut in UTF-16
     except RecursionError:
-        problem = "is nested too deeply"
+        problem = gettext("is nested too deeply")
     except ValueError:
         pass
     raise UnreadableError(problem)
@@ -60,7 +61,7 @@ def require_object(value: object) -> Object:
     """Return a JSON object; raise :class:`UnreadableError` for anything else."""
     if isinstance(value, dict):
         return value
-    raise UnreadableError(f"is {_kind(value)}, not an object")
+    raise UnreadableError(gettext("is {kind}, not an object", kind=_kind(value)))
 
 
 def has_any(value: object, names: Collection[str]) -> bool:
@@ -75,7 +76,7 @@ def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Ob
         return outer
     found = [wrapper for wrapper in wrappers if has_any(outer.get(wrapper), names)]
     if len(found) > 1:
-        raise UnreadableError(f"has two candidates, {' and '.join(found)}")
+        raise UnreadableError(gettext("has two candidates, {listed}", listed=" and ".join(found)))
     return require_object(outer[found[0]]) if found else outer
 
 
@@ -134,7 +135,11 @@ def find_list(value: object, names: Sequence[str], is_item: Collection[str]) -> 
                 found |= {f"{key}.{name}": items for name, items in _lists(inner, names, is_item).items()}
     full = {name: items for name, items in found.items() if items}
     if len(full) > 1:
-        raise UnreadableError(f"holds {len(full)} lists that could be meant: {', '.join(sorted(full))}")
+        raise UnreadableError(
+            gettext(
+                "holds {count2} lists that could be meant: {listed}", count2=len(full), listed=", ".join(sorted(full))
+            )
+        )
     if found:
         return next(iter(full.values()), [])
     return next((outer[name] for name in names if isinstance(outer.get(name), list)), [])
@@ -175,5 +180,5 @@ def _with_key(name: str, key: str, item: Object) -> Object:
 
 
 def _kind(value: object) -> str:
-    kinds: dict[type, str] = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    kinds: dict[type, str] = {list: "a list", str: "a text", bool: gettext("true or false"), type(None): "null"}
     return kinds.get(type(value), "a number")

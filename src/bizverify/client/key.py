@@ -17,6 +17,7 @@ from typing import ClassVar, Final, NoReturn, Self, overload
 from urllib.parse import quote
 
 from bizverify.errors import UsageError, parameter
+from bizverify.translation import gettext, gettext_noop
 
 ENV_KEY: Final = "BIZVERIFY_API_KEY"
 ENV_KEY_FILE: Final = "BIZVERIFY_API_KEY_FILE"
@@ -48,10 +49,21 @@ class SecretKey:
     __slots__ = ("_forms", "_value")
 
     def __init__(self, value: str) -> None:
-        fault = _fault(value) if isinstance(value, str) else f"is of type {type(value).__name__}, and no str"
+        fault = (
+            _fault(value)
+            if isinstance(value, str)
+            else gettext("is of type {name}, and no str", name=type(value).__name__)
+        )
         if fault is not None:
             del value  # a traceback may be shown with the variables of its frames
-            raise UsageError(f"the {self.NAME} {fault}; copy it again from {self.ORIGIN}")
+            raise UsageError(
+                gettext(
+                    "the {name} {fault}; copy it again from {origin}",
+                    name=self.NAME,
+                    fault=fault,
+                    origin=gettext(self.ORIGIN),
+                )
+            )
         self._value = value
         self._forms = _forms_of(value)
 
@@ -63,7 +75,12 @@ class SecretKey:
         """
         found = cls.find(file)
         if found is None:
-            remedy = f"set {cls.ENV}, or name a file that holds it ({parameter(cls.FILE)}, {cls.ENV_FILE})"
+            remedy = gettext(
+                "set {variable}, or name a file that holds it ({option}, {env_file})",
+                variable=cls.ENV,
+                option=parameter(cls.FILE),
+                env_file=cls.ENV_FILE,
+            )
             raise UsageError(f"no {cls.NAME}: {remedy}")
         return found
 
@@ -121,14 +138,14 @@ class SecretKey:
         return hash((type(self), self._value))
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("an API key is not pickled or copied: give the other process its own")
+        raise TypeError(gettext("an API key is not pickled or copied: give the other process its own"))
 
 
 class ApiKey(SecretKey):
     """The key of the hosted service: a :class:`SecretKey` from BIZVERIFY_API_KEY, or a file."""
 
     NAME = "API key"
-    ORIGIN = "the service's console"
+    ORIGIN = gettext_noop("the service's console")
     ENV = ENV_KEY
     ENV_FILE = ENV_KEY_FILE
     FILE = "key_file"
@@ -150,10 +167,10 @@ def _fault(value: str) -> str | None:
     if not value:
         return "is empty"
     if not value.isascii():
-        return "holds characters that no key has (outside ASCII)"
+        return gettext("holds characters that no key has (outside ASCII)")
     if any(character.isspace() for character in value):
-        return "holds a space or a line break"
-    return None if value.isprintable() else "holds control characters"
+        return gettext("holds a space or a line break")
+    return None if value.isprintable() else gettext("holds control characters")
 
 
 def _content(path: Path, name: str) -> str:
@@ -163,10 +180,12 @@ def _content(path: Path, name: str) -> str:
             content = file.read(_LARGEST_FILE + 1)
         if len(content) <= _LARGEST_FILE:
             return content.decode("utf-8-sig").strip()
-        fault = "is too large to be a key file"
+        fault = gettext("is too large to be a key file")
     except UnicodeDecodeError:
-        fault = "is not text"
+        fault = gettext("is not text")
     except OSError as error:
-        fault = f"cannot be read: {error.strerror or error}"
+        fault = gettext("cannot be read: {value}", value=error.strerror or error)
     content = b""  # not for the frames of a traceback
-    raise UsageError(f"{path}: {fault}; the file is to hold the {name} and nothing else")
+    raise UsageError(
+        gettext("{path}: {fault}; the file is to hold the {name} and nothing else", path=path, fault=fault, name=name)
+    )

@@ -14,6 +14,7 @@ import httpx
 from bizverify.client.arguments import wrong_type
 from bizverify.client.base_url import BaseUrl
 from bizverify.errors import UsageError, parameter
+from bizverify.translation import gettext
 
 HttpTransport = httpx.AsyncBaseTransport
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext
@@ -37,7 +38,13 @@ class Timeouts:
         for part in fields(self):
             seconds = getattr(self, part.name)
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-                raise UsageError(f"{parameter('timeout', seconds)}: {part.name} must be a number of seconds above 0")
+                raise UsageError(
+                    gettext(
+                        "{option}: {name} must be a number of seconds above 0",
+                        option=parameter("timeout", seconds),
+                        name=part.name,
+                    )
+                )
 
     @classmethod
     def of(cls, timeout: float | Timeouts) -> Timeouts:
@@ -66,7 +73,7 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
             _require_loopback(base)
         return verify
     if not isinstance(verify, str | os.PathLike):
-        wrong_type("verify", verify, "the path of a CA bundle (PEM), or an ssl.SSLContext")
+        wrong_type("verify", verify, gettext("the path of a CA bundle (PEM), or an ssl.SSLContext"))
     return _context_of(Path(verify).expanduser())
 
 
@@ -75,19 +82,29 @@ def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -
     if http is None:
         return None
     if not isinstance(http, HttpTransport):
-        remedy = "an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)"
+        remedy = gettext("an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)")
         wrong_type("http", http, remedy)
     if app is not None or verify is not True:
         other = "app" if app is not None else "verify"
-        raise UsageError(f"{parameter('http')} does all of the network itself; leave {parameter(other)} out")
+        raise UsageError(
+            gettext(
+                "{option} does all of the network itself; leave {option2} out",
+                option=parameter("http"),
+                option2=parameter(other),
+            )
+        )
     return http
 
 
 def _require_loopback(base: BaseUrl) -> None:
     if not base.is_loopback:
         raise UsageError(
-            f"{parameter('verify')}: without a check of the certificate whoever answers for {base.host} would get the "
-            "API key; give the path of the CA's certificate instead"
+            gettext(
+                "{option}: without a check of the certificate whoever answers for {host} would get the API key; give "
+                "the path of the CA's certificate instead",
+                option=parameter("verify"),
+                host=base.host,
+            )
         )
 
 
@@ -97,7 +114,11 @@ def _context_of(path: Path) -> ssl.SSLContext:
             return ssl.create_default_context(capath=str(path))
         return ssl.create_default_context(cafile=str(path))
     except ssl.SSLError:
-        fault = "holds no certificates in PEM form"
+        fault = gettext("holds no certificates in PEM form")
     except OSError as error:
-        fault = f"cannot be read: {error.strerror or error}"
-    raise UsageError(f"{parameter('verify', str(path))}: {fault}; give the path of a CA bundle (PEM)")
+        fault = gettext("cannot be read: {value}", value=error.strerror or error)
+    raise UsageError(
+        gettext(
+            "{option}: {fault}; give the path of a CA bundle (PEM)", option=parameter("verify", str(path)), fault=fault
+        )
+    )

@@ -33,6 +33,7 @@ from bizverify.client.connection import (
 )
 from bizverify.client.network import Timeouts
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 _CHUNK: Final = 64 * 1024
 _HEAD_START: Final = 0.25  # seconds that an address is waited for before the next one is tried, too (RFC 8305)
@@ -123,7 +124,7 @@ class TlsStream:
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 data = b""
             if not data and self._is_cut:
-                raise ConnectionAbortedError("TLS was cut off, without its end")
+                raise ConnectionAbortedError(gettext("TLS was cut off, without its end"))
             return data
 
     async def readable(self) -> None:
@@ -190,7 +191,7 @@ async def connect_tcp(host: str, port: int, check: AddressCheck = allow_any) -> 
     for late in connected[1:]:
         late.close()
     if not connected:
-        raise errors[0] if errors else OSError(f"{host} has no address")
+        raise errors[0] if errors else OSError(gettext("{host} has no address", host=host))
     return PlainStream(connected[0])
 
 
@@ -263,7 +264,7 @@ class Pool:
         if fresh.is_silent():
             return fresh
         fresh.close()
-        raise UnreachableError("the other side spoke, or hung up, before it was asked")
+        raise UnreachableError(gettext("the other side spoke, or hung up, before it was asked"))
 
     def give(self, connection: HttpConnection) -> None:
         """Take a connection back; one that cannot be used again is closed."""
@@ -301,7 +302,7 @@ class Pool:
             with anyio.fail_after(timeouts.connect):
                 return HttpConnection(await self._open_stream(timeouts))
         except TimeoutError:
-            raise UnreachableError(f"no connection within {timeouts.connect:g} s") from None
+            raise UnreachableError(gettext("no connection within {connect:g} s", connect=timeouts.connect)) from None
         except ssl.SSLCertVerificationError:
             raise
         except (OSError, ValueError, h11.ProtocolError, MuddledError) as error:
@@ -332,8 +333,8 @@ class Pool:
         request = WireRequest("CONNECT", target, headers, None, timeouts, timeouts.connect)
         await HttpConnection(stream).exchange(request, response)
         if response.status is None or not 200 <= response.status < 300:
-            remedy = "; put its user and password into HTTPS_PROXY" if response.status == _PROXY_LOGIN else ""
-            raise OSError(f"the proxy answered {response.status}{remedy}")
+            remedy = gettext("; put its user and password into HTTPS_PROXY") if response.status == _PROXY_LOGIN else ""
+            raise OSError(gettext("the proxy answered {status}{remedy}", status=response.status, remedy=remedy))
 
 
 def _rest_after(seconds: float) -> float:
@@ -354,13 +355,17 @@ def environment_proxy(base: BaseUrl) -> Proxy | None:
         parts = urlsplit(named if "://" in named else f"http://{named}")
         host, port = parts.hostname, parts.port
         if parts.scheme not in _PORTS:
-            fault = f"a {parts.scheme} proxy, which is not supported"
+            fault = gettext("a {scheme} proxy, which is not supported", scheme=parts.scheme)
         elif host:
             return Proxy(host, port or _PORTS[parts.scheme], parts.scheme == "https", _credentials(parts.netloc))
     except ValueError:
         pass
     raise UsageError(
-        f"the environment's proxy is {fault}; set {base.scheme.upper()}_PROXY to an http:// one, or NO_PROXY"
+        gettext(
+            "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY",
+            fault=fault,
+            upper=base.scheme.upper(),
+        )
     )
 
 

@@ -24,6 +24,7 @@ from bizverify.client.json_search import UnreadableError, parse_json
 from bizverify.client.key import SecretKey
 from bizverify.client.responses import read_acknowledged
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 ORDINARY: Final = 2 << 20
 """Bytes that are read of an ordinary response at most."""
@@ -223,7 +224,7 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
     if key is None:
         return None
     if _VISIBLE.fullmatch(key) is None:
-        raise UsageError("an idempotency key has 1 to 200 visible ASCII characters")
+        raise UsageError(gettext("an idempotency key has 1 to 200 visible ASCII characters"))
     return {IDEMPOTENCY_KEY: key}
 
 

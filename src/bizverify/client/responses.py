@@ -31,6 +31,7 @@ from bizverify.client.json_search import (
     unwrap,
 )
 from bizverify.schema import ANSWER_COLUMNS, Answer
+from bizverify.translation import gettext
 
 
 def _text(value: object) -> str | None:
@@ -39,7 +40,7 @@ def _text(value: object) -> str | None:
         return value or None
     found = plain_text(value)
     if found is None:
-        raise ValueError("is neither a text nor a number")
+        raise ValueError(gettext("is neither a text nor a number"))
     return found
 
 
@@ -54,7 +55,7 @@ def _number(value: object) -> float | None:
             number = math.nan
         if math.isfinite(number):
             return number
-    raise ValueError("is not a number")
+    raise ValueError(gettext("is not a number"))
 
 
 def _reasons(value: object) -> tuple[str, ...]:
@@ -156,7 +157,7 @@ def read_verified(
     found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
     fault = _own_fault(found)
     if fault is not None:
-        raise UnreadableError(f"holds no verification: {fault}")
+        raise UnreadableError(gettext("holds no verification: {fault}", fault=fault))
     foreign = None if b_no is None else find_contradiction(require_object(only), b_no, name, address)
     if foreign is not None:
         raise UnreadableError(foreign)
@@ -172,7 +173,7 @@ def read_created(value: object) -> BatchCreated:
     found = named if is_named else unwrap(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
     job_id = first_identifier(found, field_aliases.JOB_IDS) or first_identifier(outer, ("job", "batch"))
     if job_id is None:
-        raise UnreadableError(f"has no job_id{_in_words(outer)}")
+        raise UnreadableError(gettext("has no job_id{in_words}", in_words=_in_words(outer)))
     return build_shape(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, field_aliases.TOTALS))
 
 
@@ -181,7 +182,7 @@ def read_status(value: object) -> BatchStatus:
     found = _job(require_object(value))
     status = plain_text(first_value(found, field_aliases.STATUSES))
     if status is None:
-        raise UnreadableError(f"has no status{_in_words(found)}")
+        raise UnreadableError(gettext("has no status{in_words}", in_words=_in_words(found)))
     items = find_list(found, field_aliases.RESULTS, (*ANSWER_COLUMNS, *field_aliases.ANSWERS))
     rest = {name: part for name, part in found.items() if part is not items}
     return build_shape(
@@ -201,14 +202,14 @@ def read_result(item: object) -> Result:
     An item that repeats two numbers has no answer (G32).
     """
     if not isinstance(item, dict):
-        return Result(raw=item, error="the item is not an object")
+        return Result(raw=item, error=gettext("the item is not an object"))
     nested = _nested_answer(item)
     places = [place for place in (*map(item.get, field_aliases.ECHOES), item, nested) if isinstance(place, dict)]
     echo: Object = next((place for place in places if place is not item and has_any(place, field_aliases.ECHOED)), {})
     answer, error = _read_answer(item, nested)
     said = numbers_in(item)
     if len(said) > 1:
-        answer, error = None, f"the item is about two numbers, {' and '.join(said)}"
+        answer, error = None, gettext("the item is about two numbers, {listed}", listed=" and ".join(said))
     odd = (plain_text(first_value(place, field_aliases.NUMBERS)) for place in places)
     known = {
         "key": _row_key(item, echo),
@@ -233,7 +234,13 @@ def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **kno
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(map(str, fault["loc"]))
-    raise UnreadableError(f"has an unusable {place}: it {fault['msg'].removeprefix('Value error, ')}")
+    raise UnreadableError(
+        gettext(
+            "has an unusable {place}: it {removeprefix}",
+            place=place,
+            removeprefix=fault["msg"].removeprefix("Value error, "),
+        )
+    )
 
 
 def _nested_answer(item: Object) -> Object | None:
@@ -250,7 +257,7 @@ def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, st
     try:
         return build_shape(Verified, {name: fields.get(name) for name in ANSWER_COLUMNS}, raw=None).answer, None
     except UnreadableError as error:
-        return None, f"the item {error}"
+        return None, gettext("the item {error}", error=error)
 
 
 def _proof(text: str | None) -> str | None:
@@ -270,10 +277,10 @@ def _own_fault(item: Object) -> str | None:
         return value_message(said) or one_line(str(said))
     status = plain_text(first_value(item, field_aliases.STATUSES))
     if status is not None and _word(status) in field_aliases.FAILED_WORDS:
-        return value_message(item) or f"its status is {one_line(status)}"
+        return value_message(item) or gettext("its status is {one_line}", one_line=one_line(status))
     if has_any(item, ANSWER_COLUMNS):
         return None
-    return f"it has none of the seven fields{_in_words(item)}"
+    return gettext("it has none of the seven fields{in_words}", in_words=_in_words(item))
 
 
 def _in_words(item: Object) -> str:
@@ -310,7 +317,7 @@ def _job(outer: Object) -> Object:
     """
     found = [name for name in field_aliases.JOB_WRAPPERS if has_any(outer.get(name), field_aliases.STATUSES)]
     if len(found) > 1:
-        raise UnreadableError(f"has two jobs, {' and '.join(found)}")
+        raise UnreadableError(gettext("has two jobs, {listed}", listed=" and ".join(found)))
     if not found:
         return outer
     merged: Object = {name: part for name, part in outer.items() if name != found[0]} | outer[found[0]]

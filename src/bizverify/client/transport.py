@@ -29,6 +29,7 @@ from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
+from bizverify.translation import gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
@@ -74,12 +75,12 @@ class Wording:
     """
 
     subject: str | None = None
-    unreachable: str = "nothing was paid: check the base URL and the network, and try again"
-    incomplete: str = "nothing was paid: try again, with fewer rows in an upload"
-    untrusted: str = (
+    unreachable: str = gettext_noop("nothing was paid: check the base URL and the network, and try again")
+    incomplete: str = gettext_noop("nothing was paid: try again, with fewer rows in an upload")
+    untrusted: str = gettext_noop(
         "nothing was paid: check the base URL, and name the file with your network's certificates in SSL_CERT_FILE"
     )
-    in_doubt: str = "it was sent, and what became of it is not known"
+    in_doubt: str = gettext_noop("it was sent, and what became of it is not known")
 
 
 class Transport:
@@ -148,7 +149,11 @@ class Transport:
         """
         parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
-            raise UsageError(f"{parts.hostname} is not the configured service: the API key is not sent there")
+            raise UsageError(
+                gettext(
+                    "{hostname} is not the configured service: the API key is not sent there", hostname=parts.hostname
+                )
+            )
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
         timeouts = timeouts or self._timeouts
         attempt = _Attempt(
@@ -222,36 +227,52 @@ class Transport:
             wait = seconds_to_wait(response.headers.get("retry-after"))
             return status_error(asked, status, raw, complete=complete, retry_after=wait)
         elif over:
-            words = f"{asked}: {status}, the answer is far too large to be one; is the base URL right?"
+            words = gettext(
+                "{asked}: {status}, the answer is far too large to be one; is the base URL right?",
+                asked=asked,
+                status=status,
+            )
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
         elif fault is None and status is not None and not is_damaged:
             return ServiceResponse(asked, status, raw, response.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
-                f"{asked}: the service's certificate is not trusted ({one_line(fault.verify_message)}); "
-                f"{self._wording.untrusted}"
+                gettext(
+                    "{asked}: the service's certificate is not trusted ({one_line}); {untrusted}",
+                    asked=asked,
+                    one_line=one_line(fault.verify_message),
+                    untrusted=gettext(self._wording.untrusted),
+                )
             )
-        what = "the answer is compressed and damaged" if is_damaged else self._describe(fault, attempt.timeouts)
+        what = (
+            gettext("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
+        )
         words = f"{asked}: {what}"
         if isinstance(fault, UnreachableError):
-            return NotSentError(f"{words}; {self._wording.unreachable}")
+            return NotSentError(f"{words}; {gettext(self._wording.unreachable)}")
         if status is None and not complete:
-            return NotSentError(f"{words} before all was sent; {self._wording.incomplete}")
-        words = f"{words}; {self._wording.in_doubt}"
+            return NotSentError(
+                gettext(
+                    "{words} before all was sent; {incomplete}",
+                    words=words,
+                    incomplete=gettext(self._wording.incomplete),
+                )
+            )
+        words = f"{words}; {gettext(self._wording.in_doubt)}"
         return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
         """Return what went wrong on the network, in words."""
         detail = one_line(self._key.redact(str(fault or "")))
         if isinstance(fault, TimeoutError):
-            return detail or f"no answer in time (timeout {timeouts.read:g} s)"
+            return detail or gettext("no answer in time (timeout {read:g} s)", read=timeouts.read)
         if isinstance(fault, UnreachableError | MuddledError):
             return detail
         if isinstance(fault, h11.ProtocolError) and "ConnectionClosed" in detail:  # h11's words are of its states
-            detail = "it was closed before there was an answer"
+            detail = gettext("it was closed before there was an answer")
         if not detail or not isinstance(fault, OSError | h11.ProtocolError):
             detail = f"{type(fault).__name__} {detail}".strip()
-        return f"the connection broke ({detail})"
+        return gettext("the connection broke ({detail})", detail=detail)
 
     def _tls_context(self) -> ssl.SSLContext:
         """Return the trusted certificates: read once, which takes 130 ms, and only when they are needed."""
@@ -278,7 +299,9 @@ class HttpxAdapter:
             try:
                 await self._exchange(request, response, scope)
             except httpx.ConnectTimeout:
-                raise UnreachableError(f"no connection within {request.timeouts.connect:g} s") from None
+                raise UnreachableError(
+                    gettext("no connection within {connect:g} s", connect=request.timeouts.connect)
+                ) from None
             except _NEVER_SENT as error:
                 raise certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
             except httpx.TimeoutException:
@@ -288,7 +311,7 @@ class HttpxAdapter:
                     raise OSError(str(error)) from error
             over = False
         if over:
-            raise TimeoutError(f"no end of the answer within {request.patience:g} s")
+            raise TimeoutError(gettext("no end of the answer within {patience:g} s", patience=request.patience))
 
     async def _exchange(self, request: WireRequest, response: WireResponse, scope: anyio.CancelScope) -> None:
         parts = request.timeouts

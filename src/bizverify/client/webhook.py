@@ -27,6 +27,7 @@ from bizverify.client.network import Timeouts
 from bizverify.client.pool import AddressCheck, TlsStream, allow_any, connect_tcp
 from bizverify.client.request import RequestBody
 from bizverify.errors import UsageError
+from bizverify.translation import gettext
 
 _READ: Final = 16 << 10
 """Bytes of a response that are read; their content is not used."""
@@ -56,16 +57,22 @@ class WebhookUrl:
             host, port = parts.hostname, parts.port
             whole = httpx.URL(text)
         except (ValueError, httpx.InvalidURL):
-            raise UsageError("the webhook's URL is not a URL; give it like https://example.com/closures") from None
+            raise UsageError(
+                gettext("the webhook's URL is not a URL; give it like https://example.com/closures")
+            ) from None
         if parts.scheme not in ("http", "https") or not host or _UNSAFE.search(text) or port == 0:
-            raise UsageError("the webhook's URL is not one; give it like https://example.com/closures")
+            raise UsageError(gettext("the webhook's URL is not one; give it like https://example.com/closures"))
         if "@" in parts.netloc:
-            raise UsageError("the webhook's URL holds a user name or password; leave them out, notices are signed")
+            raise UsageError(
+                gettext("the webhook's URL holds a user name or password; leave them out, notices are signed")
+            )
         if parts.fragment or text.endswith("#"):
-            raise UsageError("the webhook's URL holds a fragment ('#'), which is never sent; leave it out")
+            raise UsageError(gettext("the webhook's URL holds a fragment ('#'), which is never sent; leave it out"))
         shown = f"{whole.scheme}://{whole.netloc.decode('ascii')}"
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
-            raise UsageError(f"{shown}: plain http would show names and addresses to the network; use https")
+            raise UsageError(
+                gettext("{shown}: plain http would show names and addresses to the network; use https", shown=shown)
+            )
         return cls(shown, whole)
 
     def reveal(self) -> str:
@@ -115,7 +122,7 @@ class WebhookSender:
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
         """POST a JSON body; any 2xx acknowledges it. Raises nothing: why it failed is in the outcome."""
-        response, error = WireResponse(_READ), f"no answer within {self._timeouts.read:g} s"
+        response, error = WireResponse(_READ), gettext("no answer within {read:g} s", read=self._timeouts.read)
         try:
             with anyio.move_on_after(self._timeouts.read):
                 stream = await self._connect(url)
@@ -128,7 +135,7 @@ class WebhookSender:
         except TimeoutError:
             pass
         except Exception as failure:  # not h11's and OSErrors alone: a few of the TLS library's come through
-            error = f"the connection broke ({type(failure).__name__})"
+            error = gettext("the connection broke ({name})", name=type(failure).__name__)
         return Outcome(error) if response.status is None else _outcome_of(response.status, response.headers)
 
     async def _connect(self, url: WebhookUrl) -> Stream:
@@ -147,13 +154,15 @@ class WebhookSender:
                     stream.close()
                     raise
         except RefusedAddressError as error:
-            raise _UnconnectedError(f"not sent: {error}") from None
+            raise _UnconnectedError(gettext("not sent: {error}", error=error)) from None
         except TimeoutError:
-            raise _UnconnectedError(f"no connection within {self._timeouts.connect:g} s") from None
+            raise _UnconnectedError(
+                gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
+            ) from None
         except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
             untrusted = certificate_error(error) is not None
             raise _UnconnectedError(
-                "the receiver's certificate is not accepted" if untrusted else "cannot connect"
+                gettext("the receiver's certificate is not accepted") if untrusted else "cannot connect"
             ) from None
 
     def _request(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> WireRequest:
@@ -183,7 +192,7 @@ class _UnconnectedError(Exception):
 def _outcome_of(status: int, headers: Mapping[str, str]) -> Outcome:
     if 200 <= status < 300:
         return Outcome(None)
-    followed = "; redirects are not followed" if 300 <= status < 400 else ""
+    followed = gettext("; redirects are not followed") if 300 <= status < 400 else ""
     return Outcome(f"answered {status}{followed}", seconds_to_wait(headers.get("retry-after")))
 
 

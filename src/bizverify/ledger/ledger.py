@@ -26,6 +26,7 @@ from bizverify.ledger.schema import LEDGER_FILE, ledger_path
 from bizverify.ledger.transaction import Transaction
 from bizverify.ledger.transitions import Change
 from bizverify.storage.sqlite import rewrite_file
+from bizverify.translation import gettext
 
 Clock = Callable[[], float]
 P = ParamSpec("P")
@@ -227,7 +228,11 @@ class Ledger:
     def purge(self, older_than_days: float) -> retention.PurgeCounts:
         """Delete answers older than that, and what was only kept for them; never a doubt or an open upload."""
         if not older_than_days >= 0:  # nor what is no number
-            raise UsageError(f"{older_than_days:g} days: an age is a number that is not negative")
+            raise UsageError(
+                gettext(
+                    "{older_than_days:g} days: an age is a number that is not negative", older_than_days=older_than_days
+                )
+            )
         with self._transaction() as tx:
             purged = retention.purge(tx, older_than_days)
         with self._connect() as connection:
@@ -252,7 +257,7 @@ class Ledger:
     def _connect(self) -> Iterator[sqlite3.Connection]:
         with self._turn, LEDGER_FILE.errors(self.path):
             if self._closed:
-                raise LedgerError(f"{self.path}: was closed before; this is a defect of bizverify")
+                raise LedgerError(gettext("{path}: was closed before; this is a defect of bizverify", path=self.path))
             yield self._connection
 
     @contextmanager

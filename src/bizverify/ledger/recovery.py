@@ -16,10 +16,11 @@ from bizverify.ledger.schema import UNSETTLED
 from bizverify.ledger.transaction import OF_UPLOAD, ONE, Transaction, clean, whole
 from bizverify.ledger.transitions import count_upload, keep_answer, step_upload
 from bizverify.schema import Answer
+from bizverify.translation import gettext, gettext_noop
 
-KILLED: Final = "the process ended while the request was under way"
+KILLED: Final = gettext_noop("the process ended while the request was under way")
 _UNDECIDED: Final = "'uploaded', 'missing'"
-_LIST: Final = "see what is in doubt with: bizverify resolve"
+_LIST: Final = gettext_noop("see what is in doubt with: bizverify resolve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,17 @@ class _HeldUpload:
 def recover(tx: Transaction) -> RecoveryCounts:
     """Settle what an earlier process left under way: its lock is free, so it has ended."""
     run = tx.connection.execute
-    asking = tx.hold(UNSETTLED, "'asking'", "doubt", {"note": KILLED})
+    asking = tx.hold(UNSETTLED, "'asking'", "doubt", {"note": gettext(KILLED)})
     prepared = run("SELECT number FROM uploads WHERE state = 'prepared'").fetchall()
     for (number,) in prepared:
         tx.release(OF_UPLOAD, "'uploaded'", {"upload": number})
     run("UPDATE uploads SET state = 'dropped', since = ? WHERE state = 'prepared'", (tx.now,))
     uploads = run(
-        "UPDATE uploads SET state = 'doubt', since = ?, note = ? WHERE state IN ('gated', 'sent')", (tx.now, KILLED)
+        "UPDATE uploads SET state = 'doubt', since = ?, note = ? WHERE state IN ('gated', 'sent')",
+        (tx.now, gettext(KILLED)),
     ).rowcount
     labels = run(
-        "UPDATE labels SET state = 'doubt', since = ?, note = ? WHERE state = 'sent'", (tx.now, KILLED)
+        "UPDATE labels SET state = 'doubt', since = ?, note = ? WHERE state = 'sent'", (tx.now, gettext(KILLED))
     ).rowcount
     run("UPDATE runs SET outcome = 'killed' WHERE ended IS NULL AND outcome IS NULL")
     tx.delete_old_requests()
@@ -70,11 +72,11 @@ def accept(tx: Transaction, ids: Iterable[str]) -> int:
     """Take lookups as lost: they are not asked again. Return how many."""
 
     def lookup(key: bytes) -> int:
-        note = "given up by hand"
+        note = gettext("given up by hand")
         return tx.hold(ONE, "'doubt', 'unreadable', 'missing'", "lost", {"key": key, "note": note})
 
     def upload(number: int) -> int:
-        lost = tx.hold(OF_UPLOAD, _UNDECIDED, "lost", {"upload": number, "note": "given up by hand"})
+        lost = tx.hold(OF_UPLOAD, _UNDECIDED, "lost", {"upload": number, "note": gettext("given up by hand")})
         _close(tx, number, "accepted")
         return lost
 
@@ -100,22 +102,26 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     job_id = job_id.strip()
     found = _resolve(tx, id)
     if not isinstance(found, _HeldUpload):
-        raise UsageError(f"{id}: is one lookup, which has no job; {_LIST}")
+        raise UsageError(gettext("{id}: is one lookup, which has no job; {list}", id=id, list=gettext(_LIST)))
     if not job_id:
-        raise UsageError("the job has no id; give the one that the service shows")
+        raise UsageError(gettext("the job has no id; give the one that the service shows"))
     other = "SELECT upload FROM uploads WHERE job_id = ? AND number <> ? AND origin = "
     taken = tx.connection.execute(
         f"{other} (SELECT origin FROM uploads WHERE number = ?)", (job_id, found.number, found.number)
     ).fetchone()
     if taken:
-        raise UsageError(f"{job_id}: is the job of upload {taken[0]} already; look the job up again")
+        raise UsageError(
+            gettext(
+                "{job_id}: is the job of upload {taken} already; look the job up again", job_id=job_id, taken=taken[0]
+            )
+        )
     tx.connection.execute(
         f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'",
         {"upload": found.number},
     )
     rows = _open_rows(tx, found.number)
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
-        raise UsageError(f"{id}: no rows of this upload wait for a job; {_LIST}")
+        raise UsageError(gettext("{id}: no rows of this upload wait for a job; {list}", id=id, list=gettext(_LIST)))
     tx.connection.execute(
         "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
         (tx.now, job_id, found.number),
@@ -133,7 +139,7 @@ def _decide(
         found = _resolve(tx, id)
         rows = lookup(found.key) if isinstance(found, _HeldLookup) else upload(found.number)
         if not rows:
-            raise UsageError(f"{id}: is settled already; {_LIST}")
+            raise UsageError(gettext("{id}: is settled already; {list}", id=id, list=gettext(_LIST)))
         _record(tx, decision, found, rows, None)
         settled += rows
     return settled
@@ -156,9 +162,11 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
     lookups = [] if exact else [_HeldLookup(key) for key in shown_ids(tx.connection) if key.hex().startswith(wanted)]
     found: list[_HeldLookup | _HeldUpload] = [*uploads, *lookups] if wanted else []
     if not found:
-        raise UsageError(f"{id}: nothing that waits to be settled has this id; {_LIST}")
+        raise UsageError(
+            gettext("{id}: nothing that waits to be settled has this id; {list}", id=id, list=gettext(_LIST))
+        )
     if len(found) > 1:
-        raise UsageError(f"{id}: {len(found):,} ids begin like this; give more of it")
+        raise UsageError(gettext("{id}: {count2:,} ids begin like this; give more of it", id=id, count2=len(found)))
     return found[0]
 
 

@@ -15,6 +15,7 @@ from bizverify.ledger.queries import shown_ids
 from bizverify.ledger.transaction import Transaction
 from bizverify.ledger.trial_limits import COUNTED, follow_numbers
 from bizverify.storage.sqlite import rewrite_file
+from bizverify.translation import gettext, gettext_noop
 
 DAY: Final = 86_400.0
 LIMIT_KEPT: Final = 30 * DAY
@@ -100,11 +101,11 @@ _LOOKUPS: Final = "SELECT id FROM lookups WHERE b_no = :b_no"
 _PLACES: Final = "SELECT upload, place FROM upload_rows WHERE b_no = :b_no"
 _DECIDED: Final = f"kind = 'lookup' AND id IN (SELECT lower(hex(key)) FROM ({_KEYS}))"
 _HELD: Final = {
-    "lookups": "SELECT count(*) FROM lookups WHERE b_no = :b_no",
-    "paid answers": f"SELECT count(*) FROM answers WHERE lookup IN ({_LOOKUPS})",
-    "rows of uploads": "SELECT count(*) FROM upload_rows WHERE b_no = :b_no",
-    "labels": f"SELECT count(*) FROM labels WHERE (upload, place) IN ({_PLACES})",
-    "decisions": f"SELECT count(*) FROM decisions WHERE {_DECIDED}",
+    gettext_noop("lookups"): "SELECT count(*) FROM lookups WHERE b_no = :b_no",
+    gettext_noop("paid answers"): f"SELECT count(*) FROM answers WHERE lookup IN ({_LOOKUPS})",
+    gettext_noop("rows of uploads"): "SELECT count(*) FROM upload_rows WHERE b_no = :b_no",
+    gettext_noop("labels"): f"SELECT count(*) FROM labels WHERE (upload, place) IN ({_PLACES})",
+    gettext_noop("decisions"): f"SELECT count(*) FROM decisions WHERE {_DECIDED}",
 }
 _FILES: Final = f"""
     SELECT DISTINCT file FROM runs WHERE number IN (
@@ -150,9 +151,10 @@ def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
 
 def explain_unsettled(ids: Sequence[str]) -> str:
     """Return why a number cannot be erased while these are unsettled, and what to do."""
-    return (
-        f"not settled yet, and perhaps paid: {', '.join(ids)}; erased, it might be paid twice. Give the command that "
-        "left it once more, which fetches what is there, or settle it with `bizverify resolve`; then try again"
+    return gettext(
+        "not settled yet, and perhaps paid: {listed}; erased, it might be paid twice. Give the command that left it "
+        "once more, which fetches what is there, or settle it with `bizverify resolve`; then try again",
+        listed=", ".join(ids),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from bizverify.errors import LedgerError
 from bizverify.storage.sqlite import FileKind
+from bizverify.translation import gettext_noop
 
 APPLICATION_ID: Final = 0x62767266
 """``bvrf``, in the header of every ledger: a database of another application is never written to."""
@@ -158,7 +159,7 @@ MIGRATIONS: Final = {
 """
 
 LEDGER_FILE: Final = FileKind(
-    "a ledger",
+    gettext_noop("a ledger"),
     "ledger",
     APPLICATION_ID,
     DDL,
@@ -167,8 +168,8 @@ LEDGER_FILE: Final = FileKind(
     exclusive=True,
     variable="BIZVERIFY_LEDGER",
     default="ledger.sqlite",
-    busy="is in use by another run; wait for it to end, or stop it",
-    unwritten="nothing more was bought; free space and give the command again",
+    busy=gettext_noop("is in use by another run; wait for it to end, or stop it"),
+    unwritten=gettext_noop("nothing more was bought; free space and give the command again"),
     minimum=(3, 24, 0),  # ON CONFLICT DO UPDATE; no table is STRICT
 )
 

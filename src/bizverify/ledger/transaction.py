@@ -14,6 +14,7 @@ from typing import Final
 
 from bizverify.errors import LedgerError
 from bizverify.schema import Answer
+from bizverify.translation import gettext
 
 Value = str | int | float | bytes | None
 RAW_KEPT: Final = 64 * 1024
@@ -73,17 +74,32 @@ class Transaction:
         """The error for a change that does not fit: it is what stops a lookup from being paid twice."""
         name = type(change).__name__
         key, upload = getattr(change, "key", None), getattr(change, "upload", None)
-        of = f" of lookup {key.hex()}" if isinstance(key, bytes) else f" of upload {upload}"
+        of = (
+            gettext(" of lookup {hex}", hex=key.hex())
+            if isinstance(key, bytes)
+            else gettext(" of upload {upload}", upload=upload)
+        )
         return LedgerError(
-            f"{self.path}: {name}{of} does not follow from what is recorded, so nothing of it was; "
-            "this is a defect of bizverify, please report it"
+            gettext(
+                "{path}: {name}{of} does not follow from what is recorded, so nothing of it was; this is a defect of "
+                "bizverify, please report it",
+                path=self.path,
+                name=name,
+                of=of,
+            )
         )
 
     def run(self, run_id: str) -> int:
         """The number of a run that was begun."""
         found = self.connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if found is None:
-            raise LedgerError(f"{self.path}: the run {run_id} was not begun; this is a defect of bizverify")
+            raise LedgerError(
+                gettext(
+                    "{path}: the run {run_id} was not begun; this is a defect of bizverify",
+                    path=self.path,
+                    run_id=run_id,
+                )
+            )
         return int(found[0])
 
     def count(self, run: int, *, paid: int = 0, answered: int = 0) -> None:

@@ -35,8 +35,9 @@ from typing import Final
 from bizverify.ledger.transaction import OF_UPLOAD, ONE, RAW_KEPT, StoredRequest, Transaction, Value, clean, whole
 from bizverify.ledger.trial_limits import end_trial
 from bizverify.schema import Answer
+from bizverify.translation import gettext, gettext_noop
 
-NO_ANSWER: Final = "the service returned no answer for this row"
+NO_ANSWER: Final = gettext_noop("the service returned no answer for this row")
 
 _ASK: Final = """
     INSERT INTO lookups (key, b_no, state, since, run, upload) VALUES (:key, :b_no, :state, :now, :run, :upload)
@@ -300,7 +301,7 @@ class JobFetched:
         tx.connection.executemany(
             "UPDATE lookups SET state = 'missing', since = ?, note = ? WHERE id = ?",
             (
-                (tx.now, clean(self.faults.get(place, NO_ANSWER)), lookup)
+                (tx.now, clean(self.faults.get(place, gettext(NO_ANSWER))), lookup)
                 for place, lookup, state in rows
                 if lookup and place not in self.answers and (state == "uploaded" or place in self.faults)
             ),

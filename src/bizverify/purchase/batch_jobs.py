@@ -30,6 +30,7 @@ from bizverify.ledger import JobFetched, JobLost, JobUnfetched, passes
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.result_matching import MatchedResults, match_results
 from bizverify.run.lookups import KEY, keys_of, scope_of, split
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client import BatchStatus
@@ -103,7 +104,7 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
     except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
         await context.journal.settle(JobLost(job.upload, str(error)))
         context.progress(len(sent))
-        return JobOutcome(passes=False, note=f"no answer came of job {job.id}: {error}")
+        return JobOutcome(passes=False, note=gettext("no answer came of job {id}: {error}", id=job.id, error=error))
     except TimeoutError as error:
         return await _pause_without_results(context, job, "unreachable", str(error))
     except (AuthenticationError, PlanError) as error:
@@ -111,8 +112,13 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         return None
     except ServiceError as error:
         why: HaltReason = _HALTS.get(type(error), "unreachable")
-        note = f"the results of job {job.id} (upload {job.upload}) cannot be had now: {error}"
-        remedy = "; if they never can, `bizverify resolve` settles the upload"
+        note = gettext(
+            "the results of job {id} (upload {upload}) cannot be had now: {error}",
+            id=job.id,
+            upload=job.upload,
+            error=error,
+        )
+        remedy = gettext("; if they never can, `bizverify resolve` settles the upload")
         collected = await _pause_without_results(context, job, why, note, remedy)
         return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
@@ -122,12 +128,19 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
     )
     context.counts.fetched += len(found.matched.answers)
     if not found.matched.answers:
-        why_not = found.note or next(iter(found.matched.faults.values()), "there were none")
-        context.dispatcher.cancel(Halt("failing", f"no result of job {job.id} could be used: {why_not}"))
+        why_not = found.note or next(iter(found.matched.faults.values()), gettext("there were none"))
+        context.dispatcher.cancel(
+            Halt("failing", gettext("no result of job {id} could be used: {why_not}", id=job.id, why_not=why_not))
+        )
     context.progress(len(sent))
     answered = found.matched.answers.keys()
     if not passes(answered, len(sent)):
-        return JobOutcome(passes=False, note=f"{len(answered)} of {len(sent)} rows of job {job.id} were answered")
+        return JobOutcome(
+            passes=False,
+            note=gettext(
+                "{count2} of {count3} rows of job {id} were answered", count2=len(answered), count3=len(sent), id=job.id
+            ),
+        )
     few = 2 * len(answered) < len(sent)  # the first ones, whatever was said of the others
     return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.matched, len(sent)))
 
@@ -268,7 +281,9 @@ def _cut_at(matched: MatchedResults, rows: int) -> int | None:
 def _note_job(job_id: str, ended: BatchStatus, matched: MatchedResults) -> str | None:
     if ended.state != "failed":
         return matched.note
-    return f"job {job_id} ended as {ended.status!r}" + (f"; {matched.note}" if matched.note else "")
+    return gettext("job {job_id} ended as {status!r}", job_id=job_id, status=ended.status) + (
+        f"; {matched.note}" if matched.note else ""
+    )
 
 
 async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStatus | None:
@@ -290,7 +305,13 @@ async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStat
             return status
         if age > _DEADLINE:
             raise TimeoutError(
-                f"job {job.id} (upload {job.upload}) is still {status.status!r} after {age / 3600:.0f} hours"
+                gettext(
+                    "job {id} (upload {upload}) is still {status!r} after {value:.0f} hours",
+                    id=job.id,
+                    upload=job.upload,
+                    status=status.status,
+                    value=age / 3600,
+                )
             )
     return None
 

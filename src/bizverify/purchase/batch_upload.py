@@ -33,6 +33,7 @@ from bizverify.purchase.batch_jobs import UploadedJob, collect_job
 from bizverify.purchase.idempotent_retry import BATCH, send_once, stored_request
 from bizverify.purchase.purchase_context import PurchaseContext, why_stopped
 from bizverify.run.lookups import KEY, split
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client import BatchCreated
@@ -270,7 +271,9 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
             await self._context.journal.settle(*before, JobKnown(self._upload, reply.job_id, reply.total))
         except LedgerError:
             log.error(
-                "upload %s became job %s, which could not be written down: tell `bizverify resolve` when it can be",
+                gettext(
+                    "upload %s became job %s, which could not be written down: tell `bizverify resolve` when it can be"
+                ),
                 self._upload,
                 reply.job_id,
             )

@@ -27,6 +27,7 @@ from bizverify.ledger import LookupSettled, RequestRepeated, StoredRequest, Uplo
 from bizverify.ledger.recovery import REPEATS
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.result_matching import EMPTY_ANSWER
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.client import Client, Verified
@@ -91,7 +92,7 @@ async def verify_lookup(client: Client, b_no: str, name: str | None, address: st
     """Ask about one lookup; raise :class:`ShapeError` also for an answer that says nothing in any field."""
     verified = await client.verify(b_no, name, address, **key)
     if verified.answer == EMPTY_ANSWER:
-        words = "the service gave no answer"
+        words = gettext("the service gave no answer")
         raise ShapeError(words, status=200, detail=words, raw=client.redact(verified.model_dump_json().encode()))
     return verified
 
@@ -159,7 +160,9 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
         log.info("%s: %s", endpoint, why_not)
         return False
     content, client, settle = zlib.decompress(request.content), context.client, context.journal.settle
-    doubt = DoubtError(f"{endpoint} was sent by an earlier run, and what became of it is not known")
+    doubt = DoubtError(
+        gettext("{endpoint} was sent by an earlier run, and what became of it is not known", endpoint=endpoint)
+    )
     try:
         if request.upload is None:
             record = json.loads(content)
@@ -222,21 +225,21 @@ async def _why_not_repeatable(context: PurchaseContext, request: KeyedRequest) -
         return why
     promise = (await context.client.me()).idempotency
     if promise is None or request.endpoint not in promise.endpoints:
-        return "the service does not promise any more to do it only once"
+        return gettext("the service does not promise any more to do it only once")
     return _why_expired(context, request, promise.keep_seconds)
 
 
 def _why_expired(context: PurchaseContext, request: KeyedRequest, promised: float = math.inf) -> str | None:
     """Return why the promise does not hold for a request any more, as far as that can be known without asking."""
     if context.client.account_mark(request.token) != request.account:
-        return "it was sent with another API key, so it is not repeated with this one"
+        return gettext("it was sent with another API key, so it is not repeated with this one")
     if request.is_old(context.ledger.now(), promised):
-        return "it was sent so long ago that the service may have forgotten its key"
+        return gettext("it was sent so long ago that the service may have forgotten its key")
     return None
 
 
 def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
     if why is None:
         return doubt
-    words = f"{doubt}; asked again with the same key: {why}"
+    words = gettext("{doubt}; asked again with the same key: {why}", doubt=doubt, why=why)
     return DoubtError(words, status=doubt.status, detail=doubt.detail, raw=doubt.raw)

@@ -162,7 +162,11 @@ class PaidEngine(ABC):
         given = {"registry": self.local.registry, "gazetteer": self.local.gazetteer}
         idle = [name for name, index in given.items() if index is not None and not by_worth]
         return tuple(
-            f"the {name} answers nothing here: with {parameter('engine', self.kind.name)} every answer is the service's"
+            gettext(
+                "the {name} answers nothing here: with {option} every answer is the service's",
+                name=name,
+                option=parameter("engine", self.kind.name),
+            )
             for name in idle
         )
 
@@ -194,7 +198,9 @@ class PaidEngine(ABC):
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
         if priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
-            raise UsageError(f"{parameter('priority', self.priority)}: the column holds no numbers to go by")
+            raise UsageError(
+                gettext("{option}: the column holds no numbers to go by", option=parameter("priority", self.priority))
+            )
         return lookups
 
     def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun) -> Purchase:
@@ -212,7 +218,7 @@ class PaidEngine(ABC):
             chosen, problem = 0, None
             notes.append(str(error))
         if problem is not None:
-            words = f"how much of the quota is left could not be asked: {problem}"
+            words = gettext("how much of the quota is left could not be asked: {problem}", problem=problem)
             notes.append(unknown_quota_alert(str(unread)) if unread else words)
         if chosen and (why := self.why_stopped(ledger)) is not None:
             chosen = 0
@@ -247,7 +253,9 @@ class ServiceEngine(PaidEngine):
     ) -> None:
         kind = engine_kind(name)
         if kind.answers_locally:
-            raise UsageError(f"{name!r} does not leave all answers to the service; give 'verify' or 'batch'")
+            raise UsageError(
+                gettext("{name!r} does not leave all answers to the service; give 'verify' or 'batch'", name=name)
+            )
         super().__init__(kind, options, local)
 
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:

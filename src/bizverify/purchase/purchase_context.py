@@ -10,7 +10,7 @@ import anyio
 
 from bizverify.dispatch import DispatchCounts, Dispatcher
 from bizverify.errors import parameter
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,13 +72,17 @@ class PurchaseContext:
 def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
     """Return why nothing more may be bought from ``origin``, in uploads or by requests; ``None`` if something may."""
     if uploads:
-        spent, most, what = ledger.spent_trials(origin), TRIALS, "trial upload"
+        spent, most = ledger.spent_trials(origin), TRIALS
+        what = ngettext("{count:,} trial upload", "{count:,} trial uploads", spent)
     else:
-        spent, most, what = ledger.unanswered_requests(origin), REQUESTS, "request"
+        spent, most = ledger.unanswered_requests(origin), REQUESTS
+        what = ngettext("{count:,} request", "{count:,} requests", spent)
     if spent < most:
         return None
-    return (
-        f"nothing more is bought from {origin}: {pluralize(spent, what)} came to nothing since its last answer; "
-        "`bizverify resolve` lists them; when the service works again, "
-        f"{parameter('retry_trial', True)} tries once more"
+    return gettext(
+        "nothing more is bought from {origin}: {what} came to nothing since its last answer; `bizverify resolve` lists "
+        "them; when the service works again, {option} tries once more",
+        origin=origin,
+        what=what,
+        option=parameter("retry_trial", True),
     )

@@ -22,7 +22,7 @@ from bizverify.purchase.single_lookups import buy_singly
 from bizverify.run.alerts import continuation_note, unknown_quota_alert
 from bizverify.run.engine import Purchase, QuotaStatus
 from bizverify.run.lookups import KEY
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,7 +87,9 @@ class PaidRun:
         try:
             return self._ask()
         except (UsageError, ServiceError) as error:
-            self._unseen = (f"rows without an answer in earlier uploads were not looked for again: {error}",)
+            self._unseen = (
+                gettext("rows without an answer in earlier uploads were not looked for again: {error}", error=error),
+            )
             return None
 
     def _ask(self) -> Halt | None:
@@ -112,9 +114,17 @@ class PaidRun:
 
     def _so_far(self) -> str:
         """What an interrupted run has bought."""
-        doubts = f", in doubt: {pluralize(self._figures.doubts, 'request')}" if self._figures.doubts else ""
-        bought = f"{pluralize(self._figures.paid, 'lookup')} bought in this run, known to the ledger"
-        return f"{bought}{doubts}; the same command goes on"
+        doubts = (
+            ngettext(", in doubt: {count:,} request", ", in doubt: {count:,} requests", self._figures.doubts)
+            if self._figures.doubts
+            else ""
+        )
+        bought = ngettext(
+            "{count:,} lookup bought in this run, known to the ledger",
+            "{count:,} lookups bought in this run, known to the ledger",
+            self._figures.paid,
+        )
+        return gettext("{bought}{doubts}; the same command goes on", bought=bought, doubts=doubts)
 
     async def _buy(self, key: ApiKey) -> Halt | None:
         options, began = self._engine.options, time.monotonic()
@@ -271,22 +281,42 @@ def quota_of(account: Account) -> QuotaStatus:
 def _settled_note(settled: int) -> tuple[str, ...]:
     if not settled:
         return ()
-    return (f"{pluralize(settled, 'lookup')} in doubt since an earlier run: settled by asking again with the same key",)
+    return (
+        ngettext(
+            "{count:,} lookup in doubt since an earlier run: settled by asking again with the same key",
+            "{count:,} lookups in doubt since an earlier run: settled by asking again with the same key",
+            settled,
+        ),
+    )
 
 
 def _late_note(late: int) -> tuple[str, ...]:
-    return (f"{pluralize(late, 'answer')} that an earlier upload had not shown: fetched now, for free",) if late else ()
+    return (
+        (
+            ngettext(
+                "{count:,} answer that an earlier upload had not shown: fetched now, for free",
+                "{count:,} answers that an earlier upload had not shown: fetched now, for free",
+                late,
+            ),
+        )
+        if late
+        else ()
+    )
 
 
 def _quota_difference(before: QuotaStatus | None, after: QuotaStatus | None, paid: int) -> tuple[str, ...]:
     if before is None or before.remaining is None:
-        return ("the service did not say how much of the quota is left",)
+        return (gettext("the service did not say how much of the quota is left"),)
     if after is None or after.remaining is None:
         return ()
     counted = before.remaining - after.remaining
     if counted == paid:
         return ()
     return (
-        f"the service counted {counted:,} lookups during this run, the ledger {paid:,}: "
-        "others may use the same account, or see `bizverify resolve` for doubts",
+        gettext(
+            "the service counted {counted:,} lookups during this run, the ledger {paid:,}: others may use the same "
+            "account, or see `bizverify resolve` for doubts",
+            counted=counted,
+            paid=paid,
+        ),
     )

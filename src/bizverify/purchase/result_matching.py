@@ -18,6 +18,7 @@ from bizverify.purchase.row_proof import (
     read_row_keys,
 )
 from bizverify.schema import Answer
+from bizverify.translation import gettext
 
 _WITNESSES: Final = 100
 """How many rows must be seen at their own position before the order of all is believed."""
@@ -114,7 +115,11 @@ def _find_other_numbers(
 ) -> dict[int, str]:
     """What is wrong with rows under whose key the service gave the answer to another number."""
     return {
-        key - base: f"the result with this row's key is about {result.b_no}, and {sent[key - base][1]} was sent"
+        key - base: gettext(
+            "the result with this row's key is about {b_no}, and {value} was sent",
+            b_no=result.b_no,
+            value=sent[key - base][1],
+        )
         for key, echo, result in zip(keys, echoes, results, strict=True)
         if key is not None and echo.has_number and not echo.rows and result.b_no and 0 <= key - base < len(sent)
     }
@@ -148,9 +153,9 @@ def _collect_answers(
         if result.error:
             faults[row] = result.error
         elif result.answer is None or result.answer == EMPTY_ANSWER:
-            empty[row] = "the service gave no answer"
+            empty[row] = gettext("the service gave no answer")
         elif answers.setdefault(row, result.answer) != result.answer:
-            faults.setdefault(row, "two different answers")
+            faults.setdefault(row, gettext("two different answers"))
     faults = {row: fault for row, fault in empty.items() if row not in answers} | faults
     return {row: answer for row, answer in answers.items() if row not in faults}, faults
 
@@ -159,5 +164,5 @@ def _note_unmatched(places: Sequence[int | None], *, mistrusted: bool) -> str | 
     lost = places.count(None)
     if not lost:
         return None
-    note = f"{lost:,} of {len(places):,} results fit no row of the upload for certain"
-    return f"{note}; the row keys do not prove themselves" if mistrusted else note
+    note = gettext("{lost:,} of {count2:,} results fit no row of the upload for certain", lost=lost, count2=len(places))
+    return gettext("{note}; the row keys do not prove themselves", note=note) if mistrusted else note

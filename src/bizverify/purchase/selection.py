@@ -11,7 +11,7 @@ import polars as pl
 from bizverify.errors import NotFoundError, QuotaError, RejectedError, ServiceError, ShapeError, parameter
 from bizverify.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bizverify.run.records import ROW_ID
-from bizverify.schema import pluralize
+from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     from bizverify.engine import LocalEngine
@@ -180,21 +180,35 @@ def affordable(wanted: int, budget: int | None, remaining: int | None, unread: S
     """
     if unread is not None and budget is None and wanted:
         raise type(unread)(
-            f"{unread}; so how much of the quota is left is not known, and nothing was bought: "
-            f"give {parameter('budget')} to buy that many lookups at most",
+            gettext(
+                "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
+                "buy that many lookups at most",
+                unread=unread,
+                option=parameter("budget"),
+            ),
             status=unread.status,
             detail=unread.detail,
             raw=unread.raw,
         )
     if budget is None and remaining is not None and wanted > remaining:
         part = (
-            f"give {parameter('budget', remaining)} to buy the worthiest (`priority='COLUMN'` says which), or "
+            gettext(
+                "give {option} to buy the worthiest (`priority='COLUMN'` says which), or ",
+                option=parameter("budget", remaining),
+            )
             if remaining
             else ""
         )
         raise QuotaError(
-            f"{pluralize(wanted, 'lookup')} needed, {remaining:,} left of this month's quota, nothing was bought; "
-            f"{part}wait for next month"
+            ngettext(
+                "{count:,} lookup needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait "
+                "for next month",
+                "{count:,} lookups needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait "
+                "for next month",
+                wanted,
+                remaining=remaining,
+                part=part,
+            )
         )
     limits = [limit for limit in (budget, remaining) if limit is not None]
     return min([wanted, *limits])
