@@ -7,11 +7,12 @@ is read back with either.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Final
 
 from bizverify.schema import OUR_COLUMNS, Lang
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _KOREAN_HEADERS: Final = {
     "biz_status": "휴·폐업 상태",
@@ -85,6 +86,8 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
     """Return a frame with words in the place of codes, where the language is Korean."""
     if lang != "ko":
         return frame
+    import polars as pl  # help is shown without it
+
     there = frame.collect_schema()
     return frame.with_columns(pl.col(name).replace(words) for name, words in KOREAN_WORDS.items() if name in there)
 
