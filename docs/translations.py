@@ -225,6 +225,10 @@ def _passed_by(node: ast.AST) -> list[ast.AST]:
     """The parts of a node whose texts are translated elsewhere, or are not for people."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return [node.value]  # a docstring
+    if isinstance(node, ast.Dict) and {"en", "ko"} <= {_constant(key) for key in node.keys if key is not None}:
+        return list(node.values)  # what is written into files, in the language of the run, and read back in both
+    if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == "Enum" for base in node.bases):
+        return [one.value for one in node.body if isinstance(one, ast.Assign)]
     if isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in _SILENT:

@@ -194,7 +194,7 @@ def test_the_commands_take_a_gazetteer(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", f"b_no,name,주소,우편번호\n1248100998,가,{ADDRESS},30100\n")
     assert run("plan", source, "--gazetteer", GAZETTEER).returncode == 0
     done = run("enrich", source, "--gazetteer", GAZETTEER, "--lang", "ko")
-    assert "exact 1" in done.stderr + done.stdout
+    assert "도로명주소 일치 1" in done.stderr + done.stdout
     assert f"{OFFICIAL}," in (tmp_path / "in.enriched.csv").read_text(encoding="utf-8")
 
 

@@ -42,7 +42,7 @@ def test_a_report_of_outcomes_is_korean_and_its_values_are_codes(mailed: Path) -
     with use_language("ko"):
         said = f"{report}\n" + "\n".join(report.warnings)
     assert english_sentences(said) == []
-    assert "반송                1 (이사 1)" in said
+    assert "반송              1 (이사 1)" in said
     assert "발송한 파일에 없는 사업자번호입니다" in said
     assert "2026-10-05 발송, 반송 요청함, 일부 결과" in said
     assert report.as_dict()["by_reason"] == {"moved": 1}

@@ -22,7 +22,7 @@ from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.choice_store import CHOICE_FILE, ChoiceStore
 from bizverify.reference.status_store import STATUS_FILE, StatusStore
-from bizverify.report_display import padded
+from bizverify.report_display import pad_text
 from bizverify.scheduling.run_store import RunStore, state_folder
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import rewrite_file
@@ -110,7 +110,8 @@ class ErasureReport:
         found = [(done, ", ".join(map(business_number.format, self.numbers)))]
         for store in self.stores:
             held = ", ".join(f"{gettext(what)} {count:,}" for what, count in store.counts.items() if count)
-            found.append((gettext(store.store), f"{held or gettext('nothing')} ({store.path})"))
+            held = held or gettext("nothing")
+            found.append((gettext(store.store), f"{held} ({store.path})"))
         if self.paid_answers:
             again = gettext("paid again if needed again, since the answer is gone")
             lookups = ngettext("{count:,} lookup", "{count:,} lookups", self.paid_answers)
@@ -121,17 +122,13 @@ class ErasureReport:
             (gettext("out of reach"), ""),
             *((f"  {gettext(what)}", gettext(why)) for what, why in self.unreachable.items()),
         ]
-        found += [(f"  {gettext('known file')}", file) for file in self.files]
-        return [
-            *found,
-            *(
-                (f"  {gettext('manifest')}", gettext("{path} names the number: delete it", path=path))
-                for path in self.manifests
-            ),
-        ]
+        known, manifest = gettext("known file"), gettext("manifest")
+        found += [(f"  {known}", file) for file in self.files]
+        named = (gettext("{path} names the number: delete it", path=path) for path in self.manifests)
+        return [*found, *((f"  {manifest}", text) for text in named)]
 
     def __str__(self) -> str:
-        return "\n".join(f"{padded(what, 16)}{value}".rstrip() for what, value in self.lines())
+        return "\n".join(f"{pad_text(what, 16)}{value}".rstrip() for what, value in self.lines())
 
 
 def forget(

@@ -23,7 +23,7 @@ class Shown(ABC):
         """The report as (what, how much) for people."""
 
     def __str__(self) -> str:
-        return "\n".join(f"{padded(what, self.WIDTH)}{value}" for what, value in self.lines())
+        return "\n".join(f"{pad_text(what, self.WIDTH)}{value}" for what, value in self.lines())
 
     def _repr_html_(self) -> str:
         lines = self.lines()
@@ -37,7 +37,7 @@ class Shown(ABC):
         return f"<table>{rows}</table>{''.join(f'<p>⚠ {escape(warning)}</p>' for warning in warnings)}"
 
 
-def padded(text: str, width: int) -> str:
+def pad_text(text: str, width: int) -> str:
     """A text with blanks up to a width on a terminal, where Korean letters take two places; one blank at least."""
     from rich.cells import cell_len
 

@@ -10,7 +10,7 @@ import click
 from bizverify.cli.console import print_result, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import UsageError
-from bizverify.report_display import padded
+from bizverify.report_display import pad_text
 from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _report_lines(name: str, report: Calibration) -> list[str]:
 
 
 def _pair_lines(pairs: list[tuple[str, str]]) -> list[str]:
-    return [f"{padded(what, _WIDTH)}{value}" for what, value in pairs]
+    return [f"{pad_text(what, _WIDTH)}{value}" for what, value in pairs]
 
 
 def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:

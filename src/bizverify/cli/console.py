@@ -21,7 +21,7 @@ import click
 
 from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
-from bizverify.report_display import padded
+from bizverify.report_display import pad_text
 from bizverify.schema import Alert
 from bizverify.translation import gettext, gettext_noop
 
@@ -99,7 +99,7 @@ def say(text: str) -> None:
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
     """Print (what, how much) in two columns to stderr."""
     for what, value in lines:
-        say(f"{click.style(padded(what, 16), dim=True)}{value}")
+        say(f"{click.style(pad_text(what, 16), dim=True)}{value}")
 
 
 def say_columns(chosen: Mapping[str, Choice]) -> None:
@@ -113,10 +113,10 @@ def say_columns(chosen: Mapping[str, Choice]) -> None:
             "confidence": choice.confidence,
         }
         if choice.joined:
-            told = gettext("{headers}, columns {places} ({why}, confidence {confidence:.0%})", **about)
+            text = gettext("{headers}, columns {places} ({why}, confidence {confidence:.0%})", **about)
         else:
-            told = gettext("{headers}, column {places} ({why}, confidence {confidence:.0%})", **about)
-        say_table([(role, told)])
+            text = gettext("{headers}, column {places} ({why}, confidence {confidence:.0%})", **about)
+        say_table([(role, text)])
 
 
 def warn(warnings: Iterable[str]) -> None:
@@ -286,7 +286,7 @@ class _PlainProgress:
         """Show how many are done."""
         now = time.monotonic()
         if self._is_due(now):
-            told = gettext(
+            text = gettext(
                 "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
                 done=done,
                 total=total,
@@ -294,7 +294,7 @@ class _PlainProgress:
                 part=done / max(total, 1),
                 rate=done / (now - self._started),
             )
-            say(told)
+            say(text)
 
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is."""

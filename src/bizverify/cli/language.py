@@ -32,18 +32,18 @@ class WideLetterFormatter(click.HelpFormatter):
 
     def write_text(self, text: str) -> None:
         """See :meth:`click.HelpFormatter.write_text`."""
-        super().write_text(_filled(text))
+        super().write_text(_fill_wide(text))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """See :meth:`click.HelpFormatter.write_dl`."""
-        super().write_dl([(name, _filled(text)) for name, text in rows], col_max, col_spacing)
+        super().write_dl([(name, _fill_wide(text)) for name, text in rows], col_max, col_spacing)
 
     def getvalue(self) -> str:
         """See :meth:`click.HelpFormatter.getvalue`."""
         return super().getvalue().replace(_FILLER, "")
 
 
-def _filled(text: str) -> str:
+def _fill_wide(text: str) -> str:
     return "".join(letter + _FILLER if east_asian_width(letter) in "WF" else letter for letter in text)
 
 
@@ -111,6 +111,7 @@ def _translate_one(one: click.Command | click.Option) -> None:
     help, short_help = _help_in_english.setdefault(id(one), (one.help, short))
     one.help = help and gettext(inspect.cleandoc(help))  # the docstring of a command has its margin still
     if isinstance(one, click.Command):
+        one._help_option = None  # click's own, in the language of the call that made it
         one.short_help = short_help and gettext(short_help)
 
 

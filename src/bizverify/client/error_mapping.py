@@ -91,7 +91,7 @@ _LIMIT: Final[tuple[type[ServiceError], str, str]] = (
 )
 
 
-def _said(meaning: tuple[type[ServiceError], str, str]) -> tuple[type[ServiceError], str, str]:
+def _translate_meaning(meaning: tuple[type[ServiceError], str, str]) -> tuple[type[ServiceError], str, str]:
     kind, what, remedy = meaning
     return kind, gettext(what), gettext(remedy)
 
@@ -106,9 +106,9 @@ def status_error(
     """
     detail = body_message(body)
     if status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body):
-        kind, what, remedy = _said(_LIMIT)
+        kind, what, remedy = _translate_meaning(_LIMIT)
     elif status in _STATUSES:
-        kind, what, remedy = _said(_STATUSES[status])
+        kind, what, remedy = _translate_meaning(_STATUSES[status])
     elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
         kind, what = RejectedError, gettext("refused ({phrase})", phrase=_phrase(status))
         remedy = (

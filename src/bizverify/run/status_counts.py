@@ -84,7 +84,7 @@ class StatusCounts:
         if self.bought or (self.checked and (self.registry or self.nts is not None)):
             return ""
         if self.nts is not None:
-            return f"; {caution or gettext('the tax authority gave no answer: try again later')}"
+            return "; " + (caution or gettext("the tax authority gave no answer: try again later"))
         if not self.registry:
             return f": {how_to_check_statuses()}"
         return ": " + gettext("none of the numbers is in the registry; is it the right one?")
@@ -98,8 +98,9 @@ class StatusCounts:
         if not with_remedy:
             return said
         if self.nts is None:
-            return f"{said}: {gettext('build the registry again from newer lists')}"
-        return f"{said}: {gettext('ask again with {option}', option=parameter('max_status_age', self.stale_after))}"
+            return said + ": " + gettext("build the registry again from newer lists")
+        option = parameter("max_status_age", self.stale_after)
+        return said + ": " + gettext("ask again with {option}", option=option)
 
     def _missing(self, count: int) -> str:
         if self.nts is not None:
@@ -112,11 +113,11 @@ class StatusCounts:
         if self.nts is None:
             return f" ({registry})" if registry else ""
         count = self.nts.rows
-        told = gettext("{count:,} by nts", count=count)
+        text = gettext("{count:,} by nts", count=count)
         if self.nts.oldest:
-            told = gettext("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
+            text = gettext("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
         others = gettext("{count:,} by {registry}", count=self.checked - count, registry=registry)
-        return f" ({told}; {others})" if registry else f" ({told})"
+        return f" ({text}; {others})" if registry else f" ({text})"
 
     @property
     def is_alarming(self) -> bool:
