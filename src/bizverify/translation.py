@@ -69,6 +69,11 @@ def use_language(lang: Lang | None) -> Iterator[None]:
         _of_context.reset(before)
 
 
+def speak(lang: Lang) -> None:
+    """Choose the language of this task, thread or context, until it ends."""
+    _of_context.set(lang)
+
+
 def match_language(tags: str) -> Lang | None:
     """Return the first language that is spoken here of a list like ``ko-KR,ko;q=0.9,en;q=0.8``, by its weights."""
     weighed = []

@@ -97,7 +97,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
 
 
 def _shown_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{what} {count:,}" for what, count in counts.items() if count) or "nothing"
+    return ", ".join(f"{gettext(what)} {count:,}" for what, count in counts.items() if count) or gettext("nothing")
 
 
 @click.command()

@@ -29,7 +29,7 @@ from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import current_language, gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
@@ -143,6 +143,8 @@ class Transport:
     ) -> ServiceResponse:
         """Send one request, with more ``headers`` if any, and read at most ``limit`` bytes of its response.
 
+        A service that knows the language of this program is asked to say in it what it says to people.
+
         It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
         own. ``timeouts`` are those of this request. Raises the error that the response, or its absence, means; an
         error of one of the body's steps comes through as it is.
@@ -156,9 +158,10 @@ class Transport:
             )
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
         timeouts = timeouts or self._timeouts
-        attempt = _Attempt(
-            self._wording.subject or f"{method} {url}", method, target, body, upload, limit, timeouts, headers or {}
-        )
+        spoken = {} if current_language() == "en" else {"Accept-Language": current_language()}
+        headers = spoken | dict(headers or {})
+        asked = self._wording.subject or f"{method} {url}"
+        attempt = _Attempt(asked, method, target, body, upload, limit, timeouts, headers)
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._send(attempt)

@@ -23,6 +23,7 @@ from bizverify.server.store import SERVER_FILE, audit_table, job_table, key_tabl
 from bizverify.server.store.key_table import Key
 from bizverify.storage.filesystem import list_folder
 from bizverify.storage.sqlite import rewrite_file
+from bizverify.translation import gettext, gettext_noop
 
 OWNED: Final = {
     "watches": "owner",
@@ -38,19 +39,23 @@ KEPT: Final = {"usage": "key_id", "audit": "key_id"}
 """Tables with rows of a key that stay: what the books need."""
 _BLANK: Final = "UPDATE keys SET note = NULL, pool = 0, last_used = NULL, webhook_url = NULL, webhook_secret = NULL"
 _HELD: Final = {
-    "jobs": "SELECT count(*) FROM jobs WHERE key_id = ?",
-    "outcomes": "SELECT count(*) FROM labels JOIN jobs ON jobs.id = labels.job WHERE key_id = ?",
-    "watches": "SELECT count(*) FROM watches WHERE owner = ?",
-    "changes of grade": "SELECT count(*) FROM watch_history JOIN watches ON watches.number = watch WHERE owner = ?",
-    "notices": "SELECT count(*) FROM notices WHERE owner = ?",
-    "repeatable answers": "SELECT count(*) FROM idempotency WHERE key_id = ?",
+    gettext_noop("jobs"): "SELECT count(*) FROM jobs WHERE key_id = ?",
+    gettext_noop("outcomes"): "SELECT count(*) FROM labels JOIN jobs ON jobs.id = labels.job WHERE key_id = ?",
+    gettext_noop("watches"): "SELECT count(*) FROM watches WHERE owner = ?",
+    gettext_noop(
+        "changes of grade"
+    ): "SELECT count(*) FROM watch_history JOIN watches ON watches.number = watch WHERE owner = ?",
+    gettext_noop("notices"): "SELECT count(*) FROM notices WHERE owner = ?",
+    gettext_noop("repeatable answers"): "SELECT count(*) FROM idempotency WHERE key_id = ?",
 }
 
 
 def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
     """Return how many rows, and mailings with learned outcomes, are held of a key, by kind."""
     found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
-    return found | {"learned mailings": len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))}
+    return found | {
+        gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
+    }
 
 
 def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
@@ -104,7 +109,13 @@ class AccountErasure:
             with SERVER_FILE.errors(self.path):
                 found = key_table.find_key(self._db, self.key_id)
             if found is None:
-                raise UsageError(f"{self.key_id}: {self.path} has no key with this id; see `bizverify keys list`")
+                raise UsageError(
+                    gettext(
+                        "{key_id}: {path} has no key with this id; see `bizverify keys list`",
+                        key_id=self.key_id,
+                        path=self.path,
+                    )
+                )
             self.key: Key = found
             self._stack = stack.pop_all()
         return self

@@ -28,6 +28,7 @@ from bizverify.server.settings import Settings
 from bizverify.server.store import SERVER_FILE, job_table, key_table, open_server_file
 from bizverify.server.store.key_table import Key
 from bizverify.storage.filesystem import create_private, list_folder
+from bizverify.translation import gettext
 from bizverify.watch import store as watch_store
 
 GUIDE: Final = Path(__file__).with_name("account_export.txt")
@@ -46,9 +47,17 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
         with SERVER_FILE.errors(db):
             key = key_table.find_key(connection, key_id)
         if key is None:
-            raise UsageError(f"{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them")
+            raise UsageError(
+                gettext(
+                    "{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them",
+                    key_id=key_id,
+                    db=db,
+                )
+            )
         if target.exists() or target.is_symlink():
-            raise UsageError(f"{target}: exists already, and nothing is written over it; choose another name")
+            raise UsageError(
+                gettext("{target}: exists already, and nothing is written over it; choose another name", target=target)
+            )
         try:
             with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as made:
                 folder = Path(made) / "export"
@@ -58,7 +67,9 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
                 _publish(folder, target)
         except OSError as error:
             why = error.strerror or str(error)
-            raise OutputError(f"{target}: the export cannot be written: {why}; choose another place") from error
+            raise OutputError(
+                gettext("{target}: the export cannot be written: {why}; choose another place", target=target, why=why)
+            ) from error
     return counts
 
 

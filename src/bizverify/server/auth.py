@@ -22,10 +22,12 @@ from bizverify.server.logs import REQUEST_ID
 from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.request_id import HEADER as REQUEST_ID_HEADER
 from bizverify.server.request_id import request_id_of
+from bizverify.server.request_language import choose_language
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
 from bizverify.server.store.secret_table import digest_of
+from bizverify.translation import gettext
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +125,7 @@ class AuthMiddleware:
         proxies: TrustedProxies = context.settings.trusted_proxies
         request_id = request_id_of(scope, proxies)
         REQUEST_ID.set(request_id)  # each request is a task of its own
+        choose_language(scope)
         more = [(REQUEST_ID_HEADER, request_id.encode())]
         if scope["path"] not in self._public:
             more.append(_NO_STORE)
@@ -164,10 +167,10 @@ class AuthMiddleware:
         except HTTPException as error:
             return no_route(error.status_code, error.headers)
         except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
-            return Refusal(503, "busy", "the server is stopped; it may have been done or not", headers=_SOON)
+            return Refusal(503, "busy", gettext("the server is stopped; it may have been done or not"), headers=_SOON)
         except StoreError as error:
             _log.error("%s", error)
-            return busy("the server cannot use its disk", 30)
+            return busy(gettext("the server cannot use its disk"), 30)
         except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
             return _internal()
@@ -186,7 +189,7 @@ class AuthMiddleware:
 
 def _internal() -> Refusal:
     """A defect; its id is in the body, too, for that is what people pass on when they ask for help."""
-    message = "the server failed; nothing is known of the request's effect"
+    message = gettext("the server failed; nothing is known of the request's effect")
     return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
 
 
@@ -209,7 +212,7 @@ async def _find_key(scope: Scope) -> Key:
     """Return the key of the header ``X-API-Key``; raises :class:`Refusal` 400 and 401."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
-        raise invalid("the header X-API-Key came more than once, with different keys; send one")
+        raise invalid(gettext("the header X-API-Key came more than once, with different keys; send one"))
     secret = given.pop() if given else b""
     if not secret:
         raise missing_key()

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bizverify.server.connection_table import ConnectionTable, Wait
 from bizverify.server.errors import JSON, Refusal
 from bizverify.server.http_limits import LINGER_SECONDS, ON_DRAIN
+from bizverify.translation import use_language
 
 HEAD_BYTES: Final = 32 << 10
 """Bytes of a request's line and headers at most (more: 431)."""
@@ -50,7 +51,8 @@ class BoundedConnection(H11Protocol):
         """Begin to wait for the head of the first request."""
         super().connection_made(transport)
         self._wait(HEAD_SECONDS, self._too_slow)
-        refusal = self._table.admit(self, self.client[0] if self.client else "")
+        with use_language("en"):  # told before a request is read, which might ask for another
+            refusal = self._table.admit(self, self.client[0] if self.client else "")
         if refusal is not None:
             self._on_refusal(refusal)
             self._answering = _refuse_with(refusal)

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 
 from bizverify.errors import UsageError, parameter
+from bizverify.translation import gettext
 
 _IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that name a site: the rest is the site's own to choose."""
@@ -75,7 +76,9 @@ def _parse_network(text: str) -> IPv4Network | IPv6Network:
         return ip_network(text.strip())
     except ValueError as error:
         given = parameter("trusted_proxies", text)
-        raise UsageError(f"{given}: {error}; give an address, or a network such as 10.0.0.0/8") from None
+        raise UsageError(
+            gettext("{given}: {error}; give an address, or a network such as 10.0.0.0/8", given=given, error=error)
+        ) from None
 
 
 def _forwarded_for(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:

@@ -35,6 +35,7 @@ from bizverify.server.letters import AgreedLetters, ScopeLetters
 from bizverify.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
 from bizverify.server.settings import Settings
 from bizverify.server.store.key_table import IN_POOL
+from bizverify.translation import gettext
 
 _log = logging.getLogger(__name__)
 
@@ -282,7 +283,13 @@ class EnginePool:
         Its versions are marked, since those of a key's own scorecards count from one, too.
         """
         if version is not None and not version.startswith(_OF_POOL):
-            raise ModelError(f"{version}: is no version of the pool's; those begin with {_OF_POOL}")
+            raise ModelError(
+                gettext(
+                    "{version}: is no version of the pool's; those begin with {of_pool}",
+                    version=version,
+                    of_pool=_OF_POOL,
+                )
+            )
         stored = self.store(POOL)
         card = stored.champion() if version is None else stored.load(version.removeprefix(_OF_POOL))
         return card if card.learned is None else msgspec.structs.replace(card, version=f"{_OF_POOL}{card.version}")

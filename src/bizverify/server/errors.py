@@ -10,6 +10,8 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from bizverify.translation import gettext
+
 JSON: Final = "application/json"
 
 
@@ -33,43 +35,56 @@ class Refusal(Exception):
 
 def missing_key() -> Refusal:
     """INTERFACE §5.4: no key."""
-    return Refusal(401, "missing_key", "the API key is missing: send it in the header X-API-Key")
+    return Refusal(401, "missing_key", gettext("the API key is missing: send it in the header X-API-Key"))
 
 
 def invalid_key() -> Refusal:
     """INTERFACE §5.4: a key that is not known, or was revoked; which of the two is not said."""
-    return Refusal(401, "invalid_key", "the API key is not valid: it is unknown or was revoked")
+    return Refusal(401, "invalid_key", gettext("the API key is not valid: it is unknown or was revoked"))
 
 
 def not_in_plan(what: str, plan: str) -> Refusal:
     """INTERFACE §5.5."""
-    return Refusal(403, "not_in_plan", f"{what} is not available in the plan {plan!r}", plan=plan)
+    return Refusal(
+        403, "not_in_plan", gettext("{what} is not available in the plan {plan!r}", what=what, plan=plan), plan=plan
+    )
 
 
 def not_found(what: str) -> Refusal:
     """INTERFACE §5.6: it does not exist, or is another key's; which of the two is not said."""
-    return Refusal(404, "not_found", f"{what} does not exist, or is not this key's")
+    return Refusal(404, "not_found", gettext("{what} does not exist, or is not this key's", what=what))
 
 
 def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
     """There is no such path (404), or it has no such method (405)."""
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return Refusal(405, "method_not_allowed", "the path has no such method; see /openapi.json", headers=headers)
-    return Refusal(404, "not_found", "there is no such path; see /openapi.json")
+        return Refusal(
+            405, "method_not_allowed", gettext("the path has no such method; see /openapi.json"), headers=headers
+        )
+    return Refusal(404, "not_found", gettext("there is no such path; see /openapi.json"))
 
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:
     """INTERFACE §4.2, §7."""
-    message = f"{what} is too large: at most {limit:,} {unit} are taken at a time; send it in parts"
+    message = gettext(
+        "{what} is too large: at most {limit:,} {unit} are taken at a time; send it in parts",
+        what=what,
+        limit=limit,
+        unit=unit,
+    )
     return Refusal(413, "too_large", message, limit=limit, unit=unit)
 
 
 def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: float) -> Refusal:
     """INTERFACE §8: the month's lookups are used up, or fewer are left than the request needs; none of it is taken."""
     left = max(0, limit - used)
-    message = (
-        f"the monthly quota of {limit:,} lookups has {left:,} left, and this needs {asked:,}; "
-        f"it begins anew on {resets:%Y-%m-%d}"
+    message = gettext(
+        "the monthly quota of {limit:,} lookups has {left:,} left, and this needs {asked:,}; it begins anew on "
+        "{resets:%Y-%m-%d}",
+        limit=limit,
+        left=left,
+        asked=asked,
+        resets=resets,
     )
     wait = {"Retry-After": str(max(1, round(resets.timestamp() - now)))}
     return Refusal(
@@ -89,7 +104,7 @@ def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds:
     return Refusal(
         429,
         "limit_exceeded",
-        f"{message}; nothing was done, try again in {seconds:,} s",
+        gettext("{message}; nothing was done, try again in {seconds:,} s", message=message, seconds=seconds),
         headers={"Retry-After": str(seconds)},
         bound=bound,
         limit=limit,
@@ -99,9 +114,12 @@ def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds:
 
 def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) -> Refusal:
     """The month's changes of the watch list are used up, which is not the quota of lookups; nothing was changed."""
-    message = (
-        f"watch_changes: the plan allows {limit:,} changes of the watch list a month, and {used:,} were made; "
-        f"nothing was done, it begins anew on {resets:%Y-%m-%d}"
+    message = gettext(
+        "watch_changes: the plan allows {limit:,} changes of the watch list a month, and {used:,} were made; nothing "
+        "was done, it begins anew on {resets:%Y-%m-%d}",
+        limit=limit,
+        used=used,
+        resets=resets,
     )
     wait = {"Retry-After": str(max(1, round(resets.timestamp() - now)))}
     more = {"bound": "watch_changes", "limit": limit, "used": used, "resets_at": resets.isoformat()}
@@ -120,5 +138,5 @@ def conflict(message: str, code: str) -> Refusal:
 
 def busy(message: str, seconds: int) -> Refusal:
     """The server has as much to do as it takes on; nothing of the request was done."""
-    text = f"{message}; nothing was done, try again in {seconds} s"
+    text = gettext("{message}; nothing was done, try again in {seconds} s", message=message, seconds=seconds)
     return Refusal(503, "busy", text, headers={"Retry-After": str(seconds)})

@@ -28,6 +28,7 @@ from bizverify.server.store import SERVER_FILE, audit_table, job_table, lock_ser
 from bizverify.storage.filesystem import list_folder
 from bizverify.storage.sqlite import rewrite_file
 from bizverify.tables import publish_file
+from bizverify.translation import gettext
 from bizverify.watch import forget as watch_forget
 
 ERASED: Final = "the business was forgotten"
@@ -144,7 +145,13 @@ def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
     try:
         return pl.scan_parquet(path, glob=False).filter(_is_of(numbers)).select(ROW_ID).collect().to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise StoreError(f"{path}: is damaged, so it cannot be searched: {error}; remove it, and try again") from error
+        raise StoreError(
+            gettext(
+                "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again",
+                path=path,
+                error=error,
+            )
+        ) from error
 
 
 def _erase_rows(path: Path, numbers: Collection[str]) -> None:

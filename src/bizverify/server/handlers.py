@@ -45,6 +45,7 @@ from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.upload_form import UploadBounds, hash_upload, receive_upload
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
+from bizverify.translation import gettext
 from bizverify.watch import store as watch_store
 from bizverify.watch.store import Addition, Business
 
@@ -176,7 +177,7 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in _FLAGS:
-        raise invalid(f"{name} must be true or false")
+        raise invalid(gettext("{name} must be true or false", name=name))
     return _FLAGS[text.lower()]
 
 
@@ -193,11 +194,20 @@ async def record_label(request: Request) -> Response:
     def record(db: sqlite3.Connection) -> int:
         job = job_table.find_job(db, key.id, job_id)
         if job is None:
-            raise not_found(f"the job {job_id[:100]!r}")
+            raise not_found(gettext("the job {job_id!r}", job_id=job_id[:100]))
         if job.state != "done":
-            raise conflict(f"the job is {job.state}: only the rows of a job that is done have outcomes", "job_not_done")
+            raise conflict(
+                gettext("the job is {state}: only the rows of a job that is done have outcomes", state=job.state),
+                "job_not_done",
+            )
         if label.row_id >= job.total:
-            raise not_found(f"the row {label.row_id} of a job with {job.total:,} rows, counted from 0,")
+            raise not_found(
+                gettext(
+                    "the row {row_id} of a job with {total:,} rows, counted from 0,",
+                    row_id=label.row_id,
+                    total=job.total,
+                )
+            )
         return job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
 
     with disk.hold_outcome(key.id, context.keys.plan(key)):
@@ -264,7 +274,7 @@ async def show_watch_history(request: Request) -> Response:
     """Answer the changes of grade of one watched business, the oldest first; for plans with `watch_history` only."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
-        raise not_in_plan("the watch history", key.plan)
+        raise not_in_plan(gettext("the watch history"), key.plan)
     watch, changes = await context.store.read(
         lambda db: (watch_store.get(db, key.id, watch_id), watch_store.history(db, key.id, watch_id))
     )
@@ -275,5 +285,9 @@ async def show_watch_history(request: Request) -> Response:
 
 
 def _watch_limit(limit: int, count: int) -> Refusal:
-    message = f"the watch list is full: the plan allows {limit:,} entries and it has {count:,}; remove one first"
+    message = gettext(
+        "the watch list is full: the plan allows {limit:,} entries and it has {count2:,}; remove one first",
+        limit=limit,
+        count2=count,
+    )
     return Refusal(409, "watch_limit", message, limit=limit, used=count)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from bizverify.server.errors import Refusal, invalid, too_large
+from bizverify.translation import gettext
 
 LARGEST: Final = 64 << 10
 """Bytes of an ordinary body at most."""
@@ -27,13 +28,18 @@ async def read_json(request: Request, type: type[T]) -> T:
     """The body as a value of ``type``; unknown fields are ignored. Raises :class:`Refusal` 400, 408, 413, 415."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise Refusal(415, "unsupported_media_type", f"the body is {kind[:100]}; send application/json")
+        raise Refusal(
+            415, "unsupported_media_type", gettext("the body is {kind}; send application/json", kind=kind[:100])
+        )
     body = await read_body(request, LARGEST)
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _too_long(str(error), body) or invalid(
-            f"the body is not as it should be: {_explain_decode_error(error)}"
+            gettext(
+                "the body is not as it should be: {explain_decode_error}",
+                explain_decode_error=_explain_decode_error(error),
+            )
         ) from None
 
 
@@ -49,7 +55,12 @@ def _too_long(error: str, body: bytes) -> Refusal | None:
     if not isinstance(text, str):  # the field is there twice
         return None
     length = len(text)
-    message = f"{name} has {length:,} characters; at most {limit:,} are taken: shorten it"
+    message = gettext(
+        "{name} has {length:,} characters; at most {limit:,} are taken: shorten it",
+        name=name,
+        length=length,
+        limit=limit,
+    )
     return Refusal(400, "invalid_request", message, field=name, length=length, limit=limit)
 
 
@@ -57,7 +68,9 @@ def _explain_decode_error(error: Exception) -> str:
     """What is wrong; of a business number, what is wanted, for msgspec says only which check failed."""
     text = str(error)
     if (place := _NUMBER.search(text)) and not text.startswith("Expected `str`, got"):
-        return f"{place[1]} must be a business number: ten digits without hyphens or blanks, not all zero"
+        return gettext(
+            "{place} must be a business number: ten digits without hyphens or blanks, not all zero", place=place[1]
+        )
     return text
 
 
@@ -72,13 +85,15 @@ async def read_body(request: Request, limit: int) -> bytes:
             while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    raise invalid("the connection was closed before the body was complete")
+                    raise invalid(gettext("the connection was closed before the body was complete"))
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(body) > limit:
                     raise too_large("the request", limit, "bytes")
     except TimeoutError:
-        raise Refusal(408, "timeout", f"the body did not come within {_PATIENCE:g} s") from None
+        raise Refusal(
+            408, "timeout", gettext("the body did not come within {patience:g} s", patience=_PATIENCE)
+        ) from None
     return bytes(body)
 
 
@@ -88,7 +103,7 @@ def refuse_two_lengths(scope: Scope) -> None:
     A proxy in front that believes the other one of the two would take the rest of a body for the next request.
     """
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-        message = "the request has Content-Length and Transfer-Encoding; send one of the two"
+        message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
         raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
 
 

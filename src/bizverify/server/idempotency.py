@@ -15,6 +15,7 @@ from bizverify.server import idempotency
 from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal, conflict, invalid
 from bizverify.server.store import Store
+from bizverify.translation import gettext
 
 KEPT: Final = 7 * 86_400
 """Seconds for which an answer is kept."""
@@ -94,14 +95,17 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
         return None
     text = values[0].decode("latin-1")
     if len(values) > 1 or not _VALUE.fullmatch(text):
-        raise invalid(f"the header {HEADER} must be given once and have 1 to 200 visible ASCII characters")
+        raise invalid(
+            gettext("the header {header} must be given once and have 1 to 200 visible ASCII characters", header=HEADER)
+        )
     return token_of(endpoint, text)
 
 
 def mismatch() -> Refusal:
     """The same key was used for another request."""
     return conflict(
-        f"this {HEADER} was used before for another request; take a new one for each request", "idempotency_mismatch"
+        gettext("this {header} was used before for another request; take a new one for each request", header=HEADER),
+        "idempotency_mismatch",
     )
 
 

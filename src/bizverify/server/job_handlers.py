@@ -19,6 +19,7 @@ from bizverify.server.jobs import results
 from bizverify.server.payloads import JobDeleted, JobError, JobListPayload, JobStatus, JobSummaryPayload, encode
 from bizverify.server.store import job_table
 from bizverify.server.store.job_table import StoredJob
+from bizverify.translation import gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ PAGE: Final = 20
 """Jobs of a page where the request does not say how many."""
 MOST: Final = 100
 """Jobs of a page at most."""
-_GONE: Final = "the job's results are not on the server's disk any more; send the file again"
+_GONE: Final = gettext_noop("the job's results are not on the server's disk any more; send the file again")
 
 
 async def show_job(request: Request) -> Response:
@@ -50,7 +51,7 @@ async def show_job(request: Request) -> Response:
         body = await results.stream_items(head, path, rows, context.jobs.showing)
     except FileNotFoundError:
         _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
-        raise Refusal(404, "not_found", _GONE) from None
+        raise Refusal(404, "not_found", gettext(_GONE)) from None
     return StreamingResponse(body, media_type=JSON)
 
 
@@ -82,7 +83,7 @@ def _preview(request: Request) -> int:
     if text is None:
         return PREVIEW
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise invalid("preview must be a whole number of rows, 0 or more")
+        raise invalid(gettext("preview must be a whole number of rows, 0 or more"))
     return int(text)
 
 
@@ -139,7 +140,7 @@ def _cursor(request: Request) -> _Cursor | None:
     try:
         return _Cursor.decode(text)
     except (ValueError, binascii.Error):
-        raise invalid("cursor must be the `next_cursor` of an earlier answer") from None
+        raise invalid(gettext("cursor must be the `next_cursor` of an earlier answer")) from None
 
 
 def _limit(request: Request) -> int:
@@ -147,7 +148,7 @@ def _limit(request: Request) -> int:
     if text is None:
         return PAGE
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MOST)) and 0 < int(text) <= MOST):
-        raise invalid(f"limit must be a whole number of jobs, 1 to {MOST}")
+        raise invalid(gettext("limit must be a whole number of jobs, 1 to {most}", most=MOST))
     return int(text)
 
 

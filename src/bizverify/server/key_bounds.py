@@ -9,6 +9,7 @@ from typing import Final
 from bizverify.server.clock import Clock
 from bizverify.server.errors import limit_exceeded
 from bizverify.server.settings import ServicePlan
+from bizverify.translation import gettext
 
 _MOST: Final = 10_000
 """Keys whose pace is remembered: above it those that have not asked for a while are forgotten: it is full."""
@@ -32,7 +33,9 @@ class KeyBounds:
         """Admit a request, to be followed by :meth:`leave`; raises :class:`Refusal` 429, which takes no token."""
         under_way = self._under_way[key_id]
         if under_way >= plan.requests_at_once:
-            message = f"{under_way:,} requests of this key are under way, as many as its plan allows"
+            message = gettext(
+                "{under_way:,} requests of this key are under way, as many as its plan allows", under_way=under_way
+            )
             raise limit_exceeded("requests_at_once", plan.requests_at_once, under_way, message, 1)
         self._take_token(key_id, plan)
         self._under_way[key_id] = under_way + 1
@@ -58,7 +61,11 @@ class KeyBounds:
         wait = full_at + interval - full_in - now
         if wait > _ROUNDING:
             rate, burst = plan.requests_per_second, plan.request_burst
-            message = f"this key asks more often than its plan allows: {rate:g} times a second, {burst:,} at a stretch"
+            message = gettext(
+                "this key asks more often than its plan allows: {rate:g} times a second, {burst:,} at a stretch",
+                rate=rate,
+                burst=burst,
+            )
             raise limit_exceeded("requests_per_second", rate, burst, message, math.ceil(wait))
         self._full_at[key_id] = full_at + interval
         if len(self._full_at) > _MOST:

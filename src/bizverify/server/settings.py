@@ -14,6 +14,7 @@ from bizverify.errors import UsageError
 from bizverify.options import StatusOptions
 from bizverify.schema import Lang
 from bizverify.server.client_address import TrustedProxies
+from bizverify.translation import gettext
 
 _NOBODY: Final = StatusOptions(source="none")
 _NO_PROXIES: Final = TrustedProxies()
@@ -59,7 +60,13 @@ class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.watch_changes == _NOT_GIVEN:
             set_field(self, "watch_changes", _CHANGES * self.watches)
         if self.disk_bytes < self.upload_bytes:
-            raise ValueError(f"disk_bytes ({self.disk_bytes:,}) must be at least upload_bytes ({self.upload_bytes:,})")
+            raise ValueError(
+                gettext(
+                    "disk_bytes ({disk_bytes:,}) must be at least upload_bytes ({upload_bytes:,})",
+                    disk_bytes=self.disk_bytes,
+                    upload_bytes=self.upload_bytes,
+                )
+            )
 
 
 Plans = Mapping[str, ServicePlan]
@@ -71,11 +78,20 @@ def load_plans(path: Path | None = None) -> Plans:
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
     except OSError as error:
-        raise UsageError(f"{path}: the plans cannot be read: {error.strerror}; check `plans=`") from error
+        raise UsageError(
+            gettext("{path}: the plans cannot be read: {reason}; check `plans=`", path=path, reason=error.strerror)
+        ) from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: not a file of plans: {error}; see the built-in {BUILT_IN.name}") from error
+        raise UsageError(
+            gettext(
+                "{path}: not a file of plans: {error}; see the built-in {name}",
+                path=path,
+                error=error,
+                name=BUILT_IN.name,
+            )
+        ) from error
     if not plans:
-        raise UsageError(f"{path}: names no plan; see the built-in {BUILT_IN.name}")
+        raise UsageError(gettext("{path}: names no plan; see the built-in {name}", path=path, name=BUILT_IN.name))
     return plans
 
 

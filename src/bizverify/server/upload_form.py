@@ -29,6 +29,7 @@ from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.compression import SUFFIXES
 from bizverify.tables.detect import EXTENSIONS
+from bizverify.translation import gettext, gettext_noop
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
 """It says what it parses and what it cannot, and that is people's data."""
@@ -38,7 +39,7 @@ OVERHEAD: Final = 64 << 10
 _WRITTEN: Final = 1 << 20
 _PARTS: Final = 50
 _NAME_KEPT: Final = 150
-_KINDS: Final = "CSV, Excel (xlsx, xlsm, xls, xlsb, ods), JSON and NDJSON files are taken, not packed"
+_KINDS: Final = gettext_noop("CSV, Excel (xlsx, xlsm, xls, xlsb, ods), JSON and NDJSON files are taken, not packed")
 _MEDIA: Final = {
     "text/csv": ".csv",
     "application/json": ".json",
@@ -115,7 +116,11 @@ async def _receive_form(
         with anyio.fail_after(bounds.within):
             await _take_body(request.receive, form, bounds, declared, set_aside)
     except TimeoutError:
-        message = f"the body must come within {bounds.within:g} s, and some of it every {bounds.stall:g} s"
+        message = gettext(
+            "the body must come within {within:g} s, and some of it every {stall:g} s",
+            within=bounds.within,
+            stall=bounds.stall,
+        )
         raise Refusal(408, "timeout", message) from None
     finally:
         form.close()
@@ -146,17 +151,19 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 def disk_full() -> Refusal:
     """The disk has no room."""
-    message = "the server has no room to store the file; nothing was done, try again later"
+    message = gettext("the server has no room to store the file; nothing was done, try again later")
     return Refusal(507, "insufficient_storage", message, headers={"Retry-After": "300"})
 
 
 def _boundary(request: Request) -> bytes:
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind != b"multipart/form-data":
-        raise Refusal(415, "unsupported_media_type", "send the file as multipart/form-data, in a part named file")
+        raise Refusal(
+            415, "unsupported_media_type", gettext("send the file as multipart/form-data, in a part named file")
+        )
     boundary = options.get(b"boundary", b"")
     if not 0 < len(boundary) <= 200:
-        raise invalid("the Content-Type multipart/form-data needs a boundary of 1 to 200 characters")
+        raise invalid(gettext("the Content-Type multipart/form-data needs a boundary of 1 to 200 characters"))
     return boundary
 
 
@@ -173,7 +180,7 @@ async def _take_body(
         with anyio.fail_after(bounds.stall):
             message = await receive()
         if message["type"] == "http.disconnect":
-            raise invalid("the connection was closed before the body was complete")
+            raise invalid(gettext("the connection was closed before the body was complete"))
         piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
         if size > bounds.size + OVERHEAD:
@@ -223,16 +230,16 @@ class _UploadParser:
         try:
             self._parser.write(piece)
         except FormParserError:
-            raise invalid("the body is not well-formed multipart/form-data") from None
+            raise invalid(gettext("the body is not well-formed multipart/form-data")) from None
 
     def end(self) -> None:
         """Say that the body is complete; raises :class:`Refusal` where the form is not."""
         if not self._ended:
-            raise invalid("the body ends before its last multipart boundary")
+            raise invalid(gettext("the body ends before its last multipart boundary"))
         if not self._files:
-            raise invalid("there is no file: send one in a multipart part named file, with a file name")
+            raise invalid(gettext("there is no file: send one in a multipart part named file, with a file name"))
         if not self._size:
-            raise invalid("the file is empty")
+            raise invalid(gettext("the file is empty"))
 
     @property
     def digest(self) -> bytes:
@@ -255,7 +262,7 @@ class _UploadParser:
     def _begin_part(self) -> None:
         self._parts += 1
         if self._parts > _PARTS:
-            raise invalid(f"the form has more than {_PARTS} parts; send one, named file")
+            raise invalid(gettext("the form has more than {parts} parts; send one, named file", parts=_PARTS))
         self._headers, self._taking = {}, False
 
     def _header(self) -> None:
@@ -269,16 +276,16 @@ class _UploadParser:
             return
         called = options.get(b"filename", b"").decode("utf-8", "replace")
         if not called:
-            raise invalid("the part named file must have a file name, and a file in it")
+            raise invalid(gettext("the part named file must have a file name, and a file in it"))
         self._files += 1
         if self._files > 1:
-            raise invalid("there are two parts named file; send one file at a time")
+            raise invalid(gettext("there are two parts named file; send one file at a time"))
         if self._headers.get(b"content-transfer-encoding", b"binary").strip().lower() not in (
             b"binary",
             b"8bit",
             b"7bit",
         ):
-            raise invalid("the part named file has a Content-Transfer-Encoding; send it as it is")
+            raise invalid(gettext("the part named file has a Content-Transfer-Encoding; send it as it is"))
         self.name = display_name(called)
         self._suffix = _suffix(called, self._headers.get(b"content-type", b""))
         if self._folder is not None:
@@ -310,7 +317,7 @@ def _suffix(called: str, media: bytes) -> str:
     """The ending under which the file is stored: one of those that are known, or none. Raises :class:`Refusal` 415."""
     suffix = PurePosixPath(display_name(called)).suffix.lower()
     if suffix in SUFFIXES or EXTENSIONS.get(suffix) == "parquet":
-        raise unsupported_file(f"{suffix} files are not taken")
+        raise unsupported_file(gettext("{suffix} files are not taken", suffix=suffix))
     if suffix in EXTENSIONS:
         return suffix
     return _MEDIA.get(media.partition(b";")[0].strip().lower().decode("latin-1"), "")
@@ -318,7 +325,7 @@ def _suffix(called: str, media: bytes) -> str:
 
 def unsupported_file(what: str) -> Refusal:
     """The file is of a kind that is not read here."""
-    return Refusal(415, "unsupported_media_type", f"{what}; {_KINDS}")
+    return Refusal(415, "unsupported_media_type", f"{what}; " + gettext(_KINDS))
 
 
 def _remove_folder(folder: Path) -> None:

@@ -78,4 +78,5 @@ def or_raise_limit(limit: str, value: str = "…") -> str:
 
 def drop_limit_remedy(message: str) -> str:
     """Return a message without :func:`or_raise_limit`: clients of a server cannot set its environment."""
-    return re.sub(rf", or raise the limit with {VARIABLE}=\w+=[…\d]+", "", message)
+    pattern = re.escape(or_raise_limit("LIMIT", "VALUE")).replace("LIMIT", r"\w+").replace("VALUE", r"[…\d]+")
+    return re.sub(pattern, "", message)

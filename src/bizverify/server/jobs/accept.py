@@ -27,6 +27,7 @@ from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import StoredJob
 from bizverify.server.store.key_table import Key
 from bizverify.server.upload_form import DiskFullRefusal, ReceivedUpload
+from bizverify.translation import gettext
 
 _AGAIN: Final = 5
 """Seconds after which it is worth to try again."""
@@ -97,7 +98,9 @@ class JobAcceptance:
         """Count an upload through the block; raises :class:`Refusal` 429 where as many as may are under way."""
         under_way = self._uploads[key.id]
         if under_way >= plan.uploads:
-            message = f"{under_way} uploads of this key are under way, as many as its plan allows"
+            message = gettext(
+                "{under_way} uploads of this key are under way, as many as its plan allows", under_way=under_way
+            )
             raise limit_exceeded("uploads", plan.uploads, under_way, message, _AGAIN)
         self._uploads[key.id] += 1
         try:
@@ -194,9 +197,9 @@ class _QueueLoad:
         """Raise :class:`Refusal` if that is too many: 503 for the server, 429 for the plan."""
         waiting, own = job_table.count_active(db, self.key_id)
         if waiting + self.all > self.queue:
-            raise busy("more jobs wait than the server takes on", _AGAIN)
+            raise busy(gettext("more jobs wait than the server takes on"), _AGAIN)
         if own + self.own > self.jobs:
-            message = f"this key has {self.jobs} jobs that wait or run, as many as its plan allows"
+            message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
             raise limit_exceeded("jobs", self.jobs, own + self.own - 1, message, _AGAIN)
 
 
@@ -211,5 +214,7 @@ def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:
-        raise Refusal(409, "idempotency_mismatch", "the earlier request with this Idempotency-Key has no answer")
+        raise Refusal(
+            409, "idempotency_mismatch", gettext("the earlier request with this Idempotency-Key has no answer")
+        )
     return earlier.answer

@@ -16,6 +16,7 @@ from bizverify.server.jobs import results
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store.job_table import LARGEST_OUTCOME, JobOnDisk
 from bizverify.storage.filesystem import list_folder
+from bizverify.translation import gettext
 
 RESULT_BYTES: Final = 200
 """Bytes a row that are set aside for the results of a job until it ends: twice what they take, for they are written in
@@ -132,11 +133,18 @@ class DiskUse:
         if used + size <= limit:
             return
         if size > limit:
-            message = f"this takes {size:,} bytes on the disk, and the plan allows a key {limit:,}; send it in parts"
+            message = gettext(
+                "this takes {size:,} bytes on the disk, and the plan allows a key {limit:,}; send it in parts",
+                size=size,
+                limit=limit,
+            )
             raise Refusal(413, "too_large", message, bound="disk_bytes", limit=limit, used=used, unit="bytes")
-        message = (
-            f"jobs and outcomes of this key take {used:,} of the {limit:,} bytes that its plan allows, and this needs "
-            f"{size:,}; room comes when jobs are deleted, or expire"
+        message = gettext(
+            "jobs and outcomes of this key take {used:,} of the {limit:,} bytes that its plan allows, and this needs "
+            "{size:,}; room comes when jobs are deleted, or expire",
+            used=used,
+            limit=limit,
+            size=size,
         )
         passes = self._bytes_at_rest(key_id) + size <= limit
         raise limit_exceeded("disk_bytes", limit, used, message, _SOON if passes else _LATER)

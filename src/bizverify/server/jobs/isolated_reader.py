@@ -23,17 +23,22 @@ from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_
 from bizverify.tables import open_table, publish_file, reading
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import drop_limit_remedy
+from bizverify.translation import gettext, gettext_noop
 
 _FUNCTION: Final = "bizverify.server.jobs.isolated_reader:write_records"
 _THREADS: Final = 2
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
-_RENAME: Final = "here there is no such parameter: rename the column's header to b_no"
+_RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
 _ABANDONED: Final = {
-    "memory": (413, "too_large", "takes too much memory to read; send its table as a CSV file"),
-    "time": (413, "too_large", "takes too long to read; send its table as a CSV file, in parts"),
-    "crash": (400, "unreadable_file", "is damaged, or takes too much memory to read; send its table as a CSV file"),
+    "memory": (413, "too_large", gettext_noop("takes too much memory to read; send its table as a CSV file")),
+    "time": (413, "too_large", gettext_noop("takes too long to read; send its table as a CSV file, in parts")),
+    "crash": (
+        400,
+        "unreadable_file",
+        gettext_noop("is damaged, or takes too much memory to read; send its table as a CSV file"),
+    ),
 }
 """Status, code and message of the refusal of a file whose process gave no result, by the reason."""
 
@@ -68,21 +73,23 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds:
     except BizverifyError as error:
         message = drop_limit_remedy(str(error)).replace(upload.path.name, upload.name)
         if isinstance(error, ColumnError):
-            raise invalid(f"{message}; {_RENAME}", code="no_number_column") from None
+            raise invalid(f"{message}; " + gettext(_RENAME), code="no_number_column") from None
         raise invalid(message, code="unreadable_file") from None
     if "disk" in found:
         raise disk_full()
     if "rows" in found:
-        raise too_large(f"{upload.name} has {found['rows']:,} rows, so the file", most, "rows")
+        raise too_large(
+            gettext("{name} has {rows:,} rows, so the file", name=upload.name, rows=found["rows"]), most, "rows"
+        )
     if "kind" in found:
-        raise unsupported_file(f"{found['kind']} are not taken")
+        raise unsupported_file(gettext("{kind} are not taken", kind=found["kind"]))
     return int(found["total"])
 
 
 def abandoned_file(upload: ReceivedUpload, error: IsolationError) -> Refusal:
     """Return the refusal, 413 or 400, of a file that could not be read within any bounds."""
     status, code, why = _ABANDONED[error.reason]
-    return Refusal(status, code, f"{upload.name} {why}")
+    return Refusal(status, code, f"{upload.name} " + gettext(why))
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:

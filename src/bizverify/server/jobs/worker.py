@@ -35,6 +35,7 @@ from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table, open_server_file
 from bizverify.server.store.job_table import StoredJob
 from bizverify.server.upload_form import is_disk_full
+from bizverify.translation import gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
@@ -48,12 +49,12 @@ _NO_ROOM: Final = 60.0
 """Seconds until a job is tried again for which the disk had no room: that is no failure of the job's."""
 _SHOWN_AT_ONCE: Final = 2
 _PURGED_EVERY: Final = 3600.0
-_FAILED: Final = (
+_FAILED: Final = gettext_noop(
     "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
 )
-_ENDED: Final = (
-    f"the server ended {STARTS} times while it answered this job and gives it up; its lookups are given back, "
-    "send it again in parts"
+_ENDED: Final = gettext_noop(
+    "the server ended {times} times while it answered this job and gives it up; its lookups are given back, send it "
+    "again in parts"
 )
 
 
@@ -123,7 +124,7 @@ class JobWorker:
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
-                raise busy("outcomes that were told of this job cannot be recorded now", _AGAIN)
+                raise busy(gettext("outcomes that were told of this job cannot be recorded now"), _AGAIN)
             return job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
 
         given_back = await self._store.write(remove_row)
@@ -161,7 +162,7 @@ class JobWorker:
                 due = await self._store.read(job_table.next_due)
                 await self._wake_up.wait(None if due is None else due - self._clock.now())
             elif job.starts > STARTS:
-                await self._give_up(job, _ENDED)
+                await self._give_up(job, gettext(_ENDED, times=STARTS))
                 await self._update_size(job)
             else:
                 self._attempt = attempt = _JobAttempt(job.id)
@@ -213,7 +214,7 @@ class JobWorker:
         if isinstance(error, StoreError) or is_disk_full(error):
             await self._put_back(job, _NO_ROOM, job.attempts)
         elif job.attempts + 1 >= ATTEMPTS:
-            await self._give_up(job, _FAILED)
+            await self._give_up(job, gettext(_FAILED))
         else:
             await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
 
@@ -257,7 +258,7 @@ class JobWorker:
                 if self._attempt is not None:
                     self._attempt.answered = self._processed[job.id] - tally.without_answer
             if (rows := sum(tally.grades.values())) != job.total:
-                raise RuntimeError(f"a job of {job.total} rows has {rows} answers")
+                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=rows))
             await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
         finally:
             await anyio.to_thread.run_sync(_remove_folder, folder)

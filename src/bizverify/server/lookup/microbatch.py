@@ -25,6 +25,7 @@ from bizverify.server.letters import ScopeLetters
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.status.known_status import KnownStatus
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.server.status.nts_statuses import NtsStatuses
@@ -176,7 +177,7 @@ class LookupAnswerer:
     def admit(self) -> None:
         """Raise the refusal 503 if as many lookups wait as may."""
         if self._waiting >= self.most_waiting:
-            raise busy("too many lookups are waiting", 1)
+            raise busy(gettext("too many lookups are waiting"), 1)
 
     @contextmanager
     def expect(self, scope: str, *, offline: bool = False) -> Iterator[None]:

@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from bizverify.errors import StoreError
 from bizverify.storage.sqlite import FileKind
+from bizverify.translation import gettext, gettext_noop
 from bizverify.watch.schema import DDL as WATCH_DDL
 from bizverify.watch.schema import MIGRATIONS as WATCH_MIGRATIONS
 
@@ -142,7 +143,9 @@ ALTER TABLE usage ADD COLUMN watch_changes INTEGER NOT NULL DEFAULT 0 CHECK (wat
 MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4}
 """What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
 
-SERVER_FILE: Final = FileKind("the file of a bizverify server", "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError)
+SERVER_FILE: Final = FileKind(
+    gettext_noop("the file of a bizverify server"), "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError
+)
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
@@ -150,11 +153,15 @@ def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -
     path = Path(os.path.realpath(path))
     if not path.exists():
         if not create:
-            raise StoreError(f"{path}: does not exist; check `db=`, or make one with `bizverify keys create`")
+            raise StoreError(
+                gettext("{path}: does not exist; check `db=`, or make one with `bizverify keys create`", path=path)
+            )
         SERVER_FILE.make(path)
     return SERVER_FILE.open(path, writing=writing)
 
 
 def lock_server_file(path: Path) -> FileLock:
     """Take ``PATH.lock``, by which one server alone works on a file; raise :class:`StoreError` if it is taken."""
-    return SERVER_FILE.lock(Path(os.path.realpath(path)), "another server is running on it; stop that one first")
+    return SERVER_FILE.lock(
+        Path(os.path.realpath(path)), gettext("another server is running on it; stop that one first")
+    )

@@ -15,6 +15,7 @@ from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bizverify.errors import BizverifyError, OutputError
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.store import Store, key_table
+from bizverify.translation import gettext
 from bizverify.watch import notifications
 from bizverify.watch.notifications import (
     FILE,
@@ -117,7 +118,7 @@ class Notifier:
 
     def _append_lines(self, waiting: list[PendingDelivery]) -> Outcome:
         if self._file is None:
-            return Outcome("the server was started without `notices=`")
+            return Outcome(gettext("the server was started without `notices=`"))
         try:
             append_lines(self._file, [delivery.payload for delivery in waiting])
         except OutputError as error:
@@ -193,9 +194,9 @@ class Notifier:
 def _webhook_of(key: key_table.Key | None) -> Webhook | str:
     """Return a key's webhook, or why it has none."""
     if key is None or key.revoked is not None:
-        return "the key was revoked"
+        return gettext("the key was revoked")
     if key.webhook_url is None or key.webhook_secret is None:
-        return "the key has no webhook any more"
+        return gettext("the key has no webhook any more")
     try:
         url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # whether http may be was decided when it was set
     except BizverifyError as error:

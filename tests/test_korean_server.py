@@ -1,0 +1,60 @@
+"""The server says to people what it says in the language that a request asks for; codes are the same in each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+import bizverify as bv
+from bizverify.errors import AuthenticationError
+from bizverify.translation import use_language
+from conftest import write
+from korean import english_sentences
+from serving import HTTP, make_key, served
+
+KOREAN = {"ko": True, "ko-KR,ko;q=0.9,en;q=0.8": True, "fr": False, "en,ko;q=0.5": False, "\u00ff;;q=x,,": False}
+
+
+@pytest.mark.parametrize(("tags", "korean"), [*KOREAN.items(), ("ko" + ",x" * 5000, True), (None, False)])
+def test_a_refusal_is_in_the_language_of_its_request(tags: str | None, korean: bool, tmp_path: Path) -> None:
+    """By Accept-Language; English where none is asked for, or none that is known; a long header is no way to harm."""
+    with served(tmp_path / "server.sqlite") as server:
+        headers = [] if tags is None else [(b"Accept-Language", tags.encode("latin-1"))]
+        answer = HTTP.post(f"{server.url}/verify", headers=httpx.Headers(headers), json={"b_no": "1248100998"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (401, "missing_key")
+        english = "the API key is missing: send it in the header X-API-Key"
+        assert error["message"] == ("API 키가 없습니다. X-API-Key 헤더로 보내 주세요" if korean else english)
+
+
+def test_what_is_wrong_with_a_request_or_file_is_said_in_korean(tmp_path: Path) -> None:
+    """Fields, quota, uploads that cannot be read (said by a process of its own), paths: no English sentence."""
+    with served(tmp_path / "server.sqlite") as server:
+        head = {"X-API-Key": make_key(tmp_path / "server.sqlite", quota=1), "Accept-Language": "ko-KR"}
+        said = [
+            HTTP.post(f"{server.url}/verify", headers=head, json={"b_no": "12"}),
+            HTTP.get(f"{server.url}/batch/none", headers=head),
+            HTTP.get(f"{server.url}/nothing", headers=head),
+            HTTP.post(f"{server.url}/batch", headers=head, files={"file": ("x.csv", b"")}),
+            HTTP.post(f"{server.url}/batch", headers=head, files={"file": ("x.csv", "이름,등급\n가,A\n".encode())}),
+            HTTP.post(f"{server.url}/batch", headers=head, files={"file": ("x.xlsx", b"PK\3\4nothing")}),
+            HTTP.post(f"{server.url}/batch", headers=head, files={"file": ("x.gz", b"\x1f\x8b..")}),
+        ]
+        for answer in said:
+            assert answer.status_code >= 400
+            assert english_sentences(answer.json()["error"]["message"]) == [], answer.text
+
+
+def test_a_korean_program_asks_a_service_to_speak_korean(tmp_path: Path) -> None:
+    """What the service says comes through in Korean, with our own words around it."""
+    with served(tmp_path / "server.sqlite") as server, use_language("ko"):
+        source = write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
+        (tmp_path / "key").write_text("bv_" + "x" * 40)
+        with pytest.raises(AuthenticationError) as refused:
+            bv.enrich(
+                source, tmp_path / "out.csv", engine="verify", base_url=server.url, key_file=tmp_path / "key", budget=1
+            )
+    assert "API 키" in str(refused.value)
+    assert english_sentences(str(refused.value)) == []
