@@ -14,6 +14,7 @@ import zipfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import polars as pl
@@ -359,6 +360,42 @@ def test_the_account_of_a_revoked_key_stays_until_its_jobs_have_ended(kept: Kept
         assert kept.named(NUMBER)
         retain(kept, hand, keep_revoked_days=0)
     erased(kept)
+
+
+def test_an_outcome_that_is_being_recorded_goes_with_its_account(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is recorded when an account's time has come is no exception: nothing of it is left in a label store."""
+    told_again(kept)
+    keys("revoke", kept.key_id, "--db", kept.db)
+    hand, begun, go = HandClock(time.time()), Event(), Event()
+    hand.forward(days=1)
+    record = LabelStore.record
+
+    def record_late(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        go.wait(0.5)  # until the account is erased, if that does not wait
+        return record(*arguments, **options)
+
+    async def race(store: Store) -> None:
+        chosen = Settings(db=kept.db, keep_revoked_days=0)
+        learner = OutcomeLearner(chosen, hand.clock, store, EnginePool(chosen, hand.clock))
+        recording = asyncio.create_task(learner.record())
+        await asyncio.to_thread(begun.wait, 30)
+        await Retention(chosen, hand.clock, store, learner).purge_once()
+        go.set()
+        await recording
+
+    monkeypatch.setattr(LabelStore, "record", record_late)
+    with closing(Store(kept.db)) as store:
+        asyncio.run(race(store))
+    erased(kept)
+    assert not (kept.files / "learning" / kept.key_id).exists()
+
+
+def told_again(kept: Kept) -> None:
+    """Let the outcome of the key's job be one that no label store has yet."""
+    with closing(sqlite3.connect(kept.db)) as db:
+        db.execute("UPDATE labels SET learned = NULL, bounced = 0 WHERE job = ?", (kept.job,))
+        db.commit()
 
 
 @pytest.mark.parametrize("step", STEPS[:2])

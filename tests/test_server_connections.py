@@ -190,6 +190,21 @@ def test_an_address_with_requests_under_way_is_told_its_bound(tmp_path: Path) ->
         assert (error["limit"], error["used"]) == (3, 3)
 
 
+def test_one_connection_an_address_serves_one_client_after_the_other(tmp_path: Path) -> None:
+    """With a bound of one: a kept connection takes request after request, and makes room for the next when it rests."""
+    with served(tmp_path / "db.sqlite", connections_per_address=1) as server, closing(line_from(server)) as kept:
+        for _ in range(3):
+            kept.sendall(KEPT)
+            assert read_until(kept, b"}").startswith(b"HTTP/1.1 200")
+        for _ in range(3):  # a monitor beside it, and one that scrapes the metrics
+            assert asked(server, "127.0.0.1").startswith(b"HTTP/1.1 200")
+        assert said_to(kept) == b""
+        with server.client() as client:  # keeps its connection, whose place the monitor takes each time
+            for _ in range(3):
+                assert client.verify("1248100998")
+                assert asked(server, "127.0.0.1").startswith(b"HTTP/1.1 200")
+
+
 def test_a_body_that_is_only_drained_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests without a key whose bodies do not come hold no place: what is answered waits for nobody."""
     monkeypatch.setattr(process, "_CONNECTIONS", 5)

@@ -57,7 +57,8 @@ class Retention:
         erased = 0
         for key_id in await self._store.read(lambda db: key_table.keys_to_erase(db, before)):
             try:
-                await self._erase_account(key_id)
+                async with self._learner.writing:  # what is being recorded would come behind the erasure
+                    await self._erase_account(key_id)
             except OSError as error:
                 _log.error("key %s: its files cannot be removed, tried again in an hour: %s", key_id, error.strerror)
                 continue

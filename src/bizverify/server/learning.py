@@ -150,7 +150,10 @@ _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Ex
 
 
 class OutcomeLearner:
-    """Records outcomes in label stores, and calibrates scorecards from these."""
+    """Records outcomes in label stores, and calibrates scorecards from these.
+
+    ``writing`` is held while anything is written into a key's learning folder: who removes one holds it, too.
+    """
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
@@ -161,6 +164,7 @@ class OutcomeLearner:
         self._due: dict[str, float] = {}
         self._new: dict[str, int] = {}
         self._warned = False
+        self.writing = anyio.Lock()
 
     def wake(self) -> None:
         """Look for outcomes soon: there are new ones. Called on the event loop."""
@@ -181,10 +185,8 @@ class OutcomeLearner:
         """Record the reported outcomes in the label stores; the engines use them when this returns."""
         for job in await self._store.read(job_table.jobs_to_learn):
             try:
-                while outcomes := await self._store.read(
-                    lambda db, id_=job.job: job_table.unlearned_outcomes(db, id_, _TOGETHER)  # type: ignore[misc]
-                ):
-                    await self._record_outcomes(job, outcomes)
+                while await self._record_next(job):
+                    pass
             except StoreError:
                 raise
             except BizverifyError as error:
@@ -205,13 +207,22 @@ class OutcomeLearner:
             if not self._engines.learns:
                 continue
             try:
-                learned = await (self._calibrate_pool(now) if scope == POOL else self._calibrate(scope, now))
+                async with self.writing:
+                    learned = await (self._calibrate_pool(now) if scope == POOL else self._calibrate(scope, now))
             except _FAILURES:
                 _log.exception("scope %s: learning failed and is tried again; its scorecard stays", scope)
                 self._due[scope] = min(self._due[scope], now + _AGAIN)
                 continue
             if learned is not None and learned.promoted:
                 await self._engines.refresh(scope)
+
+    async def _record_next(self, job: JobToLearn) -> bool:
+        """Record the next outcomes of a job; return whether there were any."""
+        async with self.writing:
+            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.job, _TOGETHER))
+            if outcomes:
+                await self._record_outcomes(job, outcomes)
+        return bool(outcomes)
 
     async def _record_outcomes(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
         try:
