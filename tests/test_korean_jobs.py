@@ -45,7 +45,7 @@ def test_a_korean_job_sends_korean_from_an_english_shell(nights: Nights) -> None
 
 def test_an_english_job_sends_english_from_a_korean_shell(nights: Nights) -> None:
     """The language of the shell changes nothing of what an English job sends; its report is shown in Korean."""
-    nights.write_job(end=_NOTIFY)
+    nights.write_job('lang = "en"', end=_NOTIFY)
     with use_language("ko"):
         nights.run()
         _close_one(nights)

@@ -27,7 +27,7 @@ from bizverify.errors import ModelError, parameter
 from bizverify.schema import GRADES
 from bizverify.storage.filesystem import open_private, state_directory
 from bizverify.tables.publish import publish_file
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
@@ -190,11 +190,17 @@ def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
     """The points of a scorecard beside another's, one row a level, the base first.
 
     Columns: ``level`` (String, ``feature.level``), ``points``, ``beside`` (Int32, null where there is none),
-    ``source``, ``text`` (String, English).
+    ``source``, ``text`` (String, in the current language).
     """
-    others = dict(levels_of(beside))
+    others, lang = dict(levels_of(beside)), current_language()
     rows = [
-        (name, level.points, others[name].points if name in others else None, level.source, level.en)
+        (
+            name,
+            level.points,
+            others[name].points if name in others else None,
+            level.source,
+            getattr(level, lang),
+        )
         for name, level in levels_of(card)
     ]
     schema = {"level": pl.String, "points": pl.Int32, "beside": pl.Int32, "source": pl.String, "text": pl.String}

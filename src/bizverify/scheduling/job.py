@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import polars as pl
+from msgspec import structs
 
 from bizverify.api import EngineRequest
 from bizverify.cancellation import CancelToken
@@ -54,7 +55,7 @@ from bizverify.scheduling.run_message import channels_of, compose_message, deliv
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
 from bizverify.tables.input_files import InputFile
-from bizverify.translation import gettext, use_language
+from bizverify.translation import current_language, gettext, use_language
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +150,7 @@ class _Run:
         deadline: _Deadline,
         progress: Progress | None,
     ) -> None:
-        self._job = job
+        self._job = job = structs.replace(job, lang=job.lang or current_language())
         self._name = name
         self._folder = folder
         self._store = store

@@ -137,7 +137,7 @@ class JobFile(_Part, frozen=True):
 
     inputs: Annotated[tuple[InputPart, ...], msgspec.Meta(min_length=1)]
     name: Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{1,64}$")] | None = None
-    lang: Lang = "en"
+    lang: Lang | None = None
     engine: EnginePart = EnginePart()
     status: StatusPart = StatusPart()
     reference: ReferencePart = ReferencePart()

@@ -1,0 +1,153 @@
+"""A person who reads only Korean gets through: every command on good and ugly files, and nothing is said in English."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import openpyxl
+import pytest
+from click.testing import CliRunner
+
+from bizverify.cli import app
+from bizverify.cli.flags import with_flags
+from bizverify.errors import BizverifyError
+from bizverify.testing import FakeService, serve
+from conftest import SAMPLE, write
+from korean import english_sentences
+
+REFERENCE = f"--registry {SAMPLE / 'registry.parquet'} --gazetteer {SAMPLE / 'gazetteer.parquet'}"
+KEY = "test-key-of-the-session"
+
+SESSION = f"""
+plan customers.csv {REFERENCE}
+enrich customers.csv {REFERENCE} -o out.csv --headers ko --letters l.xlsx --letter-cost 500 --review r.xlsx
+enrich customers.csv -o plain.csv
+enrich customers.csv book.xlsx {REFERENCE} -o folder/
+enrich customers.csv {REFERENCE} -o out.parquet --dry-run
+report out.csv -o page.html --letter-cost 500
+verify 124-81-00998 --address "경기 수원시 영통구 삼성로 129" {REFERENCE}
+verify 12
+status 124-81-00998
+data build-registry customers.csv -o x.parquet
+data build-registry {SAMPLE / "registry_source.csv"} -o registry.parquet
+data apply-review customers.csv
+doctor --offline
+label {SAMPLE / "outcomes.csv"} --file out.csv --returns-requested --complete --sent all
+label {SAMPLE / "outcomes.csv"} --file customers.csv --returns-requested
+calibrate --report-only
+model history
+model show
+model rollback
+watch sync customers.csv --apply --local
+watch list --local
+watch check --local --registry {SAMPLE / "registry.parquet"}
+watch history 124-81-00998 --local
+watch remove 124-81-00998 --local
+run --init job.toml
+run job.toml
+runs list job.toml
+runs show job.toml last
+runs diff job.toml last-1 last
+keys create --db server.sqlite --plan business
+keys list --db server.sqlite
+keys revoke --db server.sqlite none
+notices --db server.sqlite
+ledger
+resolve
+forget 124-81-00998 --dry-run
+me
+enrich customers.csv --engine batch -o out.csv
+enrich missing.xlsx
+enrich locked.xlsx
+enrich cp949.csv --encoding utf-8 -o out.csv
+enrich cp949.csv -o out2.csv
+enrich customers.csv --columns b_no=없는열 -o out.csv
+enrich nothing.csv -o out.csv
+enrich headless.csv -o out.csv
+enrich rounded.csv -o out3.csv
+enrich list.hwp -o out.csv
+enrich customers.csv -o customers.csv
+enrich customers.csv -o out.docx
+enrich customers.csv --status nts -o out.csv
+enrich customers.csv --registry customers.csv -o out.csv
+enrich customers.csv --gazetteer customers.csv -o out.csv
+enrich customers.csv --rate fast -o out.csv
+enrich customers.csv --nothing
+enrich
+nothing
+""".strip().splitlines()
+
+PAID = """
+me
+plan customers.csv --engine verify
+enrich customers.csv --engine verify -o paid.csv --budget 3
+enrich customers.csv --engine batch -o paid.csv
+ledger
+resolve
+watch sync customers.csv
+""".strip().splitlines()
+
+VALUES = re.compile(r"\([^()]*\)|bizverify data \S+|pip install \S+|address, form, unit")
+"""Commands; and what stands in brackets, which may be another library's word, or a code."""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a list, and the files that people send."""
+    monkeypatch.chdir(tmp_path)
+    sample = (SAMPLE / "customers.csv").read_bytes()
+    (tmp_path / "customers.csv").write_bytes(sample)
+    (tmp_path / "cp949.csv").write_bytes(sample.decode().encode("cp949"))
+    (tmp_path / "locked.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000))
+    (tmp_path / "list.hwp").write_bytes(b"HWP Document File V3.00" + bytes(100))
+    write(tmp_path / "nothing.csv", "고객,등급\n가,A\n")
+    write(tmp_path / "headless.csv", "124-81-00998,가\n220-81-62517,나\n")
+    write(tmp_path / "rounded.csv", "사업자번호\n1.248E+09\n1.24E+09\n")
+    book = openpyxl.Workbook()
+    for row in (("사업자번호", "주소"), ("124-81-00998", "서울 종로구 종로 1"), ("합계", None)):
+        book.active.append(row)
+    book.save(tmp_path / "book.xlsx")
+    return tmp_path
+
+
+def said_by(line: str) -> str:
+    """What a command prints for people, on both streams."""
+    result = CliRunner().invoke(app, ["--lang", "ko", *shlex.split(line)])
+    if isinstance(result.exception, BizverifyError):
+        return f"{result.output}\n{with_flags(str(result.exception))}"
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def english_of(line: str, text: str) -> list[str]:
+    """English sentences that are no usage line, and none of a library's in brackets."""
+    shown = [one for one in text.splitlines() if not one.startswith("사용법:")]
+    return [f"{line}: {found}" for found in english_sentences(VALUES.sub("…", "\n".join(shown)))]
+
+
+def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is printed, warnings and errors with their remedies among it."""
+    for name in ("BIZVERIFY_API_KEY", "BIZVERIFY_BASE_URL", "BIZVERIFY_NTS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    found = []
+    for line in SESSION:
+        if line == "run job.toml":
+            write(files / "job.toml", '[[inputs]]\npath = "customers.csv"\n[output]\npath = "o/{name}.{ext}"\n')
+        found += english_of(line, said_by(line))
+    assert not found, "\n".join(found)
+
+
+def test_a_session_with_the_service_is_korean(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buying, a budget, a quota that is used up, what is left: the service's own words aside."""
+    service = FakeService(KEY, quota=5)
+    with serve(service) as url:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
+        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+        found = [one for line in PAID for one in english_of(line, said_by(line))]
+        monkeypatch.setenv("BIZVERIFY_API_KEY", "wrong-key-of-the-session")
+        own = said_by("me").replace("API key is missing or invalid", "…")  # the fake's words, which stay
+        found += english_of("me, with a wrong key", own)
+    assert not found, "\n".join(found)
