@@ -16,6 +16,8 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bizverify.errors import AccountingError
+from bizverify.run import accounting
 from bizverify.scheduling import changes
 from bizverify.scheduling.changes import (
     BEFORE,
@@ -347,6 +349,30 @@ def test_what_is_paid_is_what_is_new(
     reports = [nights.run() for _ in range(4)]
     assert [sum(one.paid for one in report.inputs) for report in reports] == [4, 4, 2, 0]
     assert [report.exit_code for report in reports] == [5, 5, 0, 0]
+
+
+def test_what_a_failed_input_has_paid_counts_against_the_budget(
+    nights: Nights, service: FakeService, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input that fails after its lookups were bought leaves the others what is left of the budget, and says so."""
+    monkeypatch.setenv("NIGHTLY_KEY", API_KEY)
+    for name, rows in (("a", 3), ("b", 10)):
+        customers(nights.folder / f"{name}.csv", rows)
+    engine = f'[engine]\nname = "verify"\nbase_url = "{url}"\nkey_env = "NIGHTLY_KEY"\nbudget = 4\n'
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "[ab].csv"\n[output]\npath = "out/{name}.csv"\n' + engine)
+
+    def lose_a_row(rows_in: int, *_: Any) -> None:
+        if rows_in == 3:
+            raise AccountingError("nothing was published, the rows do not balance")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(accounting, "check_balance", lose_a_row)
+        report = nights.run()
+    assert [(one.what, one.paid) for one in report.inputs] == [("failed", 3), ("verified", 1)]
+    assert service.paid_total == 4
+    reports = [nights.run() for _ in range(2)]
+    assert service.paid_again == 0
+    assert reports[0].inputs[0].what == "verified"
 
 
 def test_a_row_that_is_edited_alone_is_paid_again(

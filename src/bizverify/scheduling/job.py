@@ -171,6 +171,7 @@ class _Run:
         with use_language(self._job.lang):  # what is remembered of a run is what its message says
             report = self._verify_inputs()
         self._problems += self._tell()
+        report = replace(report, problems=tuple(self._problems))
         if (metrics := self._path(self._job.run.metrics)) is not None:
             try:
                 write_metrics(report, metrics)
@@ -227,7 +228,7 @@ class _Run:
 
     def _take(self, one: JobInput, known: KnownInput | None) -> InputOutcome:
         """Verify an input, or leave it as it was."""
-        path = str(one.path)
+        path, begun = str(one.path), time.time()
         try:
             if self._deadline.is_over:
                 return InputOutcome(path, "left", exit_code=PAUSED, error=gettext("the deadline came first"))
@@ -242,7 +243,9 @@ class _Run:
             return InputOutcome(path, "left", exit_code=PAUSED, error=reason)
         except BizverifyError as error:
             _log.warning("%s: %s", path, error)
-            return InputOutcome(path, "failed", exit_code=error.exit_code, error=str(error))
+            paid = self._paid_since(begun)
+            self._spend(paid)
+            return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=str(error))
 
     def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
         """Whether all is as before, the output too, and no answer is older than the job wants."""
@@ -275,11 +278,28 @@ class _Run:
         written = about_file(one.output)
         self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), written, report.rows)
         paid = report.purchase.paid if report.purchase else 0
-        if self._budget is not None:
-            self._budget = max(0, self._budget - paid)
+        self._spend(paid)
         return InputOutcome(
             str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
         )
+
+    def _spend(self, paid: int) -> None:
+        if self._budget is not None:
+            self._budget = max(0, self._budget - paid)
+
+    def _paid_since(self, begun: float) -> int:
+        """Return how many lookups were paid since a time by a run that failed then: the ledger knows."""
+        if not engine_kind(self._job.engine.name).buys:
+            return 0
+        from bizverify.ledger import Ledger
+        from bizverify.ledger.schema import ledger_path
+
+        try:
+            with Ledger.open(ledger_path(self._path(self._job.engine.ledger))) as ledger:
+                return sum(run.paid for run in ledger.runs() if run.started >= begun)
+        except BizverifyError as error:  # it may be what failed
+            _log.warning("what was paid before the failure is not known: %s", error)
+            return 0
 
     def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:
         part, job, output = one.part, self._job, self._job.output

@@ -74,8 +74,11 @@ class JobReport:
 
     @property
     def exit_code(self) -> int:
-        """That of the input for which somebody must do something first, else 5 (paused), else 0."""
-        codes = {outcome.exit_code for outcome in self.inputs}
+        """That of the input for which somebody must do something first, else 5 (paused), else 0.
+
+        3, too, where something did not arrive or could not be written (``problems``).
+        """
+        codes = {outcome.exit_code for outcome in self.inputs} | ({3} if self.problems else set())
         return next(code for code in _SEVEREST if code in codes or not code)
 
     @property

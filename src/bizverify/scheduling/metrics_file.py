@@ -21,6 +21,7 @@ def write_metrics(report: JobReport, target: Path) -> None:
         f"bizverify_job_duration_seconds{{{job}}}": round(report.seconds, 3),
         f"bizverify_job_exit_code{{{job}}}": report.exit_code,
         f"bizverify_job_rows{{{job}}}": report.rows,
+        f"bizverify_job_problems{{{job}}}": len(report.problems),
         f"bizverify_job_paid_lookups{{{job}}}": sum(one.paid for one in report.inputs),
     }
     for what in ("verified", "unchanged", "failed", "left"):
