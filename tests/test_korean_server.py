@@ -10,11 +10,12 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import AuthenticationError
-from bizverify.translation import use_language
+from bizverify.translation import VARIABLE, use_language
 from conftest import write
 from korean import english_sentences
 from serving import HTTP, make_key, served
 
+FILE = ("x.csv", b"b_no\n1248100998\n")
 KOREAN = {"ko": True, "ko-KR,ko;q=0.9,en;q=0.8": True, "fr": False, "en,ko;q=0.5": False, "\u00ff;;q=x,,": False}
 
 
@@ -31,9 +32,9 @@ def test_a_refusal_is_in_the_language_of_its_request(tags: str | None, korean: b
 
 
 def test_what_is_wrong_with_a_request_or_file_is_said_in_korean(tmp_path: Path) -> None:
-    """Fields, quota, uploads that cannot be read (said by a process of its own), paths: no English sentence."""
+    """Fields, uploads that cannot be read (said by a process of its own), paths: no English sentence."""
     with served(tmp_path / "server.sqlite") as server:
-        head = {"X-API-Key": make_key(tmp_path / "server.sqlite", quota=1), "Accept-Language": "ko-KR"}
+        head = {"X-API-Key": make_key(tmp_path / "server.sqlite"), "Accept-Language": "ko-KR"}
         said = [
             HTTP.post(f"{server.url}/verify", headers=head, json={"b_no": "12"}),
             HTTP.get(f"{server.url}/batch/none", headers=head),
@@ -60,3 +61,30 @@ def test_a_korean_program_asks_a_service_to_speak_korean(tmp_path: Path) -> None
             )
     assert "API 키" in str(refused.value)
     assert english_sentences(str(refused.value)) == []
+
+
+def test_what_the_writer_refuses_is_in_the_language_of_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota that is used up is found in the writer's thread: English without the header on a Korean server, too."""
+    monkeypatch.setenv(VARIABLE, "ko")
+    with served(tmp_path / "server.sqlite") as server:
+        head = {"X-API-Key": make_key(tmp_path / "server.sqlite", quota=0)}
+        for path, body in {"/verify": {"json": {"b_no": "1248100998"}}, "/batch": {"files": {"file": FILE}}}.items():
+            plain = HTTP.post(server.url + path, headers=head, **body)
+            korean = HTTP.post(server.url + path, headers=head | {"Accept-Language": "ko"}, **body)
+            assert plain.json()["error"]["message"].startswith("the monthly quota of 0 lookups has 0 left"), path
+            assert korean.json()["error"]["message"].startswith("월 조회 한도 0건 중 0건이 남았는데"), path
+            assert [one.json()["error"]["code"] for one in (plain, korean)] == ["quota_exceeded"] * 2
+
+
+def test_no_english_noun_is_left_in_a_korean_sentence(tmp_path: Path) -> None:
+    """What is too large or not there, and the unit of the limit; the field ``unit`` is in no language."""
+    with served(tmp_path / "server.sqlite") as server:
+        head = {"X-API-Key": make_key(tmp_path / "server.sqlite"), "Accept-Language": "ko"}
+        large = HTTP.post(f"{server.url}/verify", headers=head, content=b"1" * 70_000).json()["error"]
+        assert large["message"] == "크기가 너무 큽니다(요청 본문). 한 번에 65,536바이트까지 받으니 나누어 보내 주세요"
+        assert (large["code"], large["unit"]) == ("too_large", "bytes")
+        for path, noun in {"/watch/none": "감시 항목", "/batch/none": "작업"}.items():
+            message = HTTP.delete(server.url + path, headers=head).json()["error"]["message"]
+            assert message == f"{noun}: 없거나 이 키의 것이 아닙니다"

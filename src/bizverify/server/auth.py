@@ -67,7 +67,7 @@ class KeyCache:
             self._known[digest] = min(now + _KEPT, ends), key
         self._used[key.id] = now
         if not self.plan(key).api:
-            raise not_in_plan("the API", key.plan)
+            raise not_in_plan(gettext("the API"), key.plan)
         return key
 
     async def _read(self, digest: bytes, secret: str) -> tuple[Key, float] | None:
@@ -84,7 +84,7 @@ class KeyCache:
         """The plan of a key; one that the server's plans do not name allows nothing."""
         plan = self._plans.get(key.plan)
         if plan is None:
-            raise not_in_plan("the API", key.plan)
+            raise not_in_plan(gettext("the API"), key.plan)
         return plan
 
     async def run(self) -> None:

@@ -10,9 +10,14 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 JSON: Final = "application/json"
+_TOO_LARGE: Final = {
+    "bytes": gettext_noop("{what} is too large: at most {limit:,} bytes are taken at a time; send it in parts"),
+    "rows": gettext_noop("{what} is too large: at most {limit:,} rows are taken at a time; send it in parts"),
+}
+"""Messages by the unit of the limit."""
 
 
 class Refusal(Exception):
@@ -66,12 +71,7 @@ def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:
     """INTERFACE §4.2, §7."""
-    message = gettext(
-        "{what} is too large: at most {limit:,} {unit} are taken at a time; send it in parts",
-        what=what,
-        limit=limit,
-        unit=unit,
-    )
+    message = gettext(_TOO_LARGE[unit], what=what, limit=limit)
     return Refusal(413, "too_large", message, limit=limit, unit=unit)
 
 

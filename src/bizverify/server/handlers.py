@@ -265,7 +265,7 @@ async def remove_watch(request: Request) -> Response:
 
     number = await context.store.write(remove)
     if number is None:
-        raise not_found("the watch")
+        raise not_found(gettext("the watch"))
     context.watches.lists.mark_stale(key.id, [number])
     return _reply(WatchRemoved(watch_id, removed=True))
 
@@ -279,7 +279,7 @@ async def show_watch_history(request: Request) -> Response:
         lambda db: (watch_store.get(db, key.id, watch_id), watch_store.history(db, key.id, watch_id))
     )
     if watch is None or changes is None:
-        raise not_found("the watch")
+        raise not_found(gettext("the watch"))
     items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
     return _reply(WatchHistory(watch_id, watch.biz_no, items))
 

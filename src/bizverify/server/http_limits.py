@@ -78,7 +78,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The body, ``limit`` bytes at most, within half a minute."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
-        raise too_large("the request", limit, "bytes")
+        raise too_large(gettext("the request"), limit, "bytes")
     body, more = bytearray(), True
     try:
         async with asyncio.timeout(_PATIENCE):  # anyio's takes ten times as long to set up
@@ -89,7 +89,7 @@ async def read_body(request: Request, limit: int) -> bytes:
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(body) > limit:
-                    raise too_large("the request", limit, "bytes")
+                    raise too_large(gettext("the request"), limit, "bytes")
     except TimeoutError:
         raise Refusal(
             408, "timeout", gettext("the body did not come within {patience:g} s", patience=_PATIENCE)

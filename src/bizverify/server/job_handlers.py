@@ -39,7 +39,7 @@ async def show_job(request: Request) -> Response:
     job_id = request.path_params["job_id"]
     job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
     if job is None:
-        raise not_found("the job")
+        raise not_found(gettext("the job"))
     status = _job_status(context, job)
     rows = min(preview, job.total) if job.state == "done" else 0
     if not rows:
@@ -109,7 +109,7 @@ async def delete_job(request: Request) -> Response:
         await context.learner.record()
     deleted = await context.jobs.delete(key.id, job_id)
     if deleted is None:
-        raise not_found("the job")
+        raise not_found(gettext("the job"))
     payload = JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
     return _reply(payload, 202 if deleted.has_files else 200)
 

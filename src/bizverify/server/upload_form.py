@@ -107,7 +107,7 @@ async def _receive_form(
     text = request.headers.get("content-length", "")
     declared = int(text) if text.isdecimal() else 0
     if declared > bounds.size + OVERHEAD:
-        raise too_large("the file", bounds.size, "bytes")
+        raise too_large(gettext("the file"), bounds.size, "bytes")
     set_aside(declared)
     if folder is not None:
         folder.mkdir(mode=0o700, parents=True)
@@ -184,7 +184,7 @@ async def _take_body(
         piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
         if size > bounds.size + OVERHEAD:
-            raise too_large("the file", bounds.size, "bytes")
+            raise too_large(gettext("the file"), bounds.size, "bytes")
         if size > declared:
             set_aside(size - declared)
             declared = size
@@ -297,7 +297,7 @@ class _UploadParser:
             return
         self._size += end - start
         if self._size > self._limit:
-            raise too_large("the file", self._limit, "bytes")
+            raise too_large(gettext("the file"), self._limit, "bytes")
         piece = data[start:end]
         self._hash.update(piece)
         if self._file is not None:

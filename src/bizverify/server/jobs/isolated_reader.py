@@ -107,10 +107,10 @@ def write_records(path: str, target: str, most: int) -> dict[str, Any]:
 def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
     with path.open("rb") as file:
         if file.read(4).startswith(_COMPRESSED):
-            return {"kind": "packed files"}
+            return {"kind": gettext("packed files")}
     with open_table(path, options={}) as table:
         if table.format == "parquet":
-            return {"kind": "Parquet files"}
+            return {"kind": gettext("Parquet files")}
         prepared = prepare_table(table, None, "")
         with reading(table):
             total = table.count()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
@@ -29,6 +30,8 @@ class _PendingChange(NamedTuple):
     change: Change[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    context: Context
+    """Whoever asked is refused in the language of the request, and the writer's thread has none."""
 
 
 class Store:
@@ -56,7 +59,7 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_PendingChange(change, loop, future))
+        self._queue.put(_PendingChange(change, loop, future, copy_context()))
         return await future
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -131,7 +134,7 @@ class Store:
     def _carry_out(self, pending: _PendingChange) -> tuple[_PendingChange, Any, BaseException | None]:
         self._connection.execute("SAVEPOINT change")
         try:
-            result = pending.change(self._connection)
+            result = pending.context.run(pending.change, self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
                 raise  # the disk or the file: nothing of the group is sure
