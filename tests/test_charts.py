@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bizverify as bv
 from bizverify import charts
 from bizverify.charts.figures import waterfall_steps
 from bizverify.charts.provinces import TILES
 from bizverify.engine.risk.features import FEATURES
+from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import UsageError
+from bizverify.learning.calibration import calibration
+from bizverify.schema import Lang
 from bizverify.translation import use_language
+from conftest import SAMPLE
 
 REASONS = ["where a letter starts", "closed more than 12 months ago (2024-01-02)", "a name with 'quotes' \"both\""]
 
@@ -89,3 +96,45 @@ def test_without_altair_one_sentence_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"pip install 'bizverify\[notebook\]'"):
         charts.grades({"A": 1})
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_the_waterfall_of_a_verification_sums_to_its_score(lang: Lang) -> None:
+    """The base comes first, every reason's points are a bar, and the last bar is the score that gives the chance."""
+    found = bv.verify("124-81-00998", "삼성전자", "수원시 영통구 삼성로 129", lang=lang)
+    points = found.points_frame
+    assert points.height == len(found.reasons)
+    assert points["points"][0] == -50
+    score = rows_of(found.waterfall().to_dict(), "points")[-1]["end"]
+    assert score == points["points"].sum()
+    assert found.bounce_prob == Scorecard.load().probability(score)
+
+
+def test_reasons_without_points_have_no_waterfall() -> None:
+    """The reasons of a service that gives no points are refused in a sentence."""
+    told = replace(bv.verify("124-81-00998"), reasons=("the address is old",))
+    with pytest.raises(UsageError, match="carry no points"):
+        told.waterfall()
+
+
+def test_the_grades_of_a_report_are_its_own(tmp_path: Path) -> None:
+    """The bars of a run's chart are the counts of its report; a dry run has none."""
+    source, out = SAMPLE / "customers.csv", tmp_path / "out.csv"
+    report = bv.enrich(source, out, status="none")
+    bars = {row["grade"]: row["rows"] for row in rows_of(report.chart_grades().to_dict(), "grade")}
+    answered = pl.read_csv(out, infer_schema=False)["grade"].drop_nulls().value_counts()
+    assert {grade: bars[grade] for grade in answered["grade"]} == dict(answered.iter_rows())
+    assert sum(bars.values()) == report.rows
+    with pytest.raises(UsageError, match="dry run"):
+        bv.plan(source).chart_grades()
+
+
+def test_the_reliability_of_a_calibration_is_its_frame() -> None:
+    """Each bin of a calibration is a point; without a row there is nothing to draw."""
+    rows = pl.DataFrame({"bounce_prob": [0.1, 0.2, 0.6, 0.9], "bounced": [False, False, True, True]})
+    found = calibration(rows)
+    assert [row["rate"] for row in rows_of(found.chart_reliability().to_dict(), "rate")] == found.frame[
+        "rate"
+    ].to_list()
+    with pytest.raises(UsageError, match="nothing to compare"):
+        calibration(rows.clear()).chart_reliability()

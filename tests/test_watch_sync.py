@@ -298,7 +298,7 @@ def test_a_watch_is_removed_by_its_id_or_its_number(fake: tuple[FakeService, dic
 
 @pytest.mark.parametrize("dialect", [Dialect(), Dialect(history="changes", watch_ids="number", watches="items")])
 def test_a_history_is_a_frame_and_a_plot(dialect: Dialect) -> None:
-    """Times become times, the plot is an SVG, and nothing in it can be taken for HTML."""
+    """Times become times, chart and plot hold each change, and nothing in them can be taken for HTML."""
     service = FakeService(KEY, dialect=dialect)
     (a,) = numbers(1)
     with serve(service) as url:
@@ -318,6 +318,9 @@ def test_a_history_is_a_frame_and_a_plot(dialect: Dialect) -> None:
     assert (frame["after"].to_list(), frame["biz_status"][1]) == (["D", "<i>"], "closed")
     html = found._repr_html_()
     assert "<svg" in html
+    drawn = next(iter(found.chart().to_dict()["datasets"].values()))
+    assert [step["grade"] for step in drawn] == [drawn[0]["grade"], "D", "<i>", "<i>"]
+    assert [step["said"] is None for step in drawn] == [True, False, False, True]
     assert "<i>" not in html
     assert "<b>" not in html
 

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from bizverify.run.engine import Engine as Engine
     from bizverify.scheduling.job import run_job as run_job
     from bizverify.scheduling.job_report import JobReport as JobReport
-    from bizverify.schema import Verification as Verification
     from bizverify.status_lookup import afetch_status as afetch_status
     from bizverify.status_lookup import fetch_status as fetch_status
     from bizverify.translation import set_language as set_language
+    from bizverify.verification import Verification as Verification
 
 if TYPE_CHECKING:
     number = business_number
@@ -95,7 +95,7 @@ _HOMES = {
     "ServiceOptions": "options",
     "StatusOptions": "options",
     "StatusOverlay": "engine.status_overlay",
-    "Verification": "schema",
+    "Verification": "verification",
     "WriteOptions": "options",
     "aenrich": "api",
     "afetch_status": "status_lookup",

@@ -50,12 +50,13 @@ from bizverify.run.engine import Engine, LocalEngineAdapter, Progress, RunContex
 from bizverify.run.extra_columns import with_extra_columns
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.run.status_counts import statuses_of
-from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, Verification
+from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, Format, frames
 from bizverify.tables.frame_types import collect_like
 from bizverify.tables.input_files import is_one_file
 from bizverify.translation import gettext
+from bizverify.verification import Verification
 
 _PATIENCE_OF_ONE: Final = 10.0
 """Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""

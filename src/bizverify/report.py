@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bizverify import charts
 from bizverify.column_words import word_of
-from bizverify.errors import InputError, OutputError
+from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
@@ -25,6 +26,7 @@ from bizverify.translation import current_language, gettext, gettext_noop, ngett
 if TYPE_CHECKING:
     import polars as pl
 
+    from bizverify.charts.library import Chart
     from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Agreement, Purchase, QuotaStatus
     from bizverify.run.side_files import WrittenSides
@@ -171,6 +173,12 @@ class Report(Shown):
             found.append((gettext("backup"), self.backup))
         found += self.beside.lines() if self.beside else []
         return found
+
+    def chart_grades(self) -> Chart:
+        """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
+        if self.account is None:
+            raise UsageError(gettext("a dry run has no grades to draw; run it first"))
+        return charts.grades(self.account.by_grade, self.rows)
 
     def _planned_lines(self) -> list[tuple[str, str]]:
         """What would be done."""

@@ -109,54 +109,6 @@ class Answer:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The answer for one business (INTERFACE §2.2), with what became of the row.
-
-    ``bounce_prob`` is a fraction between 0 and 1. Fields that are not known are ``None``.
-    """
-
-    b_no: str | None
-    biz_status: str | None
-    bounce_prob: float | None
-    grade: str | None
-    action: str | None
-    fixed_zipcode: str | None
-    fixed_address: str | None
-    reasons: tuple[str, ...]
-    row_status: str
-    row_note: str | None
-
-    def __str__(self) -> str:
-        lines = [f"{name:<14}{value}" for name, value in self._facts()]
-        return "\n".join([*lines, *(f"{'reason':<14}{reason}" for reason in self.reasons)])
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        facts = [*self._facts(), ("reasons", "\n".join(self.reasons))]
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{name}</th>"
-            f"<td style='text-align:left;white-space:pre-line'>{escape(value)}</td></tr>"
-            for name, value in facts
-        )
-        return f"<table>{cells}</table>"
-
-    def _facts(self) -> list[tuple[str, str]]:
-        shown = {
-            "b_no": self.b_no,
-            "biz_status": self.biz_status,
-            "bounce_prob": None if self.bounce_prob is None else f"{self.bounce_prob:.1%}",
-            "grade": self.grade,
-            "action": self.action,
-            "fixed_zipcode": self.fixed_zipcode,
-            "fixed_address": self.fixed_address,
-            "row_status": self.row_status,
-            "row_note": self.row_note,
-        }
-        return [(name, value) for name, value in shown.items() if value is not None]
-
-
 def pluralize(count: int, thing: str, things: str | None = None) -> str:
     """Return a number of things in words: ``1 lookup``, ``2,000 lookups``; ``things`` is a plural that is not in s."""
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"

@@ -6,5 +6,6 @@ extra ``notebook``; without it a :class:`~bizverify.errors.UsageError` says so. 
 """
 
 from bizverify.charts.figures import grade_history, grades, reasons, regions, reliability, waterfall
+from bizverify.charts.library import as_svg
 
-__all__ = ["grade_history", "grades", "reasons", "regions", "reliability", "waterfall"]
+__all__ = ["as_svg", "grade_history", "grades", "reasons", "regions", "reliability", "waterfall"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bizverify.errors import UsageError
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     import altair as alt
+
+    Chart: TypeAlias = alt.LayerChart
+    """What the methods that draw return."""
 
 FONTS: Final = "'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 """Fonts with Hangul: those of macOS, Windows and Linux, in this order."""
@@ -46,3 +50,10 @@ def apply_style(chart: Any) -> alt.LayerChart:
         .configure_legend(titleFontWeight="normal")
     )
     return styled
+
+
+def as_svg(chart: Any) -> str:
+    """Return a chart as SVG; raise :class:`ValueError` or :class:`ImportError` where vl-convert is missing."""
+    text = StringIO()
+    chart.save(text, format="svg")
+    return text.getvalue()

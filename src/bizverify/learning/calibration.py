@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bizverify import charts
 from bizverify.engine.risk.features import LABELS
 from bizverify.engine.risk.reason_parser import LEVEL
 from bizverify.errors import LabelError, UsageError
@@ -27,6 +28,9 @@ from bizverify.schema import REASON_SEPARATOR
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.table import TEXTS
 from bizverify.translation import gettext, gettext_noop, ngettext
+
+if TYPE_CHECKING:
+    from bizverify.charts.library import Chart
 
 BINS: Final = 10
 FEW: Final = 50
@@ -183,6 +187,12 @@ class Calibration(Shown):
             ("AUC", ranked),
             ("ECE", gettext("{ece:.4f} over {bins}", ece=self.ece, bins=_bin_count(self.frame.height))),
         ]
+
+    def chart_reliability(self) -> Chart:
+        """Return predicted against actual returns, a point a bin; raise :class:`UsageError` without rows or Altair."""
+        if not self.n:
+            raise UsageError(self.warnings[0])
+        return charts.reliability(self.frame)
 
     def _verdict(self, low: float, high: float) -> str:
         if self.n < FEW:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from io import StringIO
 from typing import Any, Final
 
 from bizverify import charts
@@ -32,6 +31,4 @@ def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
 
 
 def _svg(chart: Any) -> Markup:
-    text = StringIO()
-    chart.save(text, format="svg")
-    return Markup(_ROOT.sub('<svg aria-hidden="true" ', text.getvalue(), count=1))
+    return Markup(_ROOT.sub('<svg aria-hidden="true" ', charts.as_svg(chart), count=1))

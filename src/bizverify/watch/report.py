@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify import business_number
+from bizverify import business_number, charts
 from bizverify.column_words import KOREAN_WORDS, word_of
+from bizverify.errors import UsageError
 from bizverify.report_display import Shown
 from bizverify.schema import GRADES
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 from bizverify.watch.notifications import EVENT, SUMMARY
 from bizverify.watch.store import Change
+
+if TYPE_CHECKING:
+    from bizverify.charts.library import Chart
 
 SHOWN: Final = 5
 """Watches of a kind that the text of a report names."""
@@ -271,17 +275,9 @@ def _local_iso(at: datetime) -> str:
     return at.astimezone().isoformat(timespec="seconds")
 
 
-_WIDTH: Final = 560
-_LEFT: Final = 46
-_RIGHT: Final = 16
-_TOP: Final = 14
-_STEP: Final = 22
-_BOTTOM: Final = 26
 _AFTER: Final = 0.06
 """The length of the last grade's line behind the last change, as a share of the width."""
 _DAY: Final = 86400.0
-_LEVELS: Final = 12
-"""Grades that a plot has room for."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -341,62 +337,44 @@ class History(Shown):
     def _repr_html_(self) -> str:
         if not self.changes:
             return f"<p>{escape(repr(self))}</p>"
-        return f"<div>{escape(self.title)}</div>{self._plot()}{Shown._repr_html_(self)}"
+        return f"<div>{escape(self.title)}</div>{self._drawing()}{Shown._repr_html_(self)}"
 
-    def _plot(self) -> str:
-        """Grades over time as steps; nothing where no time is known, or there are too many grades."""
+    def chart(self) -> Chart:
+        """Return grades over time as steps; raise :class:`UsageError` where no time is known, or without Altair."""
         known = [change for change in self.changes if not math.isnan(change.at)]
-        levels = _levels(known)
-        if not known or len(levels) > _LEVELS:
-            return ""
+        if not known:
+            raise UsageError(
+                gettext("{title}: no change of grade whose time is known, nothing to draw", title=self.title)
+            )
         begin = known[0].at if self.created is None else min(self.created, known[0].at)
         if begin == known[-1].at:
             begin -= _DAY
         end = known[-1].at + (known[-1].at - begin) * _AFTER
-        height = _TOP + _STEP * (len(levels) - 1) + _BOTTOM
+        steps = [
+            (begin, known[0].before, None),
+            *((change.at, change.after, f"{change.before or '–'} → {change.after or '–'}") for change in known),
+            (end, known[-1].after, None),
+        ]
+        frame = pl.DataFrame(steps, schema={"at": pl.Float64, "grade": pl.String, "said": pl.String}, orient="row")
+        at = pl.from_epoch((pl.col("at") * 1e6).round().cast(pl.Int64), time_unit="us").dt.replace_time_zone("UTC")
+        frame = frame.with_columns(at.alias("at"), pl.col("grade").fill_null("–"))
+        return charts.grade_history(frame, _levels(known), gettext("Grade of {title} over time", title=self.title))
 
-        def x(at: float) -> str:
-            return f"{_LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT):.1f}"
-
-        def y(grade: str | None) -> str:
-            return f"{_TOP + _STEP * levels.index(grade or '–')}"
-
-        path = f"M{x(begin)},{y(known[0].before)}"
-        path += "".join(f" H{x(change.at)} V{y(change.after)}" for change in known) + f" H{x(end)}"
-        about = gettext("Grade of {title} over time", title=self.title)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" '
-            f'aria-label="{escape(about)}" style="font:11px sans-serif">'
-            + "".join(_grid(level, y(level)) for level in levels)
-            + f'<path d="{path}" fill="none" stroke="#1f6fb2" stroke-width="2"/>'
-            + "".join(_dot(change, x(change.at), y(change.after)) for change in known)
-            + _date(begin, _LEFT, height, "start")
-            + _date(known[-1].at, _WIDTH - _RIGHT, height, "end")
-            + "</svg>"
-        )
+    def _drawing(self) -> str:
+        """The chart as SVG, or a sentence where nothing draws."""
+        try:
+            return charts.as_svg(self.chart())
+        except UsageError as error:
+            return f"<p>{escape(str(error))}</p>"
+        except (ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+            sentence = gettext("charts need Altair: pip install 'bizverify[notebook]'")
+            return f"<p>{escape(sentence)}</p>"
 
 
 def _levels(changes: list[Change]) -> list[str]:
     """The grades on the axis, the best at the top: the usual five, or those of the service in their order."""
     seen = dict.fromkeys(grade or "–" for change in changes for grade in (change.before, change.after))
     return list(GRADES) if set(seen) <= set(GRADES) else sorted(seen, key=lambda grade: (grade == "–", grade))
-
-
-def _grid(level: str, y: str) -> str:
-    return (
-        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="#8884" stroke-width="1"/>'
-        f'<text x="{_LEFT - 8}" y="{y}" dy="4" text-anchor="end" fill="currentColor">{escape(level[:6])}</text>'
-    )
-
-
-def _dot(change: Change, x: str, y: str) -> str:
-    said = f"{local_iso(change.at)}: {change.before or '–'} → {change.after or '–'}"
-    return f'<circle cx="{x}" cy="{y}" r="3.5" fill="#1f6fb2"><title>{escape(said)}</title></circle>'
-
-
-def _date(at: float, x: float, height: int, anchor: str) -> str:
-    day = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
-    return f'<text x="{x}" y="{height - 6}" text-anchor="{anchor}" fill="currentColor">{day}</text>'
 
 
 def local_iso(seconds: float | None) -> str | None:
