@@ -125,6 +125,7 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("name", "shows"),
     [
+        ("00_quickstart_ko.ipynb", ("발송 189", "<svg", "확인이 필요한 이유")),
         ("01_quickstart.ipynb", ("verified 280", "124-81-00998")),
         ("02_service.ipynb", ("(5, 50)", "in_doubt 1", "1 lookup in 1 request", "(262, 1)")),
         ("03_watch_list.ipynb", ("29 closed already", "472-20-00412", "83 removed, 178 watched", "<svg")),
