@@ -109,11 +109,6 @@ class Answer:
     reasons: tuple[str, ...] = ()
 
 
-def pluralize(count: int, thing: str, things: str | None = None) -> str:
-    """Return a number of things in words: ``1 lookup``, ``2,000 lookups``; ``things`` is a plural that is not in s."""
-    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
-
-
 class Alert(str):
     """A warning that changes what the reader should do with the output.
 

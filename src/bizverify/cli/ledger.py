@@ -14,7 +14,6 @@ import click
 from bizverify.cli.console import print_result
 from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
-from bizverify.schema import pluralize
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
@@ -39,9 +38,14 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
         raise UsageError(gettext("--number looks and --purge deletes; give one of them"))
     with _open_ledger(ledger) as opened:
         if purge is not None:
-            purged = asdict(opened.purge(purge))
-            shown = ", ".join(pluralize(count, what.removesuffix("s")) for what, count in purged.items())
-            print_result(as_json, {"ledger": str(opened.path), "purged": purged}, [f"deleted: {shown}"])
+            gone = opened.purge(purge)
+            counts = (
+                ngettext("{count:,} lookup", "{count:,} lookups", gone.lookups),
+                ngettext("{count:,} upload", "{count:,} uploads", gone.uploads),
+                ngettext("{count:,} run", "{count:,} runs", gone.runs),
+            )
+            deleted = gettext("deleted: {counts}", counts=", ".join(counts))
+            print_result(as_json, {"ledger": str(opened.path), "purged": asdict(gone)}, [deleted])
         elif b_no is not None:
             from bizverify import business_number
 
@@ -109,7 +113,7 @@ def resolve(
             settled, what = opened.accept(chosen), gettext("taken as lost")
         else:
             settled, what = opened.resend(chosen), gettext("the next run may buy again")
-        left = pluralize(len(unfetched), "upload") if every and unfetched else None
+        left = ngettext("{count:,} upload", "{count:,} uploads", len(unfetched)) if every and unfetched else None
         settling = ngettext("{count:,} lookup: {what}", "{count:,} lookups: {what}", settled, what=what)
         lines = [settling] if chosen else [gettext(_SETTLED)] if left is None else []
         if left is not None:
@@ -170,7 +174,8 @@ def _run_lines(runs: list[RunRecord]) -> list[str]:
 def _doubt_lines(held: list[Doubt]) -> list[str]:
     lines = []
     for doubt in held:
-        what = doubt.b_no or f"{pluralize(doubt.rows, 'row')}, job {doubt.job_id or 'not known'}"
+        job = gettext("job {id}", id=doubt.job_id or gettext("not known"))
+        what = doubt.b_no or ngettext("{count:,} row", "{count:,} rows", doubt.rows) + f", {job}"
         lines.append(f"{doubt.id}  {doubt.kind:<7} {doubt.state:<11}{_time(doubt.since)}  {what}  {doubt.file}")
         if doubt.note:
             lines.append(f"    {doubt.note}")

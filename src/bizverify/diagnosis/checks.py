@@ -21,8 +21,7 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.model_store import resolve_model
 from bizverify.reference.status_store import find_status_store
 from bizverify.run.alerts import stale_registry_alert
-from bizverify.schema import pluralize
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, ngettext
 from bizverify.watch.local_file import WATCH_FILE
 
 EXTRAS: Final = {
@@ -116,7 +115,14 @@ def look_at_registry(path: Path | None, model: str | Path | None, today: date) -
         if registry.newest is None
         else gettext("newest status of {age_of}", age_of=_age_of(registry.newest, today))
     )
-    said = f"{registry.path}: {pluralize(registry.rows, 'business', 'businesses')}, {age}, version {registry.version}"
+    said = ngettext(
+        "{path}: {count:,} business, {age}, version {version}",
+        "{path}: {count:,} businesses, {age}, version {version}",
+        registry.rows,
+        path=registry.path,
+        age=age,
+        version=registry.version,
+    )
     if stale := stale_registry_alert(registry, resolve_model(model).stale_after, today):
         yield Finding(
             "registry", "warning", said, gettext("{stale}; or `bizverify data refresh-registry`", stale=stale)
@@ -133,10 +139,12 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
         return
     with store:
         found = store.summary()
-    held = pluralize(found.numbers, "status", "statuses")
-    ages = [
-        f"{word} of {_age_of(day, today)}" for word, day in (("newest", found.newest), ("oldest", found.oldest)) if day
-    ]
+    held = ngettext("{count:,} status", "{count:,} statuses", found.numbers)
+    ages = []
+    if found.newest:
+        ages.append(gettext("newest of {age}", age=_age_of(found.newest, today)))
+    if found.oldest:
+        ages.append(gettext("oldest of {age}", age=_age_of(found.oldest, today)))
     yield Finding("status store", "ok" if found.numbers else "note", ", ".join([f"{path}: {held}", *ages]))
 
 
@@ -168,7 +176,8 @@ def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
         yield Finding(what, "error", gettext("{there}: is no folder that can be written to", there=there), remedy)
         return
     free = shutil.disk_usage(there).free
-    said = f"{folder}: {'' if there == folder else 'not made yet, '}{free / (1 << 30):,.1f} GB free"
+    room = gettext("{free:,.1f} GB free", free=free / (1 << 30))
+    said = f"{folder}: {room}" if there == folder else gettext("{path}: not made yet, {room}", path=folder, room=room)
     level: Level = "ok" if free >= _ROOM else "warning" if free >= _LEAST else "error"
     yield Finding(what, level, said, None if level == "ok" else gettext("free space on that disk"))
 
@@ -184,7 +193,7 @@ def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
 
 
 def _age_of(day: date, today: date) -> str:
-    return f"{day} ({pluralize((today - day).days, 'day')} ago)"
+    return ngettext("{day} ({count:,} day ago)", "{day} ({count:,} days ago)", (today - day).days, day=day)
 
 
 def _version_of(package: str) -> str | None:

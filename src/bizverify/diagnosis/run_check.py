@@ -25,10 +25,10 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.status_store import STATUS_FILE
-from bizverify.schema import pluralize, seoul_day
+from bizverify.schema import seoul_day
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import is_in_use
-from bizverify.translation import gettext
+from bizverify.translation import gettext, ngettext
 
 T = TypeVar("T")
 _PROBE: Final = "1248100998"
@@ -97,16 +97,26 @@ def _look_at_ledger(options: DoctorOptions) -> Iterator[Finding]:
             raise
         yield Finding("ledger", "ok", gettext("{path}: in use by a run, so it was not looked into", path=path))
         return
-    yield Finding("ledger", "ok", f"{path}: {pluralize(runs, 'run')}, {path.stat().st_size / 1e6:,.1f} MB")
+    yield Finding("ledger", "ok", _size_of_ledger(path, runs))
     if held:
-        unsettled = pluralize(sum(one.rows for one in held), "lookup")
-        yield Finding("ledger", "warning", f"unsettled: {unsettled}", gettext("settle them with `bizverify resolve`"))
+        rows = sum(one.rows for one in held)
+        unsettled = ngettext("unsettled: {count:,} lookup", "unsettled: {count:,} lookups", rows)
+        yield Finding("ledger", "warning", unsettled, gettext("settle them with `bizverify resolve`"))
+
+
+def _size_of_ledger(path: Path, runs: int) -> str:
+    size = path.stat().st_size / 1e6
+    return ngettext(
+        "{path}: {count:,} run, {size:,.1f} MB", "{path}: {count:,} runs, {size:,.1f} MB", runs, path=path, size=size
+    )
 
 
 def _look_at_labels(options: DoctorOptions) -> Iterator[Finding]:
     store = LabelStore(options.labels)
     mailings = store.mailings()
-    said = f"{store.folder}: {pluralize(len(mailings), 'mailing')} recorded"
+    said = ngettext(
+        "{path}: {count:,} mailing recorded", "{path}: {count:,} mailings recorded", len(mailings), path=store.folder
+    )
     yield Finding("label store", "ok" if mailings else "note", said)
 
 

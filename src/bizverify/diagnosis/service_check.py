@@ -33,13 +33,13 @@ from bizverify.model_store import BUILTIN
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import STATUS_FILE
-from bizverify.schema import pluralize, seoul_day
+from bizverify.schema import seoul_day
 from bizverify.server.client_address import TrustedProxies
 from bizverify.server.settings import ServicePlan, load_plans
 from bizverify.server.store import SERVER_FILE, key_table, open_server_file
 from bizverify.server.store.key_table import Key
 from bizverify.storage.filesystem import lock_file
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or run the check as that user")
 
@@ -166,7 +166,7 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
             gettext("`bizverify keys create` makes one"),
         )
         return
-    yield Finding("keys", "ok", pluralize(len(keys), "key"))
+    yield Finding("keys", "ok", ngettext("{count:,} key", "{count:,} keys", len(keys)))
     yield from _look_at_plans_of(keys, load_plans(service.plans))
     policy = AddressPolicy(service.webhook_networks)
     for key in keys:
