@@ -15,6 +15,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.cancellation import CancelToken
+from bizverify.cloud.remote_path import as_path
 from bizverify.column_words import with_words
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
@@ -274,7 +275,7 @@ def enrich(
         return run.plan() if dry_run else run.carry_out()
     if keep_going or not is_one_file(input):
         raise UsageError(gettext("{path}: several inputs are given in a list: enrich([{path!r}])", path=str(input)))
-    return enrich_file(Path(input), output, answering, reads, writes, dry_run=dry_run, **options)
+    return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
 
 
 def _joint_run(
@@ -286,7 +287,7 @@ def _joint_run(
     **options: Any,
 ) -> JointRun:
     """Return the run over all files that are meant; raise what :func:`enrich` raises."""
-    folder = Path(output) if output is not None else None
+    folder = as_path(output) if output is not None else None
     besides = files_read(engine, options["model"], options["status"]).values()
     files, passed_over = collect_inputs(inputs, folder, [path for path in besides if path is not None])
     return JointRun(

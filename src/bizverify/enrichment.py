@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bizverify._version import __version__
+from bizverify.cloud.remote_files import InputData, fetch_file
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.column_words import language_of_columns
 from bizverify.engine.letter_history import with_letters
 from bizverify.engine.local import NUMBER
@@ -248,16 +250,16 @@ def enrich_file(
     if read.input_format is not None and path != STREAM:
         raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
     with ExitStack() as resources:
-        data = keep_input(resources) if path == STREAM else path
-        table = resources.enter_context(open_input(path, data, read, read.sheet))
+        data = InputData(keep_input(resources)) if path == STREAM else resources.enter_context(fetch_file(path))
+        table = resources.enter_context(open_input(path, data.path, read, read.sheet))
         target = _target_of(path, output, table, write, resources)
-        record = Path(write.manifest) if write.manifest is not None else None
+        record = as_path(write.manifest) if write.manifest is not None else None
         sides = SideFiles.of(write, target, engine.local.gazetteer if engine.kind.answers_locally else None)
         if sides.page is not None:
             check_page(sides.page)
         files = files_read(engine, model, status)
         keep_apart(
-            {"input": data, **files},
+            {"input": path if is_remote(path) else data.path, **files},
             {"output": target.path, "manifest": record, **sides.paths_by_use()},
             write.in_place,
         )
@@ -379,7 +381,7 @@ class JointAnswers:
 class EnrichmentRun:
     """One run of an engine over one file.
 
-    ``data``: where the file is, if not at ``path``. ``joint``: what is known of its rows already, since they are
+    ``data``: where the bytes of the file are. ``joint``: what is known of its rows already, since they are
     answered together with those of other tables.
     """
 
@@ -393,7 +395,7 @@ class EnrichmentRun:
     sides: SideFiles = field(default_factory=SideFiles)
     asked: RunStatuses | None = None
     observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
-    data: Path | None = None
+    data: InputData | None = None
     joint: JointAnswers | None = None
 
     def with_statuses(self, options: StatusOptions, *, planned: bool) -> EnrichmentRun:
@@ -429,9 +431,11 @@ class EnrichmentRun:
         no backup may replace.
         """
         table, format = self.prepared.table, target.format
+        data = self.data or InputData(self.path)
+        replaced = data.version if target.path == self.path else None  # in place: the very version that was read
         with (
             ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
-            publish_file(target.path) as temporary,
+            publish_file(target.path, replaced) as temporary,
             ExitStack() as beside_output,  # published before it: where one of these fails, the output stays as it was
             ThreadPoolExecutor(1) as beside,
             ExitStack() as hashing,  # left before the pool is: a run that fails does not wait for the hash
@@ -439,7 +443,7 @@ class EnrichmentRun:
             stop = Event()
             hashing.callback(stop.set)
             # works without Python's lock, beside the query
-            sha256 = beside.submit(sha256_of, self.data or self.path, stop.is_set)
+            sha256 = beside.submit(sha256_of, data.path, stop.is_set)
             rows_in = table.count()
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.name)
             warnings: list[str] = []
@@ -464,6 +468,7 @@ class EnrichmentRun:
                 output=target.name,
                 manifest=str(record) if record is not None else None,
                 input_sha256=sha256.result(),
+                input_version=data.version.label if data.version else None,
                 beside=written.beside,
                 backup=str(backup.enter_context(backed_up(target.path, record or target.path)))
                 if target.backup

@@ -69,6 +69,7 @@ class Report(Shown):
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
     written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
+    ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
     Warnings that are :class:`bizverify.schema.Alert` come first.
     """
 
@@ -94,6 +95,7 @@ class Report(Shown):
     asked: RunStatuses | None = None
     beside: WrittenSides | None = None
     sheet: str | None = None
+    input_version: str | None = None
 
     @property
     def rows(self) -> int:
@@ -125,6 +127,7 @@ class Report(Shown):
             "seconds": round(self.seconds, 3),
             "engine": self.engine,
             "input": self.input,
+            "input_version": self.input_version,
             "output": self.output,
             "backup": self.backup,
             "manifest": self.manifest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from bizverify.cloud.remote_path import as_path
 from bizverify.options import STATUS_SOURCES, ServiceKeywords, StatusOptions
 from bizverify.translation import gettext
 
@@ -17,12 +19,23 @@ if TYPE_CHECKING:
     _RateBase = click.ParamType[float, str]
     _BandBase = click.ParamType[tuple[float, float], str]
     _DurationBase = click.ParamType[float, str]
+    _PathBase = click.Path[Path]
 else:  # only newer versions of click can be subscripted
     _ColumnsBase = _RateBase = _BandBase = _DurationBase = click.ParamType
+    _PathBase = click.Path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-PATH: Final = click.Path(path_type=Path)
+
+class PathType(_PathBase):
+    """The type of files: a path, or the URL of a remote file, which a path alone would misspell."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        return as_path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+PATH: Final = PathType()
 
 
 class ColumnsType(_ColumnsBase):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from bizverify.cloud.remote_path import describe_given
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.input_files import InputFile, each_once, find_files, why_passed_over
 from bizverify.tables.standard_streams import STREAM
@@ -47,7 +48,7 @@ def collect_inputs(
 
 def label_inputs(given: Sequence[str | Path]) -> str:
     """Return what the ledger calls all inputs: the same for the same call, by which a run that goes on is known."""
-    label = " ".join(map(str, given))
+    label = " ".join(map(describe_given, given))
     if len(label) <= _LABEL_LENGTH:
         return label
     digest = hashlib.sha256(label.encode(errors="surrogateescape")).hexdigest()[:12]

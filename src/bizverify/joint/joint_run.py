@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment import (
     EnrichmentRun,
     JointAnswers,
@@ -90,7 +91,7 @@ class JointRun:
         :class:`bizverify.errors.StoppedError` that says what was.
         """
         manifest = self.places.write.manifest
-        record = Path(manifest) if manifest is not None else default_manifest(self.start.run_id)
+        record = as_path(manifest) if manifest is not None else default_manifest(self.start.run_id)
         with publish_file(record) as record_file, ExitStack() as resources:
             inputs, failed = self._survey(resources, planned=False)
             left_out = len(failed)
@@ -111,7 +112,16 @@ class JointRun:
         folder = resources.enter_context(private_folder())
         resources.enter_context(self.engine.local.running())
         survey = InputSurvey(
-            self.engine, self.read, self.places, self.start, self.known, self.model, self.status, folder, planned
+            self.engine,
+            self.read,
+            self.places,
+            self.start,
+            self.known,
+            self.model,
+            self.status,
+            folder,
+            planned,
+            resources,
         )
         return survey.look_at(self.files, keep_going=self.keep_going)
 
@@ -181,7 +191,11 @@ class JointRun:
     ) -> Report:
         """Write one table; ``book``: the workbook with the sheets before it, ``None`` for the input itself."""
         path = one.file.path
-        with ExitStack() as resources, open_input(path, path, self.read, surveyed.sheet) as opened, reading(opened):
+        with (
+            ExitStack() as resources,
+            open_input(path, one.data.path, self.read, surveyed.sheet) as opened,
+            reading(opened),
+        ):
             table = opened
             if book is not None and opened.file is not None:
                 table = replace(opened, file=replace(opened.file, data=book))
@@ -199,6 +213,7 @@ class JointRun:
                 self.places.sides_of(target),
                 together.asked,
                 together.letters.observing(self.observe) if together.letters else self.observe,
+                data=one.data,
                 joint=joint,
             )
             with run.publish_output(target, None) as report:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bizverify.cloud.remote_files import look_at_output
+from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError, UsageError
 from bizverify.options import WriteOptions
 from bizverify.run.output_layout import Target, choose_target
@@ -115,7 +117,12 @@ class OutputPlaces:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`."""
+    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`.
+
+    A bucket has no folders that have to be made.
+    """
+    if is_remote(folder):
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -126,6 +133,9 @@ def make_folder(folder: Path) -> None:
 
 def _check_writable(output: Path) -> None:
     """Raise :class:`OutputError` where an output cannot be: known before anything is bought."""
+    if isinstance(output, RemotePath):
+        look_at_output(output)
+        return
     there = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
     if not there.is_dir():
         raise OutputError(gettext("{path}: is a file, and outputs go into a folder; name another", path=there))
@@ -134,5 +144,5 @@ def _check_writable(output: Path) -> None:
 
 
 def _same_as(path: Path) -> str:
-    """The same text for the same file, also where the file system knows no difference of case."""
-    return os.path.realpath(path).casefold()
+    """The same text for the same file, also where the file system knows no difference of case; buckets do."""
+    return str(path) if is_remote(path) else os.path.realpath(path).casefold()

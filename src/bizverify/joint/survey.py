@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bizverify.cloud.remote_files import InputData, fetch_file
+from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment import EnrichmentRun, RunStart, files_read, open_input, prepare_output
 from bizverify.errors import BizverifyError, InputError
 from bizverify.joint.kept_records import KeptRecords, keep_records
@@ -38,11 +41,15 @@ class SurveyedTable:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedInput:
-    """An input that can be read, and whose output can be written: its tables, and what the file was like then."""
+    """An input that can be read, and whose output can be written: its tables, and what the file was like then.
+
+    ``data``: where its bytes are, all through the run.
+    """
 
     file: InputFile
     target: Target
     tables: tuple[SurveyedTable, ...]
+    data: InputData
     about: tuple[int, int]
 
     @property
@@ -52,13 +59,17 @@ class SurveyedInput:
 
     def refuse_change(self) -> None:
         """Raise :class:`InputError` where the file is another than it was."""
-        if about_input(self.file.path) != self.about:
+        if about_input(self.file.path, self.data) != self.about:
             raise changed_error(self.file.path)
 
 
 @dataclass(frozen=True, slots=True)
 class InputSurvey:
-    """How inputs are looked at; ``planned``: whether nothing more is to be done, so that each table has its plan."""
+    """How inputs are looked at.
+
+    ``planned``: whether nothing more is to be done, so that each table has its plan. ``resources``: as long as these
+    live, there are copies of remote inputs.
+    """
 
     engine: Engine
     read: ReadOptions
@@ -69,6 +80,7 @@ class InputSurvey:
     status: StatusOptions | None
     folder: Path
     planned: bool
+    resources: ExitStack
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> tuple[list[SurveyedInput], dict[str, str]]:
         """Look at every input; return those that can be enriched, and why others cannot, by their paths.
@@ -89,15 +101,16 @@ class InputSurvey:
         return found, failed
 
     def _look_at_input(self, file: InputFile, place: int) -> SurveyedInput:
-        about, tables, targets = about_input(file.path), list[SurveyedTable](), list[Target]()
-        sheets = self._sheets_of(file)
+        data = self.resources.enter_context(fetch_file(file.path))
+        about, tables, targets = about_input(file.path, data), list[SurveyedTable](), list[Target]()
+        sheets = self._sheets_of(file, data)
         for sheet in sheets:
-            with open_input(file.path, file.path, self.read, sheet) as table, reading(table):
+            with open_input(file.path, data.path, self.read, sheet) as table, reading(table):
                 targets.append(self.places.target_of(file, table, several=len(sheets) > 1))
                 self._keep_apart(file, targets[-1])
                 kept_as = self.folder / f"{place}-{len(tables)}.arrow"
                 tables.append(self._look_at_table(file, table, targets[-1], sheet, kept_as))
-        return SurveyedInput(file, targets[-1], tuple(tables), about)
+        return SurveyedInput(file, targets[-1], tuple(tables), data, about)
 
     def _look_at_table(
         self, file: InputFile, table: Table, target: Target, sheet: str | None, kept_as: Path
@@ -112,19 +125,19 @@ class InputSurvey:
             plan = replace(run.report_plan(count_plan(prepared.rows)), sheet=sheet)
         return SurveyedTable(sheet, kept, plan)
 
-    def _sheets_of(self, file: InputFile) -> Sequence[str | None]:
+    def _sheets_of(self, file: InputFile, data: InputData) -> Sequence[str | None]:
         """The sheets of an input that are enriched; ``None`` for the one table of a file that is no workbook."""
         sheet = self.read.sheet
         if sheet is None or (isinstance(sheet, str) and sheet != ALL_SHEETS):
             return (sheet,)
         if sheet != ALL_SHEETS:
             return tuple(dict.fromkeys(sheet))
-        with open_input(file.path, file.path, self.read, None) as table:
+        with open_input(file.path, data.path, self.read, None) as table:
             return table.sheets or (None,)
 
     def _keep_apart(self, file: InputFile, target: Target) -> None:
         write = self.places.write
-        manifest = Path(write.manifest) if write.manifest is not None else None
+        manifest = as_path(write.manifest) if write.manifest is not None else None
         read = {"input": file.path, **files_read(self.engine, self.model, self.status)}
         sides = self.places.sides_of(target).paths_by_use() | {"letters": letter_list_of(write)}
         keep_apart(
@@ -134,10 +147,10 @@ class InputSurvey:
         )
 
 
-def about_input(path: Path) -> tuple[int, int]:
+def about_input(path: Path, data: InputData) -> tuple[int, int]:
     """Return what a file was like: its size, and when it was changed last; raise :class:`InputError` for none."""
     try:
-        about = path.stat()
+        about = data.path.stat()
     except OSError as error:
         raise InputError(
             gettext("{path}: cannot be opened: {reason}; check who may read it", path=path, reason=error.strerror)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Lang
@@ -43,21 +44,31 @@ class Target:
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
     """Where the output goes; raise :class:`UsageError` where what is asked for does not go together.
 
-    :class:`OutputError` for a place that is not on this machine.
+    :class:`OutputError` for a URL of a kind that is not written.
     """
     if in_place and output is not None:
         raise UsageError(gettext("`in_place=True` replaces the input; do not name an output as well"))
     if in_place:
         refuse_in_place(path, format)
+        _refuse_backup(path, options["backup"])
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
         raise UsageError(gettext("`backup=False` is for `in_place=True`: nothing else replaces the input"))
-    target = Path(output) if output is not None else default_output(path, format)
-    if (url := url_of(target)) and not target.parent.is_dir():
-        raise OutputError(
-            gettext("{url}: is a URL, and files are written on this machine only; copy it there afterwards", url=url)
-        )
+    target = as_path(output) if output is not None else default_output(path, format)
+    if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
+        raise OutputError(gettext("{url}: is a URL, and of those only s3://, gs:// and az:// are written", url=url))
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+
+
+def _refuse_backup(path: Path, backup: bool) -> None:
+    if backup and is_remote(path):
+        raise UsageError(
+            gettext(
+                "{path}: an object gets no copy beside it when it is replaced; turn on the versions of its bucket, and "
+                "give `backup=False`",
+                path=path,
+            )
+        )
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:

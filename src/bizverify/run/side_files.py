@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bizverify.cloud.remote_path import as_path
 from bizverify.engine.address import Gazetteer
 from bizverify.errors import UsageError
 from bizverify.options import WriteOptions
@@ -93,11 +94,11 @@ class SideFiles:
         """
         check_split(write.split)
         letters = letter_list_of(write)
-        page = Path(write.report) if write.report is not None else None
+        page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
         parts = split_paths(target.path) if write.split else {}
-        review = Path(write.review) if write.review is not None else None
+        review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
         return cls(parts, letters, write.letter_cost, page, write.unmask, review, gazetteer)
@@ -143,7 +144,7 @@ class SideFiles:
 def letter_list_of(write: WriteOptions) -> Path | None:
     """Return where the list for the mail house goes; raise :class:`UsageError`, :class:`OutputError` for no place."""
     check_letter_cost(write.letter_cost)
-    letters = Path(write.letters) if write.letters is not None else None
+    letters = as_path(write.letters) if write.letters is not None else None
     if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
         raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
     return letters

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, cast
 from zipfile import BadZipFile
 
+from bizverify.cloud.remote_files import fetch_file
 from bizverify.errors import InputError
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.translation import gettext
@@ -56,10 +57,10 @@ def packing_of(path: Path) -> Packing | None:
 def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
     """Return a file ready to be read; one that is packed is unpacked, in chunks, for as long as ``resources`` live.
 
-    ``data``: where it is, if not at ``path``, which is then only what it is called.
+    ``data``: where it is, if not at ``path``, which is then only what it is called. A remote file is fetched.
     Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
     """
-    where = data or path
+    where = data or resources.enter_context(fetch_file(path)).path
     if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise InputError(gettext("{path}: is a folder, not a file; give a file in it", path=path))
     try:
@@ -77,7 +78,11 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
                 else gettext("copy the file here and give the copy's path")
             )
             raise InputError(
-                gettext("{url}: is a URL, and only files on this machine are read; {remedy}", url=url, remedy=remedy)
+                gettext(
+                    "{url}: is a URL, and of those only s3://, gs://, az:// and https:// are read; {remedy}",
+                    url=url,
+                    remedy=remedy,
+                )
             ) from None
         raise InputError(
             gettext(

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bizverify.errors import InputError
+from bizverify.cloud.remote_files import is_there, list_files
+from bizverify.cloud.remote_path import STORES, RemotePath, as_path, is_remote
+from bizverify.errors import InputError, UsageError
 from bizverify.tables.compression import unpacked_name, url_of
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
@@ -61,7 +63,13 @@ class InputFile:
 
 
 def is_one_file(given: str | Path) -> bool:
-    """Whether what was given means one file by its name, there or not, and no folder or glob."""
+    """Whether what was given means one file by its name, there or not, and no folder or glob.
+
+    A folder of a bucket is written with a slash at its end.
+    """
+    path = as_path(given)
+    if isinstance(path, RemotePath):
+        return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
     return not os.path.isdir(given) and (os.path.exists(given) or not glob.has_magic(str(given)))  # noqa: PTH110, PTH112
 
 
@@ -71,18 +79,26 @@ def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
     Of a folder they are the tables in it, and in a dataset that is partitioned (``country=KR/``), all below.
     ``folder``: from where relative names are taken. Raises :class:`InputError` where no file is meant.
     """
-    place = folder / Path(given).expanduser()
+    place = folder / as_path(given).expanduser()
+    if isinstance(place, RemotePath):
+        return _remote_files(place)
     if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         found = _files_in(place)
     elif is_one_file(place) or url_of(Path(given)):  # before a glob: a name may have brackets in it
         return [_below_partitions(InputFile(place, place.parent))]
     else:
         found = _matches(str(given), folder)
-    if not found:
+    return _in_order(place, found)
+
+
+def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
+    """What was found by name; raise :class:`InputError` for nothing."""
+    files = sorted(map(_below_partitions, found), key=lambda one: one.path)
+    if not files:
         raise InputError(
             gettext("{place}: no file with a table is there; check the name of the folder, or the pattern", place=place)
         )
-    return sorted(map(_below_partitions, found), key=lambda one: one.path)
+    return files
 
 
 def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
@@ -92,12 +108,21 @@ def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, P
     """
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
+    shown = dict[str, str]()
     for one in files:
-        first = kept.setdefault(os.path.realpath(one.path), one)
+        identity = one.path.identity if isinstance(one.path, RemotePath) else os.path.realpath(one.path)
+        if shown.setdefault(str(one.path), identity) != identity and is_remote(one.path):
+            raise UsageError(
+                gettext(
+                    "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
+                    path=one.path,
+                )
+            )
+        first = kept.setdefault(identity, one)
         if first is one:
             continue
         if first.listed and not one.listed:
-            kept[os.path.realpath(one.path)] = InputFile(first.path, first.base)
+            kept[identity] = InputFile(first.path, first.base)
         if first.path != one.path:
             again[one.path] = first.path
     return list(kept.values()), again
@@ -140,6 +165,39 @@ def _files_in(folder: Path) -> list[InputFile]:
         return found
     parts = [InputFile(one.path, folder, listed=True) for path in below for one in _files_in(path)]
     return [one for one in (*found, *parts) if not one.path.name.startswith(_BESIDE_DATA)]
+
+
+def _remote_files(given: RemotePath) -> list[InputFile]:
+    """The files that a URL means: the one of that name, or those that a folder or glob of a bucket means."""
+    if is_one_file(given) or (not given.is_folder and given.key and is_there(given)):
+        return [_below_partitions(InputFile(given, given.parent))]
+    if not glob.has_magic(str(given)):
+        below = [path for path in list_files(given) if len(path.parts) > len(given.parts)]
+        found = [InputFile(path, given, listed=True) for path in below if _is_table(path)]
+        parts = [one for one in found if one.partitions and len(one.partitions) == len(one.relative.parts) - 1]
+        direct = [one for one in found if len(one.relative.parts) == 1]
+        beside = _BESIDE_DATA if parts else _NOT_MEANT
+        return _in_order(given, [one for one in (*direct, *parts) if not one.path.name.startswith(beside)])
+    fixed = next(place for place, part in enumerate(given.parts) if glob.has_magic(part))
+    base, pattern = RemotePath(*given.parts[:fixed]), _glob_pattern("/".join(given.parts[fixed:]))
+    matches = [path for path in list_files(base) if pattern.fullmatch("/".join(path.parts[fixed:]))]
+    meant = [path for path in matches if not path.name.startswith(_NOT_MEANT)]
+    return _in_order(given, [InputFile(path, base, listed=True) for path in meant])
+
+
+def _glob_pattern(pattern: str) -> re.Pattern[str]:
+    """A glob as a regular expression: ``*`` is within a folder, ``**`` any folders."""
+    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+    pieces = re.split(r"(\*\*/|\*\*|\*|\[!?[^]]+\])", pattern)
+    return re.compile(
+        "".join(wild.get(piece) or (_as_set(piece) if piece[:1] == "[" else re.escape(piece)) for piece in pieces)
+    )
+
+
+def _as_set(piece: str) -> str:
+    """``[!a-c]`` of a glob as a set of a regular expression."""
+    inner = piece[1:-1].replace("\\", r"\\")
+    return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]" if piece.endswith("]") else re.escape(piece)
 
 
 def _is_table(path: Path) -> bool:

@@ -14,6 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from bizverify.cloud.object_store import RemoteVersion
+from bizverify.cloud.remote_files import publish_remote
+from bizverify.cloud.remote_path import RemotePath
 from bizverify.errors import InputError, OutputError
 from bizverify.storage.filesystem import (
     PRIVATE,
@@ -33,14 +36,21 @@ _STALE: Final = 24 * 3600.0
 
 
 @contextmanager
-def publish_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary file beside ``target`` that takes its place when the block ends without an error.
+def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
+    """Yield a temporary file that takes the place of ``target`` when the block ends without an error.
 
-    The file is created with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
+    That of a remote file is private and local; it replaces the object only if that still is the version ``seen``, or
+    where none is given, the one that is there when the block begins. Of a local one:
+
+    The file is created beside it with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
     replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
     is what it was. A symbolic link is followed, not replaced. What a run that was killed a day ago has left is removed.
     Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
     """
+    if isinstance(target, RemotePath):
+        with publish_remote(target, seen) as finished, publish_file(finished) as temporary:
+            yield temporary
+        return
     target = Path(os.path.realpath(target))
     temporary, lock = _reserve(target)
     try:

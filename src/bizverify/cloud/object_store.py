@@ -1,0 +1,254 @@
+"""Objects of S3, Google Cloud Storage and Azure: the one module that knows obstore.
+
+An object is written by one PUT on the condition that it is still what it was, so that there are no parts to be left
+behind and nothing is overwritten that somebody else has changed: see docs/decisions/049-cloud-files.md.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from bizverify.cancellation import PortalTask, start_own_loop
+from bizverify.cloud.aws_profile import read_profile
+from bizverify.cloud.remote_path import RemotePath
+from bizverify.cloud.store_errors import explain_store_error, means_no_bucket
+from bizverify.errors import BizverifyError, InputError, OutputError, UsageError
+from bizverify.translation import gettext
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+R = TypeVar("R")
+
+LARGEST: Final = 5_000 << 20
+"""Bytes of the largest object that S3 and Azure take in one piece."""
+_CHUNK: Final = 4 << 20
+_CONNECT: Final = 10
+_SLOWEST: Final = 250_000
+"""Bytes a second below which a transfer is given up."""
+_PATIENCE: Final = 30
+_RETRIES: Final = 3
+_MARK: Final = "bizverifyupload"
+"""Metadata of an object that names the upload: tells whether a write whose answer was lost has been made."""
+_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVersion:
+    """One version of a remote file: ``e_tag`` and ``generation`` as its store has them, and its bytes."""
+
+    e_tag: str | None
+    generation: str | None
+    size: int | None
+
+    @property
+    def label(self) -> str | None:
+        """What the version is called in reports."""
+        return self.generation or self.e_tag
+
+
+def look_at_object(url: RemotePath, failure: type[BizverifyError] = InputError) -> RemoteVersion | None:
+    """Return which version an object has, ``None`` where there is none; raise ``failure`` where that cannot be known.
+
+    A GET whose content is not read: what a store says of a HEAD it refuses has no reason in it.
+    """
+    found = _look(url, failure)
+    return None if found is None else found[0]
+
+
+def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
+    """Write that version of an object to the descriptor ``copy``, in pieces; raise :class:`InputError`."""
+    import obstore
+    from obstore.exceptions import PreconditionError
+
+    store = _open_store(url, version.size or 0, reads=True)
+
+    async def download() -> None:
+        got = await obstore.get_async(store, url.key, options={"if_match": version.e_tag} if version.e_tag else {})
+        async for piece in got.stream(min_chunk_size=_CHUNK):
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(copy, rest) :]
+
+    try:
+        _run(download)
+    except PreconditionError:
+        raise changed_error(url) from None
+    except _raised() as error:
+        raise InputError(explain_store_error(url, error)) from None
+
+
+def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> None:
+    """Make a local file the content of an object, if that still is the version ``seen``, ``None`` for no object.
+
+    The object is the old one or the new one at every moment. Raises :class:`OutputError`.
+    """
+    import obstore
+
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise OutputError(
+            gettext(
+                "{url}: would have {size:,} bytes, and objects are written in one piece of at most {largest:,}; pack "
+                "it (.gz), or write Parquet",
+                url=url,
+                size=size,
+                largest=LARGEST,
+            )
+        )
+    mode: Any = "create" if seen is None else {"e_tag": seen.e_tag, "version": seen.generation}
+    store, mark = _open_store(url, size), secrets.token_hex(16)
+    with path.open("rb") as file:
+        # mapped, not read: pages of a file take no memory that anybody else needs
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+
+        async def upload() -> None:
+            await obstore.put_async(store, url.key, content, mode=mode, use_multipart=False, attributes={_MARK: mark})
+
+        try:
+            _run(upload)
+        except KeyboardInterrupt:
+            if not _was_made(url, mark):
+                raise
+        except _raised() as error:
+            if _was_made(url, mark):
+                return
+            raise OutputError(_explain_refusal(url, error, seen)) from None
+
+
+def list_objects(folder: RemotePath) -> list[RemotePath]:
+    """Return all objects below a folder, by name; raise :class:`InputError`."""
+    import obstore
+
+    store = _open_store(folder, 0)
+
+    async def collect() -> list[str]:
+        return [one["path"] for one in await obstore.list(store, prefix=folder.key or None).collect_async()]
+
+    try:
+        keys = _run(collect)
+    except _raised() as error:
+        raise InputError(explain_store_error(folder, error)) from None
+    root = f"{folder.scheme}:"
+    return [RemotePath(root, folder.bucket, *key.split("/")) for key in sorted(keys)]
+
+
+def changed_error(url: RemotePath) -> InputError:
+    """Return the error of an object that is another than it was a moment ago."""
+    return InputError(gettext("{url}: was changed while it was being read; run again", url=url))
+
+
+def require_extra() -> None:
+    """Raise :class:`UsageError` where the extra is not installed."""
+    if find_spec("obstore") is None:
+        raise UsageError(gettext('files of s3://, gs:// and az:// need an extra: pip install "bizverify[cloud]"'))
+
+
+def _look(url: RemotePath, failure: type[BizverifyError]) -> tuple[RemoteVersion, Any] | None:
+    import obstore
+
+    store = _open_store(url, 0)
+
+    async def look() -> Any:
+        return await obstore.get_async(store, url.key)
+
+    try:
+        got = _run(look)
+    except _raised() as error:
+        if isinstance(error, FileNotFoundError) and not means_no_bucket(url, error):
+            return None
+        raise failure(explain_store_error(url, error)) from None
+    meta = got.meta
+    return RemoteVersion(meta["e_tag"], meta["version"], meta["size"]), got.attributes
+
+
+def _was_made(url: RemotePath, mark: str) -> bool:
+    """Whether an upload has been made though it was not confirmed: its answer was lost, or a retry met its own work."""
+    try:
+        found = _look(url, OutputError)
+    except (BizverifyError, KeyboardInterrupt):
+        return False
+    return found is not None and found[1].get(_MARK) == mark
+
+
+def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion | None) -> str:
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    if isinstance(error, AlreadyExistsError):
+        return gettext(
+            "{url}: somebody else has written this object meanwhile; it was not overwritten. Run again, or give "
+            "another output",
+            url=url,
+        )
+    if isinstance(error, PreconditionError) and seen is not None and not means_no_bucket(url, error):
+        return gettext(
+            "{url}: somebody else has changed or removed this object meanwhile; it was not overwritten. Run again, or "
+            "give another output",
+            url=url,
+        )
+    return explain_store_error(url, error)
+
+
+def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
+    """Return the store of a URL with the credentials of the environment, and time for a transfer of ``size`` bytes."""
+    require_extra()
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
+        raise UsageError(gettext("{url}: is no name of a bucket", url=url))
+    seconds = 2 * _PATIENCE + size // _SLOWEST
+    client: Any = {"connect_timeout": f"{_CONNECT}s", "timeout": f"{seconds}s"}
+    if reads:  # while something is sent, this would count as silence of the store
+        client["read_timeout"] = f"{_PATIENCE}s"
+    backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
+    retry: Any = {"max_retries": _RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
+    options: dict[str, Any] = {"client_options": client, "retry_config": retry}
+    try:
+        if url.scheme == "gs":
+            return GCSStore(url.bucket, **options)
+        if url.scheme == "az":
+            return AzureStore(url.bucket, **options)
+        settings: Any = read_profile()
+        endpoint = (
+            settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        )
+        if endpoint:
+            settings["endpoint"] = endpoint
+            client["allow_http"] = _may_be_plain(endpoint)
+        return S3Store(url.bucket, **options, **settings)
+    except _raised() as error:
+        raise UsageError(explain_store_error(url, error)) from None
+
+
+def _may_be_plain(endpoint: str) -> bool:
+    """Whether an endpoint may be without TLS: on this machine, or where that was asked for."""
+    host = urlsplit(endpoint).hostname or ""
+    return _LOOPBACK.fullmatch(host) is not None or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"
+
+
+def _raised() -> tuple[type[BaseException], ...]:
+    """What operations of obstore raise."""
+    from obstore.exceptions import BaseError
+
+    return BaseError, FileNotFoundError, ValueError
+
+
+def _run(operation: Callable[[], Awaitable[R]]) -> R:
+    """Run an operation so that Ctrl-C, and what does the same, ends it: obstore's blocking ones do not hear it."""
+    with start_own_loop() as portal:
+        task = PortalTask(portal, operation)
+        try:
+            return task.wait()
+        except KeyboardInterrupt:
+            task.cancel()
+            raise
