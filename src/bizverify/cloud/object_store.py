@@ -51,6 +51,10 @@ class RemoteVersion:
     generation: str | None
     size: int | None
 
+    def as_condition(self) -> dict[str, str]:
+        """What a write that is to replace this version is told."""
+        return {key: value for key, value in (("e_tag", self.e_tag), ("version", self.generation)) if value}
+
     @property
     def label(self) -> str | None:
         """What the version is called in reports."""
@@ -106,7 +110,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
                 largest=LARGEST,
             )
         )
-    mode: Any = "create" if seen is None else {"e_tag": seen.e_tag, "version": seen.generation}
+    mode: Any = "create" if seen is None else seen.as_condition()
     store, mark = _open_store(url, size), secrets.token_hex(16)
     with path.open("rb") as file:
         # mapped, not read: pages of a file take no memory that anybody else needs
@@ -240,7 +244,12 @@ def _raised() -> tuple[type[BaseException], ...]:
     """What operations of obstore raise."""
     from obstore.exceptions import BaseError
 
-    return BaseError, FileNotFoundError, ValueError
+    return BaseError, FileNotFoundError, ValueError, *_panics()
+
+
+def _panics() -> tuple[type[BaseException], ...]:
+    """What a defect in obstore raises, as an endpoint that is no URL does: a class that it makes, not exports."""
+    return tuple(kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic")
 
 
 def _run(operation: Callable[[], Awaitable[R]]) -> R:

@@ -107,9 +107,14 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
     return found
 
 
-def is_there(url: RemotePath) -> bool:
-    """Whether an object store has a file of this name; raise :class:`InputError` where that cannot be known."""
-    return url.scheme in STORES and look_at_object(url) is not None
+def is_there(path: Path) -> bool:
+    """Whether there is a file of this name, here or in an object store.
+
+    Raises :class:`InputError` where that cannot be known.
+    """
+    if not isinstance(path, RemotePath):
+        return path.exists()
+    return path.scheme in STORES and look_at_object(path) is not None
 
 
 def list_files(folder: RemotePath) -> list[RemotePath]:

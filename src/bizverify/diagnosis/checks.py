@@ -30,6 +30,7 @@ EXTRAS: Final = {
         ("starlette", "uvicorn", "python_multipart", "prometheus_client", "numpy"),
         gettext_noop("to run the service yourself (`bizverify serve`)"),
     ),
+    "cloud": (("obstore",), gettext_noop("to read and write files at s3://, gs:// and az://")),
     "fast": (("uvloop",), gettext_noop("for more requests a second of the processor")),
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }

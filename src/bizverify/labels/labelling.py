@@ -13,6 +13,7 @@ from typing import Final, Unpack
 import polars as pl
 
 from bizverify import business_number
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
 from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
@@ -100,10 +101,10 @@ def label(
     be recorded already: the same call again goes on.
     """
     hide_key(service)
-    now, path = datetime.now(UTC), Path(outcomes)
+    now, path = datetime.now(UTC), as_path(outcomes)
     today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
-    labelled, unused = (None if given is None else Path(given) for given in (output, unmatched))
+    labelled, unused = (None if given is None else as_path(given) for given in (output, unmatched))
     outputs = _Outputs(labelled, output_encoding, unused)
     with open_mailing(run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path) as mailing:
         service_terms, notes = _service_terms(send, mailing, service)
@@ -160,6 +161,10 @@ class _Outputs:
         read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": self.labelled}
         keep_apart(read, {"output": None, "list (`unmatched=`)": self.unmatched}, False)
         if self.labelled is not None:
+            if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
+                raise UsageError(
+                    gettext("{path}: is the enriched file itself; give another output", path=self.labelled)
+                )
             label_target(mailing.table, self.labelled, self.encoding)
 
     def write(

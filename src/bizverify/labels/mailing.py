@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.column_words import HEADERS, code_expr
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
@@ -137,7 +138,7 @@ def open_mailing(
         raise UsageError(
             gettext("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
         )
-    given = Path(file) if file is not None else None
+    given = as_path(file) if file is not None else None
     by = _find_run(run, given) if run is not None else None
     path = given if given is not None else _run_output(by)
     if sheet is None and by is not None:
@@ -229,7 +230,7 @@ def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None)
     """Return the one that is meant of what a run wrote."""
     meant = [one for one in found if part in (None, one.id)]
     if file is not None and len(meant) > 1:
-        meant = [one for one in meant if same_file(Path(one.output), file)]
+        meant = [one for one in meant if same_file(as_path(one.output), file)]
     if len(meant) == 1:
         return meant[0]
     parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
@@ -268,8 +269,8 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 def _run_output(by: Enrichment | None) -> Path:
     assert by is not None  # noqa: S101 - of run and file one is given
-    path = Path(by.output)
-    if not path.is_file():
+    path = as_path(by.output)
+    if not is_remote(path) and not path.is_file():
         raise LabelError(
             gettext(
                 "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "

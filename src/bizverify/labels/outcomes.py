@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import polars as pl
 
+from bizverify.cloud.remote_files import fetch_file
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
-from bizverify.report import sha256_of
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import Choice
 from bizverify.tables import Table, open_table, reading
@@ -153,7 +153,11 @@ def read_outcomes(
 
     ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers.
     """
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table, reading(table):
+    with (
+        fetch_file(path) as data,
+        open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, data=data.path) as table,
+        reading(table),
+    ):
         found = _choose_columns(table, dict(columns or {}))
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
@@ -167,6 +171,7 @@ def read_outcomes(
                 )
             )
         raw = _raw_cells(table, chosen).collect(engine="streaming")
+        sha256 = sha256_of(data.path)
         rows = raw.height
     only_returns = "bounced" not in chosen
     spoken = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
@@ -194,7 +199,7 @@ def read_outcomes(
             )
         )
     dropped, notes = rows - kept.height, (*table.notes, *found.notes)
-    return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256_of(path), notes)
+    return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256, notes)
 
 
 def refuse_future(outcomes: Outcomes, today: date) -> None:

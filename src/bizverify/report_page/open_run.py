@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import UsageError
 from bizverify.labels.mailing import is_manifest, manifest_of, open_mailing
 from bizverify.report_page.page import check_page, write_page
@@ -35,9 +36,9 @@ def report_page(
     Raises :class:`bizverify.errors.BizverifyError`.
     """
     check_letter_cost(letter_cost)
-    target = check_page(Path(output))
-    given = Path(run)
-    file = given if given.is_file() and not is_manifest(given) else None
+    target = check_page(as_path(output))
+    given = as_path(run)
+    file = given if (is_remote(given) or given.is_file()) and not is_manifest(given) else None
     besides = ("name", "biz_status", "row_status")
     where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
     with open_mailing(None if file else run, file, **where, besides=besides) as mailing:

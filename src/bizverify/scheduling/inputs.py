@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 
 from bizverify._version import __version__
+from bizverify.cloud.remote_files import fetch_file, is_there, look_at_input
+from bizverify.cloud.remote_path import RemotePath, as_path, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.model_store import resolve_model
@@ -84,7 +86,7 @@ class OutputNames:
                     error=error,
                 )
             ) from None
-        return self.folder / Path(filled).expanduser()
+        return self.folder / as_path(filled.replace("/./", "/")).expanduser()
 
     def changes(self, pattern: str) -> Path:
         """Return where what changed is written: beside the file of an earlier run of the day, not in its place."""
@@ -97,9 +99,9 @@ class OutputNames:
                 )
             )
         others = (named.with_name(f"{named.stem}.{place}{named.suffix}") for place in count(2))
-        if "{date}" not in pattern or not named.exists():
+        if "{date}" not in pattern or not is_there(named):
             return named
-        return next(path for path in others if not path.exists())
+        return next(path for path in others if not is_there(path))
 
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
@@ -183,7 +185,7 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
 
 def _expand(folder: Path, pattern: str) -> list[InputFile]:
     found = find_files(pattern, folder)
-    if not found[0].listed and not found[0].path.exists():
+    if not found[0].listed and not is_remote(found[0].path) and not found[0].path.exists():
         raise InputError(gettext("{path}: does not exist; check `path` of the job file's inputs", path=found[0].path))
     return found
 
@@ -222,12 +224,23 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
             )
 
 
-def fingerprint(job: JobFile, one: JobInput, folder: Path) -> str:
+def content_of(path: Path) -> str:
+    """Return what tells a content of an input from others: its SHA-256, or the version of an object, which is not read.
+
+    Raises :class:`InputError`.
+    """
+    if isinstance(path, RemotePath) and (version := look_at_input(path)) is not None and version.label:
+        return version.label
+    with fetch_file(path) as data:
+        return sha256_of(data.path)
+
+
+def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
     """Return what the answers of an input depend on, as one text: its content, the options, and all reference files.
 
     Reference files count by size and time of change.
     """
-    digest = hashlib.sha256(sha256_of(one.path).encode())
+    digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode(parts))
     digest.update(resolve_model(_path(folder, job.reference.model)).version.encode())
@@ -245,4 +258,4 @@ def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:
 
 
 def _path(folder: Path, name: str | None) -> Path | None:
-    return None if name is None else folder / Path(name).expanduser()
+    return None if name is None else folder / as_path(name).expanduser()

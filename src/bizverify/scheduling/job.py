@@ -20,6 +20,8 @@ from msgspec import structs
 from bizverify.api import EngineRequest
 from bizverify.cancellation import CancelToken
 from bizverify.client.key import ApiKey
+from bizverify.cloud.remote_files import is_there
+from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment import RunStart, enrich_file
 from bizverify.errors import BizverifyError, StoppedError, UsageError
 from bizverify.joint.joint_run import JointRun
@@ -44,7 +46,7 @@ from bizverify.scheduling.changes import (
     of_kinds,
     write_changes,
 )
-from bizverify.scheduling.inputs import JobInput, OutputNames, find_inputs, fingerprint
+from bizverify.scheduling.inputs import JobInput, OutputNames, content_of, find_inputs, fingerprint
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_place import job_place, refuse_shared_name
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
@@ -232,10 +234,11 @@ class _Run:
         try:
             if self._deadline.is_over:
                 return InputOutcome(path, "left", exit_code=PAUSED, error=gettext("the deadline came first"))
-            now = fingerprint(self._job, one, self._folder)
+            content = content_of(one.path)
+            now = fingerprint(self._job, one, self._folder, content)
             if known is not None and self._is_fresh(known, now):
                 return self._reuse(one, known)
-            return self._verify(one, now)
+            return self._verify(one, now, content)
         except (StoppedError, KeyboardInterrupt):
             if not self._deadline.is_over:
                 raise
@@ -254,18 +257,18 @@ class _Run:
         return (
             known.fingerprint == fingerprint
             and 0 <= age < days * _DAY
-            and about_file(Path(known.output)) == known.written
+            and about_file(as_path(known.output)) == known.written
         )
 
     def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
-        if Path(known.output) != one.output:
-            copy_file(Path(known.output), one.output, self._mode)
-        if one.latest is not None and not one.latest.exists():
+        if as_path(known.output) != one.output:
+            copy_file(as_path(known.output), one.output, self._mode)
+        if one.latest is not None and not is_there(one.latest):
             copy_file(one.output, one.latest, self._mode)
         self._known[str(one.path)] = replace(known, output=str(one.output), written=about_file(one.output))
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
 
-    def _verify(self, one: JobInput, fingerprint: str) -> InputOutcome:
+    def _verify(self, one: JobInput, fingerprint: str, content: str) -> InputOutcome:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
@@ -274,7 +277,11 @@ class _Run:
         if one.latest is not None:
             copy_file(one.output, one.latest, self._mode)
         self._verified[str(one.path)] = recorder.snapshot()
-        finished = fingerprint if not report.exit_code else ""  # what is not finished is not as before tomorrow
+        read = {
+            part.input_version or content for part in (report.parts if isinstance(report, FilesReport) else [report])
+        }
+        # what is not finished, or was changed since its version was asked for, is not as before tomorrow
+        finished = fingerprint if not report.exit_code and read == {content} else ""
         written = about_file(one.output)
         self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), written, report.rows)
         paid = report.purchase.paid if report.purchase else 0
@@ -367,7 +374,7 @@ class _Run:
         return given  # type: ignore[return-value]
 
     def _path(self, name: str | None) -> Path | None:
-        return None if name is None else self._folder / Path(name).expanduser()
+        return None if name is None else self._folder / as_path(name).expanduser()
 
     def _write_changes(self, changes: pl.DataFrame) -> str | None:
         """Write what changed to the job's file of changes, where there is one and anything changed.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.scheduling.job_report import JobReport
+from bizverify.scheduling.output_files import set_mode
 from bizverify.tables import publish_file
 
 _READABLE: Final = 0o644
@@ -32,7 +33,7 @@ def write_metrics(report: JobReport, target: Path) -> None:
     lines = [f"# TYPE {name} gauge" for name in names] + [f"{name} {value}" for name, value in figures.items()]
     with publish_file(target) as temporary:
         temporary.write_text("\n".join(sorted(lines, key=_by_name)) + "\n", encoding="utf-8")
-    target.chmod(_READABLE)
+    set_mode(target, _READABLE)
 
 
 def _by_name(line: str) -> tuple[str, bool]:

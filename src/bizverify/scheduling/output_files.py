@@ -5,6 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from bizverify.cloud.object_store import look_at_object
+from bizverify.cloud.remote_files import fetch_file
+from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError
 from bizverify.joint.output_places import make_folder
 from bizverify.tables import publish_file
@@ -14,13 +17,15 @@ from bizverify.translation import gettext
 def copy_file(source: Path, target: Path, mode: int) -> None:
     """Copy a file: the copy appears whole or not at all."""
     make_folder(target.parent)
-    with publish_file(target) as temporary:
-        shutil.copyfile(source, temporary)
+    with publish_file(target) as temporary, fetch_file(source) as data:
+        shutil.copyfile(data.path, temporary)
     set_mode(target, mode)
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set who may read a file, where that is not so yet."""
+    """Set who may read a file, where that is not so yet; who may read an object, its bucket says."""
+    if is_remote(path):
+        return
     try:
         if path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
@@ -36,7 +41,13 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def about_file(path: Path) -> str:
-    """Return size and time of change of a file, as one text; nothing where there is none."""
+    """Return size and time of change of a file, or the version of an object, as one text; nothing where there is none.
+
+    Raises :class:`InputError` for a store that does not answer.
+    """
+    if isinstance(path, RemotePath):
+        version = look_at_object(path)
+        return (version and version.label) or ""
     try:
         about = path.stat()
     except OSError:
