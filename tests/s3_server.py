@@ -48,7 +48,7 @@ class S3Server:
     def get(self, key: str) -> bytes:
         return bytes(obstore.get(self.store, key).bytes())
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         return sorted(one["path"] for one in obstore.list(self.store).collect())
 
     def unfinished_uploads(self) -> int:
@@ -59,7 +59,7 @@ class S3Server:
         return sum(1 for one in ElementTree.fromstring(text).iter() if one.tag.endswith("}Upload"))
 
     def empty(self) -> None:
-        keys = self.keys()
+        keys = self.names()
         if keys:
             obstore.delete(self.store, keys)
 

@@ -271,21 +271,25 @@ def test_a_name_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("given", "said", "remedy"),
     [
-        ("s3://bucket/a.csv", "s3://bucket/a.csv: is a URL", "copy the file here and give the copy's path"),
-        ("https://example.com/a.xlsx", "https://example.com/a.xlsx: is a URL", "copy the file here"),
+        ("ftp://host/a.csv", "ftp://host/a.csv: is a URL", "copy the file here and give the copy's path"),
+        ("http://example.com/a.xlsx", "http://example.com/a.xlsx: is a URL", "copy the file here"),
         ("file:///data/a.csv", "file:///data/a.csv: is a URL", "give the path alone"),
     ],
 )
-def test_a_url_is_named_as_it_was_given_and_that_it_is_not_read(given: str, said: str, remedy: str) -> None:
-    with pytest.raises(InputError, match=f"{said}, and only files on this machine are read; {remedy}"):
+def test_a_url_of_another_kind_is_named_as_it_was_given_and_that_it_is_not_read(
+    given: str, said: str, remedy: str
+) -> None:
+    with pytest.raises(
+        InputError, match=f"{said}, and of those only s3://, gs://, az:// and https:// are read; {remedy}"
+    ):
         bv.enrich(given)
 
 
-def test_an_output_that_is_a_url_is_refused_as_one(tmp_path: Path) -> None:
+def test_an_output_that_is_a_url_of_another_kind_is_refused_as_one(tmp_path: Path) -> None:
     with pytest.raises(
-        OutputError, match=r"s3://bucket/out\.csv: is a URL, and files are written on this machine only"
+        OutputError, match=r"ftp://host/out\.csv: is a URL, and of those only s3://, gs:// and az:// are written"
     ):
-        bv.enrich(write(tmp_path / "in.csv", CSV), "s3://bucket/out.csv")
+        bv.enrich(write(tmp_path / "in.csv", CSV), "ftp://host/out.csv")
 
 
 def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_in(tmp_path: Path) -> None:

@@ -116,7 +116,10 @@ _KNOWN: Final[tuple[tuple[re.Pattern[str], Explain], ...]] = tuple(
         (r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthenticationFailed|invalid_grant", _unknown_key),
         (r"169\.254\.|metadata\.google|Account must be specified|MissingAccount|Missing\w*Key\b", _no_credentials),
         (r"RequestTimeTooSkewed", _clock),
-        (r"PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|missing region", _region),
+        (
+            r"PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|missing region|configured region",
+            _region,
+        ),
         (r"NotImplemented|NotSupportedError", _no_condition),
         (r"AccessDenied|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden", _denied),
         (r"Unauthenticated|401 Unauthorized", _unknown_key),

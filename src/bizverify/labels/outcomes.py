@@ -21,6 +21,7 @@ from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
 from bizverify.run.records import DIGITS, records
+from bizverify.report import sha256_of
 from bizverify.schema import Choice
 from bizverify.tables import Table, open_table, reading
 from bizverify.tables.columns import Chosen, choose_columns
