@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import openpyxl
 import pytest
@@ -252,7 +252,7 @@ def test_a_write_whose_answer_was_lost_counts_as_made(s3: S3Server, monkeypatch:
     def losing(operation: Any) -> Any:
         done = run(operation)
         if operation.__name__ == "upload":
-            raise object_store._raised()[0]("connection reset")
+            raise object_store._error_types()[0]("connection reset")
         return done
 
     s3.put("a.csv", CSV.encode())
@@ -341,6 +341,10 @@ def test_a_store_that_is_not_there_and_settings_that_are_none_are_told(
     s3.put("a.csv", CSV.encode())
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert "the store cannot be reached" in refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:hunter2@store.example:9000")
+    plain = refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    assert "the endpoint store.example is without TLS" in plain
+    assert "hunter2" not in plain
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -364,6 +368,77 @@ def test_without_an_account_google_and_azure_say_which_settings_are_looked_for(
     if url.startswith("gs"):
         monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/nowhere.json")
     assert url in refused(lambda: bv.plan(url))
+
+
+class Conditions(BaseHTTPRequestHandler):
+    """Keeps objects as Azure and Google Cloud Storage do, and on which condition each was written."""
+
+    protocol_version = "HTTP/1.1"
+    _VERSION: ClassVar = {"ETag": '"e17"', "x-goog-generation": "17", "Last-Modified": "Mon, 23 Nov 2026 00:00:00 GMT"}
+
+    def do_GET(self) -> None:
+        content = self.server.objects.get(self.path)  # type: ignore[attr-defined]
+        self._answer(404 if content is None else 200, content or b"")
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.objects[self.path] = content  # type: ignore[attr-defined]
+        known = ("if-match", "if-none-match", "x-goog-if-generation-match")
+        said = {name: self.headers[name] for name in known if name in self.headers}
+        self.server.conditions.append(said)  # type: ignore[attr-defined]
+        self._answer(201, b"")
+
+    def _answer(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        for name, value in (self._VERSION | {"Content-Length": str(len(content))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *given: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("root", "conditions", "version"),
+    [
+        ("az://container", [{"if-none-match": "*"}, {"if-match": '"e17"'}], '"e17"'),
+        ("gs://bucket", [{"x-goog-if-generation-match": "0"}, {"x-goog-if-generation-match": "17"}], "17"),
+    ],
+)
+def test_azure_and_google_are_written_to_on_condition(
+    root: str,
+    conditions: list[dict[str, str]],
+    version: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """A new object only where there is none, another one only over the version that was seen; and it is read back."""
+    (tmp_path / "in.csv").write_text(CSV, "utf-8")
+    objects: dict[str, bytes] = {}
+    written: list[dict[str, str]] = []
+    with http_server(Conditions, objects=objects, conditions=written) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        account = {
+            "gcs_base_url": url,
+            "disable_oauth": True,
+            "client_email": "",
+            "private_key": "",
+            "private_key_id": "",
+        }
+        (tmp_path / "account.json").write_text(json.dumps(account))
+        for name, value in {
+            "AZURE_STORAGE_ACCOUNT_NAME": "account",
+            "AZURE_STORAGE_ACCOUNT_KEY": "a2V5",
+            "AZURE_STORAGE_ENDPOINT": url,
+            "GOOGLE_SERVICE_ACCOUNT": str(tmp_path / "account.json"),
+            "GOOGLE_ALLOW_HTTP": "true",
+        }.items():
+            monkeypatch.setenv(name, value)
+        for _ in range(2):
+            bv.enrich(tmp_path / "in.csv", f"{root}/out.csv")
+        assert written == conditions
+        assert bv.enrich(f"{root}/out.csv", tmp_path / "back.csv").input_version == version
 
 
 def test_without_the_extra_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,6 +574,18 @@ def test_a_job_reads_and_writes_objects_and_knows_them_by_their_versions(s3: S3S
     assert what() == ["verified"]
     assert s3.get("out/a.csv") == s3.get("latest.csv")
     assert [key for key in s3.names() if key.startswith("changes.")] != []
+
+
+def test_a_job_knows_a_file_of_the_web_by_its_content(web: str, tmp_path: Path) -> None:
+    """A web server need not say versions, so the file is fetched; what has not changed is not verified again."""
+    text = f'[[inputs]]\npath = "{web}/list.csv"\n[output]\npath = "{{name}}.{{ext}}"\n'
+    (tmp_path / "job.toml").write_text(text, "utf-8")
+    assert [run_job(tmp_path / "job.toml").inputs[0].what for _ in range(2)] == ["verified", "unchanged"]
+
+
+def test_a_file_of_the_web_is_not_replaced_in_place(web: str) -> None:
+    with pytest.raises(OutputError, match="nothing is written to web servers"):
+        bv.enrich(f"{web}/list.csv", in_place=True, backup=False)
 
 
 def test_outcomes_are_recorded_for_an_enriched_object_and_its_page_is_written(s3: S3Server, tmp_path: Path) -> None:

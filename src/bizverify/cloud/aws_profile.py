@@ -40,7 +40,7 @@ def read_profile() -> dict[str, str]:
         raise UsageError(
             gettext(
                 "the profile {name!r} (AWS_PROFILE) has no access key of its own in ~/.aws; for one that signs in or "
-                'takes a role, run `eval "$(aws configure export-credentials --format env)"` first',
+                "takes a role, set in the environment what `aws configure export-credentials` prints",
                 name=name,
             )
         )

@@ -40,6 +40,10 @@ _PATIENCE: Final = 30
 _RETRIES: Final = 3
 _MARK: Final = "bizverifyupload"
 """Metadata of an object that names the upload: tells whether a write whose answer was lost has been made."""
+_ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
+"""Variables that name another endpoint than the provider's."""
+_PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
+"""Variables that allow one without TLS."""
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
@@ -88,7 +92,7 @@ def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
         _run(download)
     except PreconditionError:
         raise changed_error(url) from None
-    except _raised() as error:
+    except _error_types() as error:
         raise InputError(explain_store_error(url, error)) from None
 
 
@@ -124,7 +128,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
         except KeyboardInterrupt:
             if not _was_made(url, mark):
                 raise
-        except _raised() as error:
+        except _error_types() as error:
             if _was_made(url, mark):
                 return
             raise OutputError(_explain_refusal(url, error, seen)) from None
@@ -141,7 +145,7 @@ def list_objects(folder: RemotePath) -> list[RemotePath]:
 
     try:
         keys = _run(collect)
-    except _raised() as error:
+    except _error_types() as error:
         raise InputError(explain_store_error(folder, error)) from None
     root = f"{folder.scheme}:"
     return [RemotePath(root, folder.bucket, *key.split("/")) for key in sorted(keys)]
@@ -168,7 +172,7 @@ def _look(url: RemotePath, failure: type[BizverifyError]) -> tuple[RemoteVersion
 
     try:
         got = _run(look)
-    except _raised() as error:
+    except _error_types() as error:
         if isinstance(error, FileNotFoundError) and not means_no_bucket(url, error):
             return None
         raise failure(explain_store_error(url, error)) from None
@@ -217,30 +221,42 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
     backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
     retry: Any = {"max_retries": _RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
     options: dict[str, Any] = {"client_options": client, "retry_config": retry}
+    settings: Any = read_profile() if url.scheme == "s3" else {}
+    endpoint = settings.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS[url.scheme])), None)
+    if endpoint:
+        settings["endpoint"] = endpoint
+    client["allow_http"] = _allows_plain(url, endpoint)
+    store: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[url.scheme]
     try:
-        if url.scheme == "gs":
-            return GCSStore(url.bucket, **options)
-        if url.scheme == "az":
-            return AzureStore(url.bucket, **options)
-        settings: Any = read_profile()
-        endpoint = (
-            settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        )
-        if endpoint:
-            settings["endpoint"] = endpoint
-            client["allow_http"] = _may_be_plain(endpoint)
-        return S3Store(url.bucket, **options, **settings)
-    except _raised() as error:
+        opened: ObjectStore = store(url.bucket, **options, **settings)
+    except _error_types() as error:
         raise UsageError(explain_store_error(url, error)) from None
+    return opened
 
 
-def _may_be_plain(endpoint: str) -> bool:
-    """Whether an endpoint may be without TLS: on this machine, or where that was asked for."""
-    host = urlsplit(endpoint).hostname or ""
-    return _LOOPBACK.fullmatch(host) is not None or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"
+def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
+    """Whether a store is asked without TLS: one on this machine, or where that was asked for.
+
+    Raises :class:`UsageError` for an endpoint without TLS elsewhere.
+    """
+    variable = _PLAIN[url.scheme]
+    parts = urlsplit(endpoint or "")
+    if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
+        return True
+    if parts.scheme == "http":
+        raise UsageError(
+            gettext(
+                "{url}: the endpoint {host} is without TLS, so anybody on the way could read what is sent; give one "
+                "with https, or set {variable}=true",
+                url=url,
+                host=parts.hostname,
+                variable=variable,
+            )
+        )
+    return False
 
 
-def _raised() -> tuple[type[BaseException], ...]:
+def _error_types() -> tuple[type[BaseException], ...]:
     """What operations of obstore raise."""
     from obstore.exceptions import BaseError
 

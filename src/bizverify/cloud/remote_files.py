@@ -20,6 +20,7 @@ from bizverify.cloud.object_store import (
     upload_object,
 )
 from bizverify.cloud.remote_path import STORES, RemotePath
+from bizverify.cloud.store_errors import missing_object_error
 from bizverify.cloud.web_file import download_page
 from bizverify.errors import InputError, OutputError
 from bizverify.storage.filesystem import create_private
@@ -52,10 +53,8 @@ def fetch_file(path: Path) -> Iterator[InputData]:
     with tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True) as folder:
         copy = Path(folder) / _COPY
         try:
-            yield InputData(copy, _download(path, copy))
-        except OSError as error:
-            if error.filename is not None and str(copy) not in str(error.filename):
-                raise
+            version = _download(path, copy)
+        except OSError as error:  # a disk that is full, or fails
             raise InputError(
                 gettext(
                     "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made",
@@ -63,6 +62,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
                     reason=error.strerror or error,
                 )
             ) from error
+        yield InputData(copy, version)
 
 
 @contextmanager
@@ -72,7 +72,8 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
     ``seen``: the version that is to be replaced; by default the one, or none, that is there when the block begins.
     What somebody else has changed since is not overwritten. Raises :class:`OutputError`, :class:`UsageError`.
     """
-    before = seen or look_at_output(url)
+    _refuse_output(url)
+    before = seen or look_at_object(url, OutputError)
     with tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True) as folder:
         finished = Path(folder) / url.name.encode()[-_NAME_KEPT:].decode(errors="ignore")
         yield finished
@@ -84,6 +85,12 @@ def look_at_output(url: RemotePath) -> RemoteVersion | None:
 
     Raises :class:`OutputError` where nothing can be written, as far as that is known before.
     """
+    _refuse_output(url)
+    return look_at_object(url, OutputError)
+
+
+def _refuse_output(url: RemotePath) -> None:
+    """Raise :class:`OutputError` for a URL that nothing is written to."""
     if url.scheme not in STORES:
         raise OutputError(
             gettext(
@@ -94,7 +101,6 @@ def look_at_output(url: RemotePath) -> RemoteVersion | None:
         )
     if not url.key or url.is_folder:
         raise OutputError(gettext("{url}: is a folder; name a file in it", url=url))
-    return look_at_object(url, OutputError)
 
 
 def look_at_input(url: RemotePath) -> RemoteVersion | None:
@@ -103,7 +109,7 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
         return None
     found = look_at_object(url)
     if found is None:
-        raise _missing_error(url)
+        raise missing_object_error(url)
     return found
 
 
@@ -145,7 +151,7 @@ def _download(url: RemotePath, copy: Path) -> RemoteVersion:
             return download_page(url, descriptor, check_room)
         version = look_at_object(url)
         if version is None:
-            raise _missing_error(url)
+            raise missing_object_error(url)
         check_room(version.size or 0)
         download_object(url, version, descriptor)
         if version.size is not None and os.fstat(descriptor).st_size != version.size:
@@ -153,7 +159,3 @@ def _download(url: RemotePath, copy: Path) -> RemoteVersion:
         return version
     finally:
         os.close(descriptor)
-
-
-def _missing_error(url: RemotePath) -> InputError:
-    return InputError(gettext("{url}: there is no such object; check its name", url=url))

@@ -277,11 +277,10 @@ class _Run:
         if one.latest is not None:
             copy_file(one.output, one.latest, self._mode)
         self._verified[str(one.path)] = recorder.snapshot()
-        read = {
-            part.input_version or content for part in (report.parts if isinstance(report, FilesReport) else [report])
-        }
-        # what is not finished, or was changed since its version was asked for, is not as before tomorrow
-        finished = fingerprint if not report.exit_code and read == {content} else ""
+        parts = report.parts if isinstance(report, FilesReport) else [report]
+        was_read = all(content in (part.input_version, part.input_sha256) for part in parts)
+        # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
+        finished = fingerprint if not report.exit_code and was_read else ""
         written = about_file(one.output)
         self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), written, report.rows)
         paid = report.purchase.paid if report.purchase else 0
