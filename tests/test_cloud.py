@@ -24,6 +24,8 @@ from bizverify.cloud import object_store, remote_files
 from bizverify.cloud.remote_path import RemotePath, as_path, describe_given
 from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.scheduling.job import run_job
+from bizverify.translation import use_language
+from korean import english_sentences
 from s3_server import BUCKET, SECRET, S3Server, serving_s3
 
 HEADER = "사업자등록번호,상호,주소\n"
@@ -368,6 +370,14 @@ def test_without_an_account_google_and_azure_say_which_settings_are_looked_for(
     if url.startswith("gs"):
         monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/nowhere.json")
     assert url in refused(lambda: bv.plan(url))
+
+
+@pytest.mark.parametrize("given", ["no.csv", "no.csv?x", "a//b.csv", "in/", "none/*.csv"])
+def test_what_is_wrong_with_a_url_is_said_in_korean(s3: S3Server, given: str) -> None:
+    with use_language("ko"):
+        said = refused(lambda: bv.plan([f"{ROOT}/{given}"]))
+    assert english_sentences(said.replace(ROOT, "")) == []
+    assert said.endswith(("니다.", "세요."))
 
 
 class Conditions(BaseHTTPRequestHandler):

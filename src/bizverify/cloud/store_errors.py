@@ -36,7 +36,7 @@ _KNOWN: Final = tuple(
         ),
         ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthenticationFailed|invalid_grant", _NOT_ACCEPTED),
         (
-            r"169\.254\.|metadata\.google|Account must be specified|MissingAccount",
+            r"169\.254\.|metadata\.google|MissingAccount",
             gettext_noop("{url}: no credentials were found; set {settings}"),
         ),
         (
@@ -64,7 +64,7 @@ _KNOWN: Final = tuple(
         ("Unauthenticated|401 Unauthorized", _NOT_ACCEPTED),
         ("FileNotFoundError|NotFoundError", _MISSING),
         (
-            "error sending request|HttpError|TimedOut|timed out|Connect",
+            "HttpError|TimedOut|Timeout",
             gettext_noop(
                 "{url}: the store cannot be reached, or does not answer in time; check the network, and the endpoint "
                 "if one is set"
