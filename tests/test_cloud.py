@@ -35,6 +35,7 @@ SAMSUNG, NAVER = (
 )
 CSV = f"{HEADER}{SAMSUNG}{NAVER}"
 ROOT = f"s3://{BUCKET}"
+S3_PATH = RemotePath("s3:", BUCKET, "a.csv")
 
 
 @pytest.fixture(scope="session")
@@ -323,6 +324,7 @@ def http_server(handler: type[BaseHTTPRequestHandler], **given: object) -> Itera
         (403, "SignatureDoesNotMatch", "the store does not accept the credentials"),
         (400, "ExpiredToken", "the credentials have expired; sign in again"),
         (403, "RequestTimeTooSkewed", "the clock of this machine differs"),
+        (409, "ConditionalRequestConflict", "somebody else is writing this object right now; it was not overwritten"),
         (301, "PermanentRedirect", "the bucket is in another region; set AWS_REGION"),
         (503, "SlowDown", "the store has failed, or is too busy; try again later"),
         (418, "Teapot", "the store refused, or could not be understood"),
@@ -452,7 +454,13 @@ def test_azure_and_google_are_written_to_on_condition(
 
 
 def test_without_the_extra_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "find_spec", lambda _: None)
+    """Reading, listing and writing alike; and an https URL needs none."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    assert "cannot be reached" in refused(lambda: bv.plan("https://127.0.0.1:9/a.csv"))
+    for call in (lambda: bv.plan([f"{ROOT}/*.csv"]), lambda: object_store.upload_object(Path(__file__), S3_PATH, None)):
+        assert refused(call).endswith('need an extra: pip install "bizverify[cloud]"')
     assert refused(lambda: bv.plan(f"{ROOT}/a.csv")).endswith('need an extra: pip install "bizverify[cloud]"')
 
 

@@ -154,7 +154,7 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     """Verify every row of INPUT and write the file back, nine columns wider.
 
     INPUT is CSV, TSV, JSON, NDJSON (all of them also as .gz or .zst), XLSX, XLSM or Parquet; XLS, XLSB and ODS are read
-    and come back as XLSX. - is standard input. s3://, gs:// and az:// URLs are read and written, https:// ones are read.
+    and come back as XLSX. - is standard input. s3://, gs:// and az:// are read and written, https:// is read.
 
     Several inputs, a folder, a pattern ('in/*.csv') or a partitioned Parquet dataset are one run with one report: what
     is the same in several files is bought once. -o names the folder for the outputs then.

@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -76,10 +75,9 @@ def look_at_object(url: RemotePath, failure: type[BizverifyError] = InputError) 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
     """Write that version of an object to the descriptor ``copy``, in pieces; raise :class:`InputError`."""
+    store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError
-
-    store = _open_store(url, version.size or 0, reads=True)
 
     async def download() -> None:
         got = await obstore.get_async(store, url.key, options={"if_match": version.e_tag} if version.e_tag else {})
@@ -101,8 +99,6 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
     The object is the old one or the new one at every moment. Raises :class:`OutputError`.
     """
-    import obstore
-
     size = path.stat().st_size
     if size > LARGEST:
         raise OutputError(
@@ -116,6 +112,8 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
         )
     mode: Any = "create" if seen is None else seen.as_condition()
     store, mark = _open_store(url, size), secrets.token_hex(16)
+    import obstore
+
     with path.open("rb") as file:
         # mapped, not read: pages of a file take no memory that anybody else needs
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
@@ -136,9 +134,8 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
 def list_objects(folder: RemotePath) -> list[RemotePath]:
     """Return all objects below a folder, by name; raise :class:`InputError`."""
-    import obstore
-
     store = _open_store(folder, 0)
+    import obstore
 
     async def collect() -> list[str]:
         return [one["path"] for one in await obstore.list(store, prefix=folder.key or None).collect_async()]
@@ -156,16 +153,9 @@ def changed_error(url: RemotePath) -> InputError:
     return InputError(gettext("{url}: was changed while it was being read; run again", url=url))
 
 
-def require_extra() -> None:
-    """Raise :class:`UsageError` where the extra is not installed."""
-    if find_spec("obstore") is None:
-        raise UsageError(gettext('files of s3://, gs:// and az:// need an extra: pip install "bizverify[cloud]"'))
-
-
 def _look(url: RemotePath, failure: type[BizverifyError]) -> tuple[RemoteVersion, Any] | None:
-    import obstore
-
     store = _open_store(url, 0)
+    import obstore
 
     async def look() -> Any:
         return await obstore.get_async(store, url.key)
@@ -208,10 +198,16 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
 
 
 def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
-    """Return the store of a URL with the credentials of the environment, and time for a transfer of ``size`` bytes."""
-    require_extra()
-    from obstore.store import AzureStore, GCSStore, S3Store
+    """Return the store of a URL with the credentials of the environment, and time for a transfer of ``size`` bytes.
 
+    Raises :class:`UsageError` where the extra is not installed, so obstore is imported behind it.
+    """
+    try:
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError:
+        raise UsageError(
+            gettext('files of s3://, gs:// and az:// need an extra: pip install "bizverify[cloud]"')
+        ) from None
     if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
         raise UsageError(gettext("{url}: is no name of a bucket", url=url))
     seconds = 2 * _PATIENCE + size // _SLOWEST

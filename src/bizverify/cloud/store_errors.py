@@ -40,6 +40,10 @@ _KNOWN: Final = tuple(
             gettext_noop("{url}: no credentials were found; set {settings}"),
         ),
         (
+            "ConditionalRequestConflict|OperationAborted",
+            gettext_noop("{url}: somebody else is writing this object right now; it was not overwritten. Run again"),
+        ),
+        (
             "RequestTimeTooSkewed",
             gettext_noop("{url}: the clock of this machine differs from the store's too much; set it right"),
         ),
