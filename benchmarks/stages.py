@@ -25,19 +25,19 @@ from typing import Any
 import polars as pl
 
 import bizverify.cli
-from bizverify import enrichment
 from bizverify.engine import local
 from bizverify.engine.registry import Registry
 from bizverify.engine.risk.scorecard import Scorecard
+from bizverify.enrichment import enrichment_run, prepared_table
 from bizverify.tables import csv
 
 QUERY = "answers counted and written"
 CALLS: tuple[tuple[str, object, str], ...] = (
     ("dialect and line check", csv, "read"),
-    ("cross-row features", enrichment, "with_cross_row_features"),
-    (QUERY, enrichment, "write_table"),
-    ("count of the output", enrichment, "written_rows"),
-    ("hash of the input", enrichment, "sha256_of"),
+    ("cross-row features", prepared_table, "with_cross_row_features"),
+    (QUERY, enrichment_run, "write_table"),
+    ("count of the output", enrichment_run, "written_rows"),
+    ("hash of the input", enrichment_run, "sha256_of"),
 )
 """Stage, and the call that is its own: (stage, owner, name)."""
 SEAMS: tuple[tuple[str, object, str, Callable[[tuple[Any, ...], Any], pl.LazyFrame]], ...] = (

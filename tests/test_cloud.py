@@ -19,9 +19,9 @@ import pytest
 import trustme
 
 import bizverify as bv
-from bizverify import enrichment
 from bizverify.cloud import object_store, remote_files
 from bizverify.cloud.remote_path import RemotePath, as_path, describe_given
+from bizverify.enrichment import single_file
 from bizverify.errors import InputError, OutputError, UsageError
 from bizverify.scheduling.job import run_job
 from bizverify.translation import use_language
@@ -230,7 +230,7 @@ def test_an_input_replaced_in_place_must_be_the_version_that_was_read(
     """A row that was added between reading and writing is not lost."""
     s3.put("a.csv", CSV.encode())
     with (
-        once_before(monkeypatch, enrichment, "prepare_output", lambda: s3.put("a.csv", b"more")),
+        once_before(monkeypatch, single_file, "prepare_output", lambda: s3.put("a.csv", b"more")),
         pytest.raises(OutputError, match="somebody else has changed"),
     ):
         bv.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import bizverify as bv
-from bizverify import enrichment as one_run
+from bizverify.enrichment import enrichment_run as one_run
 from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
 from bizverify.tables import Enriched, publish, write_table
 from bizverify.tables.table import Section

@@ -19,7 +19,10 @@ from bizverify.cloud.remote_path import as_path
 from bizverify.column_words import with_words
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import RunStart, enrich_file, files_read, open_statuses, prepare_table
+from bizverify.enrichment.enrichment_run import RunStart
+from bizverify.enrichment.prepared_table import prepare_table
+from bizverify.enrichment.reference_files import files_read, open_statuses
+from bizverify.enrichment.single_file import enrich_file
 from bizverify.errors import UsageError, parameter
 from bizverify.joint.given_inputs import collect_inputs, label_inputs
 from bizverify.joint.joint_run import JointRun

@@ -13,7 +13,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.cancellation import CancelToken, run_async
-from bizverify.enrichment import prepare_table
+from bizverify.enrichment.prepared_table import prepare_table
 from bizverify.errors import AuthenticationError, ColumnError, InputError, UsageError
 from bizverify.options import StatusOptions, choose_options
 from bizverify.reference.registry_builder import check_registry_name

@@ -18,7 +18,7 @@ from bizverify.api import AnyEngine, EngineRequest
 from bizverify.distributed.worker_engine import FindFile, WorkerEngine
 from bizverify.distributed.worker_process import build_with_threads, describe_process, note_polars_runs
 from bizverify.engine import Gazetteer, Registry, Scorecard
-from bizverify.enrichment import RowReader, prepare_table
+from bizverify.enrichment.prepared_table import RowReader, prepare_table
 from bizverify.errors import BizverifyError, InputError, UsageError, parameter
 from bizverify.labels.history import Labels, read_history
 from bizverify.options import EngineKind

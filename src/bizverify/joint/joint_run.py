@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment import (
-    EnrichmentRun,
-    JointAnswers,
-    RunStart,
-    open_input,
-    open_statuses,
-    prepare_output,
-    versions_of,
-)
+from bizverify.enrichment.enrichment_run import EnrichmentRun, JointAnswers, RunStart
+from bizverify.enrichment.prepared_table import prepare_output
+from bizverify.enrichment.reference_files import open_statuses, versions_of
+from bizverify.enrichment.single_file import open_input
 from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.joint_letters import AnswersForLetters, Observe, letters_of
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
@@ -55,7 +50,7 @@ class JointRun:
 
     ``label``: what the ledger calls all of them, by which it knows a run that goes on. ``keep_going``: whether inputs
     that cannot be enriched are left out. ``passed_over``: sentences on files that are no inputs, for the report. The
-    rest as for :func:`bizverify.enrichment.enrich_file`; ``observe`` is called for each table.
+    rest as for :func:`bizverify.enrichment.single_file`; ``observe`` is called for each table.
     """
 
     files: Sequence[InputFile]

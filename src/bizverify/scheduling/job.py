@@ -22,7 +22,8 @@ from bizverify.cancellation import CancelToken
 from bizverify.client.key import ApiKey
 from bizverify.cloud.remote_files import is_there
 from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment import RunStart, enrich_file
+from bizverify.enrichment.enrichment_run import RunStart
+from bizverify.enrichment.single_file import enrich_file
 from bizverify.errors import BizverifyError, StoppedError, UsageError
 from bizverify.joint.joint_run import JointRun
 from bizverify.joint.output_places import OutputPlaces, make_folder

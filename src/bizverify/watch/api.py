@@ -10,7 +10,7 @@ from typing import Final, Literal, Unpack
 import polars as pl
 
 from bizverify import business_number
-from bizverify.enrichment import NO_ADDRESS, PreparedTable, prepare_table
+from bizverify.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
 from bizverify.options import hide_key
 from bizverify.schema import Choice

@@ -13,7 +13,7 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.engine.local import ROW_PROBLEM
-from bizverify.enrichment import prepare_table
+from bizverify.enrichment.prepared_table import prepare_table
 from bizverify.errors import BizverifyError, ColumnError, OutputError
 from bizverify.run.cross_row_features import CROWDED, SEVERAL, with_cross_row_features
 from bizverify.run.records import ROW_ID

@@ -1,4 +1,4 @@
-"""One run over one table: its columns chosen, its rows answered by an engine, written, accounted for and published."""
+"""One run of an engine over one prepared table: rows answered, written, accounted for, published and reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify._version import __version__
-from bizverify.cloud.remote_files import InputData, fetch_file
-from bizverify.cloud.remote_path import as_path, is_remote
-from bizverify.column_words import language_of_columns
+from bizverify.cloud.remote_files import InputData
 from bizverify.engine.letter_history import with_letters
 from bizverify.engine.local import NUMBER
-from bizverify.errors import UsageError, parameter
+from bizverify.enrichment.prepared_table import PreparedTable
+from bizverify.enrichment.reference_files import open_statuses, versions_of
 from bizverify.labels.history import LabelHistory
-from bizverify.labels.output_columns import LABEL_DTYPES, find_label_columns
-from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
+from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.report import (
     LetterHistory,
     Report,
-    Versions,
     default_manifest,
     match_counts,
     record_of,
@@ -36,7 +32,7 @@ from bizverify.report import (
     sha256_of,
     write_manifest,
 )
-from bizverify.report_page.page import check_page, render_into
+from bizverify.report_page.page import render_into
 from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.run import accounting
 from bizverify.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
@@ -50,55 +46,29 @@ from bizverify.run.alerts import (
     invalid_alert,
     vanished_alert,
 )
-from bizverify.run.cross_row_features import with_cross_row_features, with_found_features
+from bizverify.run.cross_row_features import with_found_features
 from bizverify.run.duplicates import with_duplicates
-from bizverify.run.engine import Answering, Engine, Progress, RunContext
-from bizverify.run.extra_columns import checked_extra_columns, unknown_extra_columns, with_extra_columns
+from bizverify.run.engine import Answering, Engine, RunContext
+from bizverify.run.extra_columns import unknown_extra_columns, with_extra_columns
 from bizverify.run.letter_list import mark_letters
-from bizverify.run.output_layout import (
-    Target,
-    choose_stream,
-    choose_target,
-    find_changes,
-    find_losses,
-    keep_apart,
-    lay_out_columns,
-    refuse_wide,
-)
-from bizverify.run.records import records
+from bizverify.run.output_layout import Target
 from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
-from bizverify.schema import (
-    ADDED_COLUMNS,
-    CONTEXT_COLUMNS,
-    LABEL_COLUMNS,
-    RECORD_COLUMNS,
-    Alert,
-    Choice,
-    Lang,
-    seoul_day,
-)
+from bizverify.schema import LABEL_COLUMNS, Alert, seoul_day
 from bizverify.storage.filesystem import new_run_id
-from bizverify.tables import Enriched, Table, open_table, publish_file, reading, write_table, written_rows
-from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_column, own_columns
+from bizverify.tables import Enriched, publish_file, write_table, written_rows
 from bizverify.tables.compression import private_folder
-from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.tables.publish import backed_up
-from bizverify.tables.standard_streams import STREAM, keep_input, name_input, send_output
+from bizverify.tables.standard_streams import send_output
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
-    from bizverify.cancellation import CancelToken
-    from bizverify.engine.address import Gazetteer
     from bizverify.options import StatusOptions
     from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Purchase
 
 log = logging.getLogger(__name__)
 
-_OTHER_HEADERS: Final = gettext_noop(
-    "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
-)
 _NO_OUTCOMES: Final = gettext_noop(
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
@@ -106,104 +76,6 @@ _NO_OUTCOMES: Final = gettext_noop(
 
 _STORED_TOGETHER: Final = 20_000
 """Rows of stored answers that are read in one piece: a reader holds many, and larger ones take more memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowReader:
-    """Which columns are what, as chosen for one table; good for every table with the same headers, and picklable.
-
-    ``chosen``: by positions of the table with the values within its objects behind its columns. ``ours``: positions of
-    columns from an earlier enrichment.
-    """
-
-    headers: tuple[str, ...]
-    chosen: Mapping[str, Choice]
-    ours: frozenset[int]
-
-    def read(self, table: Table) -> pl.LazyFrame:
-        """Return a table's rows as :func:`bizverify.run.records.records`."""
-        return records(unfold(table), self.chosen, self.ours)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTable:
-    """A table with its columns chosen and its output laid out."""
-
-    table: Table
-    reader: RowReader
-    chosen: Mapping[str, Choice]
-    rows: pl.LazyFrame
-    layout: tuple[tuple[str, str], ...]
-    leaves_out: bool
-    warnings: tuple[str, ...]
-    extras: tuple[str, ...] = ()
-    lang: Lang = "en"
-    """The language of the headers of the added columns, and of the words in them."""
-
-    @property
-    def header_unsure(self) -> bool:
-        """Whether no header says for certain that it is one, so that what stands above may be rows."""
-        return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
-
-    def rows_for(self, engine: Engine) -> pl.LazyFrame:
-        """Return the rows, with the features of the whole file if the local engine answers: that reads the file."""
-        return with_cross_row_features(self.rows) if engine.kind.answers_locally else self.rows
-
-    def priority_column(self, engine: Engine) -> str | None:
-        """Return the column of the rows that orders what the engine buys; raise :class:`ColumnError` for none."""
-        if engine.priority is None:
-            return None
-        return self.table.ids[named_column(self.table, engine.priority, "priority")]
-
-
-NO_ADDRESS: Final = gettext_noop(
-    "no address column was found: no bounce risk is given, only the status where it can be checked"
-)
-"""What is said of a file without addresses."""
-
-
-def prepare_table(
-    table: Table,
-    columns: Mapping[str, str | Sequence[str]] | None,
-    prefix: str,
-    select: Sequence[str] | None = None,
-    with_outcomes: bool = False,
-    extras: Sequence[str] = (),
-    headers: Lang | None = None,
-) -> PreparedTable:
-    """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`.
-
-    ``headers``: the language of the added columns; one that they have from an earlier run stays.
-    """
-    ours = own_columns(table.headers, prefix)
-    labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
-    before = {*ours.values(), *labels.values(), *earlier.values()}
-    if table.headers:
-        with reading(table):
-            unfolded, chosen = choose_nested(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
-    else:  # `[]`: no record, so no key to find
-        unfolded, chosen = table, Chosen({})
-    log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
-    rows = records(unfolded, chosen.columns, before)
-    every = frozenset(range(len(table.headers)))
-    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
-    lang = language_of_columns(table.headers, ours) or headers or "en"
-    ours |= earlier | (labels if with_outcomes else {})
-    kept |= set(ours.values())
-    extras = checked_extra_columns((*extras, *earlier))  # those of an earlier run would be of other answers
-    added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
-    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
-    if headers not in (None, lang):
-        warnings = (*warnings, gettext(_OTHER_HEADERS))
-    if table.headers and "address" not in chosen.columns:
-        warnings = (
-            *warnings,
-            gettext(NO_ADDRESS),
-        )
-    shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
-    reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
-    notes = (*table.notes, *chosen.notes, *warnings)
-    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,130 +91,6 @@ class RunStart:
         """Return the start of a run that begins now."""
         at = datetime.now(UTC)
         return cls(new_run_id(at), at, time.monotonic())
-
-
-def enrich_file(
-    path: Path,
-    output: str | Path | None,
-    engine: Engine,
-    read: ReadOptions,
-    write: WriteOptions,
-    *,
-    start: RunStart,
-    known: LabelHistory | None = None,
-    model: Path | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    cancel: CancelToken | None = None,
-    status: StatusOptions | None = None,
-    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None,
-) -> Report:
-    """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
-
-    ``observe`` puts itself between the answered rows and what is written, and changes neither. ``status``: how the tax
-    authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has of earlier letters.
-    ``model``: the file of the scorecard, which is not to be replaced.
-
-    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
-    """
-    if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
-        raise UsageError(gettext("several sheets have a report each: give the input in a list"))
-    if read.input_format is not None and path != STREAM:
-        raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
-    with ExitStack() as resources:
-        data = InputData(keep_input(resources)) if path == STREAM else resources.enter_context(fetch_file(path))
-        table = resources.enter_context(open_input(path, data.path, read, read.sheet))
-        target = _target_of(path, output, table, write, resources)
-        record = as_path(write.manifest) if write.manifest is not None else None
-        sides = SideFiles.of(write, target, engine.local.gazetteer if engine.kind.answers_locally else None)
-        if sides.page is not None:
-            check_page(sides.page)
-        files = files_read(engine, model, status)
-        keep_apart(
-            {"input": path if is_remote(path) else data.path, **files},
-            {"output": target.path, "manifest": record, **sides.paths_by_use()},
-            write.in_place,
-        )
-        prepared = prepare_output(table, target, read, write)
-        prepared = replace(prepared, rows=engine.prepare(prepared.rows))
-        context = RunContext(
-            str(path),
-            start.run_id,
-            priority=prepared.priority_column(engine),
-            progress=progress,
-            cancel=cancel,
-            resources=resources,
-        )
-        run = EnrichmentRun(
-            path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe, data=data
-        )
-        with reading(table), engine.local.running():
-            if status is not None:
-                run = run.with_statuses(status, planned=dry_run)
-            return run.plan() if dry_run else run.carry_out(target, record)
-
-
-def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
-    """Open the table of an input as the options say; ``path`` is what it is called, ``data`` where it is."""
-    return open_table(
-        name_input(read.input_format) if path == STREAM else path,
-        sheet=sheet,
-        encoding=read.encoding,
-        json_path=read.json_path,
-        has_header=read.has_header,
-        data=data,
-    )
-
-
-def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
-    """Return the files that a run reads or keeps beside its input, by what they are."""
-    files = {**engine.files(), "model": model}
-    if status is not None:
-        from bizverify.reference.run_statuses import status_files
-
-        files |= status_files(status)
-    return files
-
-
-def _target_of(
-    path: Path, output: str | Path | None, table: Table, write: WriteOptions, resources: ExitStack
-) -> Target:
-    """Where the output of an input goes: to standard output where that is said, or where it came from standard input.
-
-    What is written beside the output needs a file to be beside.
-    """
-    options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
-    streamed = output is not None and Path(output) == STREAM
-    if not streamed and (output is not None or path != STREAM):
-        return choose_target(path, table.format, output, write.in_place, **options)
-    if write.split:
-        raise UsageError(gettext("`split=` writes files beside the output; name the output"))
-    if write.in_place:
-        raise UsageError(gettext("`in_place=True` replaces a file, and standard input is none"))
-    return choose_stream(path, table.format, resources.enter_context(private_folder()), **options)
-
-
-def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
-    """Prepare a table for its output, with the warnings of what that cannot have."""
-    if not write.select:
-        refuse_wide(table, target, write.prefix)
-    if write.headers == "ko" and target.format not in ("csv", "xlsx"):
-        raise UsageError(
-            gettext(
-                "{path}: {option} is for CSV files and workbooks, this output is {format}",
-                path=target.path,
-                option=parameter("headers", "ko"),
-                format=target.format,
-            )
-        )
-    prepared = prepare_table(
-        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers
-    )
-    lost = find_losses(
-        table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
-    )
-    lost += find_changes(table, target, prepared.layout)
-    return replace(prepared, warnings=(*prepared.warnings, *lost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,32 +325,6 @@ class EnrichmentRun:
         return local and "address" in self.prepared.chosen
 
 
-def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
-    """Return what an engine computes its answers with; ``known``: what the label store has of earlier letters."""
-    local, answers_locally = engine.local, engine.kind.answers_locally
-    return Versions(
-        bizverify=__version__,
-        model=local.model.version,
-        registry=local.registry.version if local.registry else None,
-        statuses=local.status.version if local.status and answers_locally else None,
-        gazetteer=local.gazetteer.version if local.gazetteer else None,
-        history=known.recorded.isoformat() if known and answers_locally else None,
-        **_gazetteer_facts(local.gazetteer),
-    )
-
-
-def open_statuses(
-    rows: pl.LazyFrame, options: StatusOptions, context: RunContext, *, planned: bool = False
-) -> RunStatuses:
-    """Return the statuses of the numbers of a run's rows: fetched, or only counted where the run is ``planned``."""
-    from bizverify.reference import run_statuses  # brings the network with it
-
-    if planned:
-        return run_statuses.plan_statuses(rows, options)
-    watch = getattr(context.progress, "watch", None)  # that of the command line shows the fetching, too
-    return run_statuses.fetch_for_rows(rows, options, watch=watch, cancel=context.cancel)
-
-
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
     """Add what became of the last letter to each row's business at its address, null where nothing is recorded."""
     names = answers.collect_schema().names()
@@ -611,10 +333,3 @@ def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.L
             pl.lit(None, dtype).alias(name) for name, dtype in LABEL_DTYPES.items() if name in LABEL_COLUMNS
         )
     return with_letters(answers, outcomes, NUMBER)
-
-
-def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
-    if gazetteer is None:
-        return {}
-    day = gazetteer.source_date
-    return {"gazetteer_date": day.isoformat() if day else None, "gazetteer_addresses": gazetteer.buildings}

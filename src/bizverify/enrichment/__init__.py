@@ -1,0 +1,1 @@
+"""One run over one table: columns chosen, rows answered by an engine, written, accounted for and published."""

@@ -1,0 +1,152 @@
+"""A table made ready for a run: its columns chosen, its rows numbered, its output laid out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from bizverify.column_words import language_of_columns
+from bizverify.errors import UsageError, parameter
+from bizverify.labels.output_columns import find_label_columns
+from bizverify.options import ReadOptions, WriteOptions
+from bizverify.run.cross_row_features import with_cross_row_features
+from bizverify.run.engine import Engine
+from bizverify.run.extra_columns import checked_extra_columns
+from bizverify.run.output_layout import Target, find_changes, find_losses, lay_out_columns, refuse_wide
+from bizverify.run.records import records
+from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Choice, Lang
+from bizverify.tables import Table, reading
+from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_column, own_columns
+from bizverify.tables.nested import choose_nested, held_choice, unfold
+from bizverify.translation import gettext, gettext_noop
+
+log = logging.getLogger(__name__)
+
+_OTHER_HEADERS: Final = gettext_noop(
+    "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
+)
+
+
+NO_ADDRESS: Final = gettext_noop(
+    "no address column was found: no bounce risk is given, only the status where it can be checked"
+)
+"""What is said of a file without addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """Which columns are what, as chosen for one table; good for every table with the same headers, and picklable.
+
+    ``chosen``: by positions of the table with the values within its objects behind its columns. ``ours``: positions of
+    columns from an earlier enrichment.
+    """
+
+    headers: tuple[str, ...]
+    chosen: Mapping[str, Choice]
+    ours: frozenset[int]
+
+    def read(self, table: Table) -> pl.LazyFrame:
+        """Return a table's rows as :func:`bizverify.run.records.records`."""
+        return records(unfold(table), self.chosen, self.ours)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTable:
+    """A table with its columns chosen and its output laid out."""
+
+    table: Table
+    reader: RowReader
+    chosen: Mapping[str, Choice]
+    rows: pl.LazyFrame
+    layout: tuple[tuple[str, str], ...]
+    leaves_out: bool
+    warnings: tuple[str, ...]
+    extras: tuple[str, ...] = ()
+    lang: Lang = "en"
+    """The language of the headers of the added columns, and of the words in them."""
+
+    @property
+    def header_unsure(self) -> bool:
+        """Whether no header says for certain that it is one, so that what stands above may be rows."""
+        return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
+
+    def rows_for(self, engine: Engine) -> pl.LazyFrame:
+        """Return the rows, with the features of the whole file if the local engine answers: that reads the file."""
+        return with_cross_row_features(self.rows) if engine.kind.answers_locally else self.rows
+
+    def priority_column(self, engine: Engine) -> str | None:
+        """Return the column of the rows that orders what the engine buys; raise :class:`ColumnError` for none."""
+        if engine.priority is None:
+            return None
+        return self.table.ids[named_column(self.table, engine.priority, "priority")]
+
+
+def prepare_table(
+    table: Table,
+    columns: Mapping[str, str | Sequence[str]] | None,
+    prefix: str,
+    select: Sequence[str] | None = None,
+    with_outcomes: bool = False,
+    extras: Sequence[str] = (),
+    headers: Lang | None = None,
+) -> PreparedTable:
+    """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`.
+
+    ``headers``: the language of the added columns; one that they have from an earlier run stays.
+    """
+    ours = own_columns(table.headers, prefix)
+    labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
+    before = {*ours.values(), *labels.values(), *earlier.values()}
+    if table.headers:
+        with reading(table):
+            unfolded, chosen = choose_nested(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
+    else:  # `[]`: no record, so no key to find
+        unfolded, chosen = table, Chosen({})
+    log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
+    rows = records(unfolded, chosen.columns, before)
+    every = frozenset(range(len(table.headers)))
+    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
+    lang = language_of_columns(table.headers, ours) or headers or "en"
+    ours |= earlier | (labels if with_outcomes else {})
+    kept |= set(ours.values())
+    extras = checked_extra_columns((*extras, *earlier))  # those of an earlier run would be of other answers
+    added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
+    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
+    if headers not in (None, lang):
+        warnings = (*warnings, gettext(_OTHER_HEADERS))
+    if table.headers and "address" not in chosen.columns:
+        warnings = (
+            *warnings,
+            gettext(NO_ADDRESS),
+        )
+    shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
+    reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
+    notes = (*table.notes, *chosen.notes, *warnings)
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
+
+
+def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
+    """Prepare a table for its output, with the warnings of what that cannot have."""
+    if not write.select:
+        refuse_wide(table, target, write.prefix)
+    if write.headers == "ko" and target.format not in ("csv", "xlsx"):
+        raise UsageError(
+            gettext(
+                "{path}: {option} is for CSV files and workbooks, this output is {format}",
+                path=target.path,
+                option=parameter("headers", "ko"),
+                format=target.format,
+            )
+        )
+    prepared = prepare_table(
+        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers
+    )
+    lost = find_losses(
+        table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
+    )
+    lost += find_changes(table, target, prepared.layout)
+    return replace(prepared, warnings=(*prepared.warnings, *lost))

@@ -1,0 +1,124 @@
+"""One file in, one file out: what `enrich` does with a single input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from bizverify.cloud.remote_files import InputData, fetch_file
+from bizverify.cloud.remote_path import as_path, is_remote
+from bizverify.enrichment.enrichment_run import EnrichmentRun, RunStart
+from bizverify.enrichment.prepared_table import prepare_output
+from bizverify.enrichment.reference_files import files_read
+from bizverify.errors import UsageError
+from bizverify.labels.history import LabelHistory
+from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
+from bizverify.report import Report
+from bizverify.report_page.page import check_page
+from bizverify.run.engine import Engine, Progress, RunContext
+from bizverify.run.output_layout import Target, choose_stream, choose_target, keep_apart
+from bizverify.run.side_files import SideFiles
+from bizverify.tables import Table, open_table, reading
+from bizverify.tables.compression import private_folder
+from bizverify.tables.standard_streams import STREAM, keep_input, name_input
+from bizverify.translation import gettext
+
+if TYPE_CHECKING:
+    from bizverify.cancellation import CancelToken
+    from bizverify.options import StatusOptions
+
+
+def enrich_file(
+    path: Path,
+    output: str | Path | None,
+    engine: Engine,
+    read: ReadOptions,
+    write: WriteOptions,
+    *,
+    start: RunStart,
+    known: LabelHistory | None = None,
+    model: Path | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+    status: StatusOptions | None = None,
+    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None,
+) -> Report:
+    """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
+
+    ``observe`` puts itself between the answered rows and what is written, and changes neither. ``status``: how the tax
+    authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has of earlier letters.
+    ``model``: the file of the scorecard, which is not to be replaced.
+
+    Raises :class:`bizverify.errors.BizverifyError`: nothing was published then.
+    """
+    if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
+        raise UsageError(gettext("several sheets have a report each: give the input in a list"))
+    if read.input_format is not None and path != STREAM:
+        raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
+    with ExitStack() as resources:
+        data = InputData(keep_input(resources)) if path == STREAM else resources.enter_context(fetch_file(path))
+        table = resources.enter_context(open_input(path, data.path, read, read.sheet))
+        target = _target_of(path, output, table, write, resources)
+        record = as_path(write.manifest) if write.manifest is not None else None
+        sides = SideFiles.of(write, target, engine.local.gazetteer if engine.kind.answers_locally else None)
+        if sides.page is not None:
+            check_page(sides.page)
+        files = files_read(engine, model, status)
+        keep_apart(
+            {"input": path if is_remote(path) else data.path, **files},
+            {"output": target.path, "manifest": record, **sides.paths_by_use()},
+            write.in_place,
+        )
+        prepared = prepare_output(table, target, read, write)
+        prepared = replace(prepared, rows=engine.prepare(prepared.rows))
+        context = RunContext(
+            str(path),
+            start.run_id,
+            priority=prepared.priority_column(engine),
+            progress=progress,
+            cancel=cancel,
+            resources=resources,
+        )
+        run = EnrichmentRun(
+            path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe, data=data
+        )
+        with reading(table), engine.local.running():
+            if status is not None:
+                run = run.with_statuses(status, planned=dry_run)
+            return run.plan() if dry_run else run.carry_out(target, record)
+
+
+def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
+    """Open the table of an input as the options say; ``path`` is what it is called, ``data`` where it is."""
+    return open_table(
+        name_input(read.input_format) if path == STREAM else path,
+        sheet=sheet,
+        encoding=read.encoding,
+        json_path=read.json_path,
+        has_header=read.has_header,
+        data=data,
+    )
+
+
+def _target_of(
+    path: Path, output: str | Path | None, table: Table, write: WriteOptions, resources: ExitStack
+) -> Target:
+    """Where the output of an input goes: to standard output where that is said, or where it came from standard input.
+
+    What is written beside the output needs a file to be beside.
+    """
+    options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
+    streamed = output is not None and Path(output) == STREAM
+    if not streamed and (output is not None or path != STREAM):
+        return choose_target(path, table.format, output, write.in_place, **options)
+    if write.split:
+        raise UsageError(gettext("`split=` writes files beside the output; name the output"))
+    if write.in_place:
+        raise UsageError(gettext("`in_place=True` replaces a file, and standard input is none"))
+    return choose_stream(path, table.format, resources.enter_context(private_folder()), **options)
