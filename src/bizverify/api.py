@@ -21,7 +21,7 @@ from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment.enrichment_run import RunStart
 from bizverify.enrichment.prepared_table import prepare_table
-from bizverify.enrichment.reference_files import files_read, open_statuses
+from bizverify.enrichment.run_inputs import files_read, open_statuses
 from bizverify.enrichment.single_file import enrich_file
 from bizverify.errors import UsageError, parameter
 from bizverify.joint.given_inputs import collect_inputs, label_inputs

@@ -19,7 +19,7 @@ from bizverify.cloud.remote_files import InputData
 from bizverify.engine.letter_history import with_letters
 from bizverify.engine.local import NUMBER
 from bizverify.enrichment.prepared_table import PreparedTable
-from bizverify.enrichment.reference_files import open_statuses, versions_of
+from bizverify.enrichment.run_inputs import open_statuses, versions_of
 from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.report import (

@@ -14,7 +14,7 @@ from bizverify.cloud.remote_files import InputData, fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.enrichment.enrichment_run import EnrichmentRun, RunStart
 from bizverify.enrichment.prepared_table import prepare_output
-from bizverify.enrichment.reference_files import files_read
+from bizverify.enrichment.run_inputs import files_read
 from bizverify.errors import UsageError
 from bizverify.labels.history import LabelHistory
 from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions

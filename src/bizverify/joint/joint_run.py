@@ -15,7 +15,7 @@ import polars as pl
 from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment.enrichment_run import EnrichmentRun, JointAnswers, RunStart
 from bizverify.enrichment.prepared_table import prepare_output
-from bizverify.enrichment.reference_files import open_statuses, versions_of
+from bizverify.enrichment.run_inputs import open_statuses, versions_of
 from bizverify.enrichment.single_file import open_input
 from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.joint_letters import AnswersForLetters, Observe, letters_of

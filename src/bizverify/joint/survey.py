@@ -11,7 +11,7 @@ from bizverify.cloud.remote_files import InputData, fetch_file
 from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment.enrichment_run import EnrichmentRun, RunStart
 from bizverify.enrichment.prepared_table import prepare_output
-from bizverify.enrichment.reference_files import files_read
+from bizverify.enrichment.run_inputs import files_read
 from bizverify.enrichment.single_file import open_input
 from bizverify.errors import BizverifyError, InputError
 from bizverify.joint.kept_records import KeptRecords, keep_records
