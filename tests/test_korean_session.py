@@ -140,6 +140,38 @@ def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: py
     assert not found, "\n".join(found)
 
 
+def test_the_headings_of_tables_are_korean(files: Path) -> None:
+    """A heading is too short to be a sentence, and is found here; what stands below may be a code."""
+    write(files / "job.toml", '[[inputs]]\npath = "customers.csv"\n[output]\npath = "o/{name}.{ext}"\n')
+    for line in (
+        f"enrich customers.csv {REFERENCE} -o out.csv",
+        f"label {SAMPLE / 'outcomes.csv'} --file out.csv --returns-requested --complete --sent all",
+        "calibrate",
+        "keys create --db server.sqlite --plan business",
+        "run job.toml",
+    ):
+        said_by(line)
+    for line, heading in (
+        ("calibrate --report-only", "구간 최저 최고 행 반송 예상 평균 확률 반송률"),
+        ("model history", "일시 항목 버전 반송 기록 반송 e값 이유"),
+        ("model show", "수준 점수 내장 사유"),
+        ("runs list job.toml", "실행 시작 종료 코드 행 수 변경 내용 전달"),
+        ("runs show job.toml last", "확인: "),
+        ("keys list --db server.sqlite", "공동 학습 웹훅 유효한 비밀값 만든 때 마지막 사용 폐기 참고"),
+    ):
+        assert heading in " ".join(said_by(line).split()), line
+
+
+def test_what_could_not_be_told_is_no_result(files: Path) -> None:
+    """On stdout stand closures and changes of grade alone, in whatever language: cron mails them."""
+    said_by("watch sync customers.csv --apply --local")
+    check = f"watch check --local --registry {SAMPLE / 'registry.parquet'} --notify no/folder.jsonl"
+    result = CliRunner().invoke(app, ["--lang", "ko", *shlex.split(check)])
+    assert result.exit_code == 3
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["폐업"]
+    assert "\n미전달 " in result.stderr
+
+
 def test_a_session_with_the_service_is_korean(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Buying, a budget, a quota that is used up, what is left: the service's own words aside."""
     service = FakeService(KEY, quota=5)

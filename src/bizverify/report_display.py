@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import ClassVar
 
@@ -42,6 +42,22 @@ def pad_text(text: str, width: int) -> str:
     from rich.cells import cell_len
 
     return text + " " * max(1, width - cell_len(text))
+
+
+def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Rows of cells as lines: columns two blanks apart, each as wide on a terminal as its widest cell.
+
+    ``right``: places of columns that are set to the right, as numbers are.
+    """
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        blanks = (" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+        pairs = enumerate(zip(row, blanks, strict=True))
+        lines.append("  ".join(blank + cell if at in right else cell + blank for at, (cell, blank) in pairs).rstrip())
+    return lines
 
 
 def listed_counts(counts: Mapping[str, int]) -> str:

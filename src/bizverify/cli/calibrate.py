@@ -10,7 +10,7 @@ import click
 from bizverify.cli.console import print_result, warn
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import UsageError
-from bizverify.report_display import pad_text
+from bizverify.report_display import aligned_rows, pad_text
 from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
@@ -108,10 +108,12 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
 
 
 def _report_lines(name: str, report: Calibration) -> list[str]:
-    lines = [*_pair_lines([("labels", name), *report.lines()])]
+    from bizverify.learning.calibration import GROUP_WORDS
+
+    lines = [*_pair_lines([(gettext("labels"), name), *report.lines()])]
     lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
-        lines += _frame_lines(f"by {column}", frame)
+        lines += _frame_lines(gettext("by {column}", column=gettext(GROUP_WORDS.get(column, column))), frame)
     return [*lines, ""]
 
 
@@ -123,13 +125,12 @@ def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:
     """Return a frame as columns of text: numbers to the right, a float with four places, null as nothing."""
     if frame.is_empty():
         return []
-    columns = []
-    for series in frame.iter_columns():
-        texts = [series.name, *("" if value is None else _cell(value) for value in series)]  # a report has few rows
-        width = max(map(len, texts))
-        right = series.dtype.is_numeric()
-        columns.append([text.rjust(width) if right else text.ljust(width) for text in texts])
-    return ["", title, *("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))]
+    from bizverify.learning.calibration import FIGURE_WORDS
+
+    header = [gettext(FIGURE_WORDS.get(name, name)) for name in frame.columns]
+    rows = [["" if value is None else _cell(value) for value in row] for row in frame.iter_rows()]  # a report has few
+    right = [at for at, dtype in enumerate(frame.dtypes) if dtype.is_numeric()]
+    return ["", title, *aligned_rows([header, *rows], right)]
 
 
 def _cell(value: object) -> str:

@@ -21,7 +21,7 @@ import click
 
 from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
-from bizverify.report_display import pad_text
+from bizverify.report_display import aligned_rows, pad_text
 from bizverify.schema import Alert
 from bizverify.translation import gettext, gettext_noop
 
@@ -190,14 +190,10 @@ def _all_with_flags(value: object) -> object:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their names to stdout, one line each however long; Hangul takes two columns."""
-    from rich.cells import cell_len
-
-    cells = [names, *(["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
-        print_out("  ".join(padded).rstrip())
+    """Print rows under their names to stdout, one line each however long; the names are translated."""
+    cells = [["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows]
+    for line in aligned_rows([[gettext(name) if name else "" for name in names], *cells]):
+        print_out(line)
 
 
 def print_out(text: str, *, needed: bool = False) -> None:

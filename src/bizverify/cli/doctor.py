@@ -74,7 +74,7 @@ _NAMES: Final = (
 def print_findings(diagnosis: Diagnosis) -> None:
     """Print a table of what was found, then what to do about it."""
     rows = [(gettext(finding.what), _MARKS[finding.level][0], finding.said) for finding in diagnosis.findings]
-    print_table((gettext("what"), "", gettext("found")), rows)
+    print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]
     if remedies:
         print_out("")

@@ -15,12 +15,18 @@ from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option
 from bizverify.cli.server_file import act_on_file, change_file, key_argument, minute, require_key
 from bizverify.errors import UsageError
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.server.store.audit_table import AuditEntry
 
-_COLUMNS: Final = ("when", "who", "action", "key", "details")
+_COLUMNS: Final = (
+    gettext_noop("when"),
+    gettext_noop("who"),
+    gettext_noop("action"),
+    gettext_noop("key"),
+    gettext_noop("details"),
+)
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,13 +21,24 @@ from bizverify.cli.server_file import (
     require_living_key,
 )
 from bizverify.errors import OutputError, UsageError
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     import sqlite3
 
     from bizverify.server.store.key_table import Key
     from bizverify.server.store.secret_table import StoredSecret
+
+
+_KEY_COLUMNS: Final = (
+    gettext_noop("pool"),
+    gettext_noop("webhook"),
+    gettext_noop("secrets"),
+    gettext_noop("made"),
+    gettext_noop("last used"),
+    gettext_noop("revoked"),
+    gettext_noop("note"),
+)
 
 
 @click.group(short_help="The API keys of your own server.")
@@ -109,19 +120,8 @@ def list_keys(db: Path, as_json: bool) -> None:
     if as_json:
         print_json({"month": month, "keys": rows})
     elif rows:
-        names = (
-            "id",
-            "plan",
-            gettext("used in {month}", month=month),
-            "pool",
-            "webhook",
-            "secrets",
-            "made",
-            "last used",
-            "revoked",
-            "note",
-        )
-        print_table(names, [_key_cells(row) for row in rows])
+        used = gettext("used in {month}", month=month)
+        print_table(("id", gettext_noop("plan"), used, *_KEY_COLUMNS), [_key_cells(row) for row in rows])
     else:
         say(gettext("{db} has no keys; make one with `bizverify keys create --db {db}`", db=db))
 
@@ -253,7 +253,8 @@ def change(
     key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
     about = key.id, {name: "another" if name == "note" else value for name, value in changed.items()}
     act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
-    say(f"key {key_id}: {', '.join(f'{name} is now {value}' for name, value in changed.items())}")
+    now = ", ".join(gettext("{name} is now {value}", name=name, value=value) for name, value in changed.items())
+    say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
 
 
 @keys.command()
@@ -273,7 +274,7 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     from bizverify.server.store import key_table
 
     if (url is None) != remove:
-        raise UsageError("give either --url URL or --none")
+        raise UsageError(gettext("give either --url URL or --none"))
     checked = None if url is None else WebhookUrl.parse(url)
     if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
         raise UsageError(
@@ -330,12 +331,12 @@ def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, obje
 
 
 def _key_cells(row: dict[str, Any]) -> list[str]:
-    used = f"{row['used']:,} of {row['quota']:,}"
-    flags = ["yes" if row[name] else "" for name in ("pool", "webhook")]
+    used = gettext("{used:,} of {quota:,}", used=row["used"], quota=row["quota"])
+    flags = [gettext("yes") if row[name] else "" for name in ("pool", "webhook")]
     secrets, until = str(len(row["secrets"])), [minute(one["expires"]) for one in row["secrets"] if one["expires"]]
     if until:
         secrets += gettext(", one until {until}", until=until[0])
     times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
     if row["erased"]:
-        times[-1] += " (erased)"
+        times[-1] += gettext(" (erased)")
     return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, str(row["note"] or "")]

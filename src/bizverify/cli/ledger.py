@@ -14,12 +14,48 @@ import click
 from bizverify.cli.console import print_result
 from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
+from bizverify.report_display import aligned_rows, pad_text
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     from bizverify.ledger import Doubt, Ledger, LedgerEntry, RunRecord
 
 _SETTLED: Final = gettext_noop("nothing is unsettled")
+_RUN_COLUMNS: Final = (
+    gettext_noop("started"),
+    gettext_noop("engine"),
+    gettext_noop("paid"),
+    gettext_noop("answered"),
+    gettext_noop("ended"),
+    gettext_noop("file"),
+)
+_ACCOUNT_WORDS: Final = {
+    "plan": gettext_noop("plan"),
+    "limit": gettext_noop("limit"),
+    "used": gettext_noop("used"),
+    "remaining": gettext_noop("remaining"),
+}
+# What the ledger calls how a run ended, what a doubt is about and what became of a lookup → what people are told; any
+# other stays as it is.
+_ENDINGS: Final = {
+    "done": gettext_noop("done"),
+    "failed": gettext_noop("failed"),
+    "interrupted": gettext_noop("interrupted"),
+    "killed": gettext_noop("killed"),
+    "quota": gettext_noop("quota"),
+}
+_DOUBT_WORDS: Final = {"lookup": gettext_noop("lookup"), "upload": gettext_noop("upload")}
+_STATES: Final = {
+    "done": gettext_noop("done"),
+    "uploaded": gettext_noop("uploaded"),
+    "asking": gettext_noop("asking"),
+    "refused": gettext_noop("refused"),
+    "doubt": gettext_noop("doubt"),
+    "unreadable": gettext_noop("unreadable"),
+    "missing": gettext_noop("missing"),
+    "lost": gettext_noop("lost"),
+    "unfetched": gettext_noop("unfetched"),
+}
 
 
 @click.command(short_help="What was paid, when, for which file.")
@@ -58,7 +94,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
             held = [*opened.doubts(), *opened.unusable(), *opened.unfetched()]
             found = {"ledger": str(opened.path), "runs": [asdict(run) for run in runs], "unsettled": _doubt_rows(held)}
             unsettled = _held_lines(held, gettext("see them with `bizverify resolve`"))
-            lines = [*_run_lines(runs), *unsettled, f"ledger: {opened.path}"]
+            lines = [*_run_lines(runs), *unsettled, gettext("ledger: {path}", path=opened.path)]
             print_result(as_json, found, lines)
 
 
@@ -131,8 +167,9 @@ def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: b
     with BlockingClient(base_url, ApiKey.load(key_file), allow_http=allow_http) as client:
         account = client.me()
     said = {"plan": account.plan, "limit": account.limit, "used": account.used, "remaining": account.remaining}
-    shown = {name: f"{value:,}" if isinstance(value, int) else value or "not said" for name, value in said.items()}
-    lines = [f"{name:<12}{text}" for name, text in shown.items()]
+    unknown = gettext("not said")
+    shown = {name: f"{value:,}" if isinstance(value, int) else value or unknown for name, value in said.items()}
+    lines = [pad_text(gettext(_ACCOUNT_WORDS[name]), 12) + text for name, text in shown.items()]
     print_result(as_json, said | {"account": account.model_dump(mode="json")}, lines)
 
 
@@ -161,14 +198,13 @@ def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
 
 
 def _run_lines(runs: list[RunRecord]) -> list[str]:
-    lines = [f"{'started':<17}{'engine':<8}{'paid':>10}{'answered':>10}  {'ended':<12}file"]
+    rows = [tuple(map(gettext, _RUN_COLUMNS))]
     for run in runs:
-        outcome = run.outcome or "killed"
-        lines.append(
-            f"{_time(run.started):<17}{run.engine:<8}{run.paid:>10,}{run.answered:>10,}  {outcome:<12}{run.file}"
-        )
-    lines.append(f"{'in all':<25}{sum(run.paid for run in runs):>10,}{sum(run.answered for run in runs):>10,}")
-    return lines
+        ended = gettext(_ENDINGS.get(run.outcome or "killed", run.outcome or ""))
+        rows.append((_time(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, run.file))
+    paid, answered = sum(run.paid for run in runs), sum(run.answered for run in runs)
+    rows.append((gettext("in all"), "", f"{paid:,}", f"{answered:,}", "", ""))
+    return aligned_rows(rows, right=(2, 3))
 
 
 def _doubt_lines(held: list[Doubt]) -> list[str]:
@@ -176,7 +212,8 @@ def _doubt_lines(held: list[Doubt]) -> list[str]:
     for doubt in held:
         job = gettext("job {id}", id=doubt.job_id or gettext("not known"))
         what = doubt.b_no or ngettext("{count:,} row", "{count:,} rows", doubt.rows) + f", {job}"
-        lines.append(f"{doubt.id}  {doubt.kind:<7} {doubt.state:<11}{_time(doubt.since)}  {what}  {doubt.file}")
+        kind = pad_text(gettext(_DOUBT_WORDS[doubt.kind]), 8)
+        lines.append(f"{doubt.id}  {kind}{_state(doubt.state)}{_time(doubt.since)}  {what}  {doubt.file}")
         if doubt.note:
             lines.append(f"    {doubt.note}")
     return lines
@@ -214,10 +251,10 @@ def _repeatable_lines(requests: int) -> list[str]:
 
 
 def _entry_lines(entry: LedgerEntry) -> list[str]:
-    paid = f", answered {_time(entry.answered_at)}" if entry.answered_at is not None else ""
+    paid = gettext(", answered {at}", at=_time(entry.answered_at)) if entry.answered_at is not None else ""
     lines = [
-        f"{entry.id}  {entry.b_no}  {entry.state:<11}{_time(entry.since)}{paid}",
-        f"    {entry.file}, run {entry.run_id}",
+        f"{entry.id}  {entry.b_no}  {_state(entry.state)}{_time(entry.since)}{paid}",
+        "    " + gettext("{file}, run {run}", file=entry.file, run=entry.run_id),
     ]
     if entry.note:
         lines.append(f"    {entry.note}")
@@ -225,6 +262,10 @@ def _entry_lines(entry: LedgerEntry) -> list[str]:
         said = {name: value for name, value in asdict(entry.answer).items() if value not in (None, ())}
         lines += [f"    {name:<14}{' | '.join(value) if name == 'reasons' else value}" for name, value in said.items()]
     return lines
+
+
+def _state(state: str) -> str:
+    return pad_text(gettext(_STATES.get(state, state)), 11)
 
 
 def _time(seconds: float) -> str:

@@ -8,15 +8,37 @@ import click
 
 from bizverify.cli.console import print_out, print_result
 from bizverify.cli.options import json_option
+from bizverify.column_words import word_of
 from bizverify.errors import UsageError
-from bizverify.translation import gettext, ngettext
+from bizverify.report_display import aligned_rows, pad_text
+from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bizverify.engine.risk.scorecard import Scorecard
     from bizverify.model_store import Event, ModelStore, ScorecardDifference, StoredScorecard
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
+_EVENT_COLUMNS: Final = (
+    gettext_noop("when"),
+    gettext_noop("what"),
+    gettext_noop("version"),
+    gettext_noop("labels"),
+    gettext_noop("bounced"),
+    gettext_noop("e-value"),
+    gettext_noop("why"),
+)
+_EVENT_WORDS: Final = {
+    "promoted": gettext_noop("promoted"),
+    "rolled_back": gettext_noop("rolled back"),
+    "refused": gettext_noop("refused"),
+    "quarantined": gettext_noop("quarantined"),
+    "released": gettext_noop("released"),
+    "kept": gettext_noop("kept"),
+}
+"""What the journal calls what happened → what people are told."""
 
 
 @click.group(short_help="The scorecards: which one answers, and those before it.")
@@ -76,8 +98,8 @@ def history(as_json: bool) -> None:
     store = ModelStore()
     events, champion = store.history(), store.champion_version()
     value = {"journal": str(store.path), "champion": champion, "events": [event.as_dict() for event in events]}
-    places = [f"{'champion':<{_WIDTH}}{champion}", f"{'journal':<{_WIDTH}}{store.path}"]
-    print_result(as_json, value, [*_event_lines(events), *places])
+    places = [(gettext("champion"), champion), (gettext("journal"), str(store.path))]
+    print_result(as_json, value, [*_event_lines(events), *_pair_lines(places)])
 
 
 @model.command(short_help="Let an earlier scorecard answer again.")
@@ -112,7 +134,7 @@ def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, s
         version = store.champion_version()
         found = store.load_stored(None)
         name = f"{BUILTIN} {found.card.version}" if version == BUILTIN else version
-        return found, f"{name} (the champion)"
+        return found, gettext("{name} (the champion)", name=name)
     card = resolve_model(which, store)
     if card is Scorecard.load():
         return StoredScorecard(card, release=card.version), f"{BUILTIN} {card.version}"
@@ -125,12 +147,12 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
     from bizverify.engine.risk.scorecard import Scorecard
 
     card, release = found.card, Scorecard.load().version
-    facts = [("scorecard", name)]
+    facts = [(gettext("scorecard"), name)]
     if card.learned is not None:
         learned = card.learned
         facts.append(
             (
-                "learned",
+                gettext("learned"),
                 ngettext(
                     "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
                     "e-value of {e_value:,.1f}",
@@ -146,14 +168,14 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         )
         facts.append(
             (
-                "false bounces",
+                gettext("false bounces"),
                 gettext("{false_bounces:.1%} of the letters, as it was estimated", false_bounces=learned.false_bounces),
             )
         )
     if found.release is not None and found.release != release:
         facts.append(
             (
-                "release",
+                gettext("release"),
                 gettext(
                     "learned beside {release}, this release has {release2}", release=found.release, release2=release
                 ),
@@ -162,7 +184,7 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
     if found.added:
         facts.append(
             (
-                "not learned",
+                gettext("not learned"),
                 gettext(
                     "{listed}: newer than the scorecard, points of {release}",
                     listed=", ".join(found.added),
@@ -172,7 +194,7 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         )
     facts.append(
         (
-            "ceiling",
+            gettext("ceiling"),
             gettext(
                 "{ceiling:g}; {points_to_double} points double the odds",
                 ceiling=card.ceiling,
@@ -189,61 +211,60 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         )
         for grade, points in card.grades.items()
     )
-    facts.append(("grades", f"{cuts} · E above"))
+    facts.append((gettext("grades"), gettext("{cuts} · E above", cuts=cuts)))
     actions = card.actions
-    acts = " · ".join(f"{grade} {getattr(actions, grade)}" for grade in (*card.grades, "E"))
+    lang = current_language()
+    acts = " · ".join(f"{grade} {word_of(getattr(actions, grade), lang)}" for grade in (*card.grades, "E"))
     repaired = gettext(
-        "fix_address from {repair_from} on where {listed} weighs most",
+        "{action} from {repair_from} on where {listed} weighs most",
+        action=word_of("fix_address", lang),
         repair_from=actions.repair_from,
         listed=", ".join(actions.repair_features),
     )
-    facts += [("actions", acts), ("", repaired)]
-    return [f"{what:<{_WIDTH}}{value}" for what, value in facts]
+    return _pair_lines([*facts, (gettext("actions"), acts), ("", repaired)])
+
+
+def _pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{pad_text(what, _WIDTH)}{value}" for what, value in pairs]
 
 
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     from bizverify.model_store import points_table
 
-    table = points_table(card, builtin)
-    width = max(map(len, table["level"]), default=0) + 2
-    lines = ["", f"{'level':<{width}}{'points':>8}{'built-in':>10}  reason"]
-    for level, points, beside, _, text in table.iter_rows():
+    rows = [(gettext("level"), gettext("points"), gettext("built-in") + " ", gettext("reason"))]
+    for level, points, beside, _, text in points_table(card, builtin).iter_rows():
         there = "" if beside is None else f"{beside:+d}"
         mark = " " if points == beside else "*"
-        lines.append(f"{level:<{width}}{points:>+8d}{there:>10}{mark} {_shorten(text)}")
-    return lines
+        rows.append((level, f"{points:+d}", there + mark, _shorten(text)))
+    return ["", *aligned_rows(rows, right=(1, 2))]
 
 
 def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
     if not found:
         return [gettext("{a} and {b} say the same", a=a, b=b)]
-    width = max(len(difference.what) for difference in found) + 2
-    lines = [f"{'a':<{_WIDTH}}{a}", f"{'b':<{_WIDTH}}{b}", "", f"{'':<{width}}{'a':>8}{'b':>10}"]
+    rows, others = [("", "a", "b", "")], list[str]()
     for difference in found:
         one, other = difference.a, difference.b
         if isinstance(one, int) and isinstance(other, int) and not isinstance(one, bool):
-            lines.append(f"{difference.what:<{width}}{one:>+8d}{other:>+10d}  {other - one:+d}")
+            rows.append((difference.what, f"{one:+d}", f"{other:+d}", f"{other - one:+d}"))
         elif isinstance(one, float) and isinstance(other, float):
-            lines.append(f"{difference.what:<{width}}{one:>8.4g}{other:>10.4g}")
+            rows.append((difference.what, f"{one:.4g}", f"{other:.4g}", ""))
         else:
-            lines += [difference.what, f"    a  {one}", f"    b  {other}"]
-    return lines
+            others += [difference.what, f"    a  {one}", f"    b  {other}"]
+    figures = aligned_rows(rows, right=(1, 2)) if len(rows) > 1 else []
+    return [*_pair_lines([("a", a), ("b", b)]), "", *figures, *others]
 
 
 def _event_lines(events: list[Event]) -> list[str]:
     if not events:
         return [gettext("nothing was learned yet: the built-in scorecard answers")]
-    width = max([len(event.version or "") for event in events] + [len("version")]) + 2
-    lines = [f"{'when':<18}{'what':<14}{'version':<{width}}{'labels':>10}{'bounced':>9}{'e-value':>10}  why"]
+    rows = [tuple(map(gettext, _EVENT_COLUMNS))]
     for event in events:
         labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
         labels = event.data.get("letters") if labels is None else labels
-        why = _why(event)
-        lines.append(
-            f"{event.at.astimezone():%Y-%m-%d %H:%M}  {event.kind:<14}{event.version or '':<{width}}"
-            f"{_figure(labels):>10}{_figure(bounced):>9}{_figure(e_value):>10}  {why}".rstrip()
-        )
-    return lines
+        at, kind = f"{event.at.astimezone():%Y-%m-%d %H:%M}", gettext(_EVENT_WORDS.get(event.kind, event.kind))
+        rows.append((at, kind, event.version or "", *map(_figure, (labels, bounced, e_value)), _why(event)))
+    return aligned_rows(rows, right=(3, 4, 5))
 
 
 def _why(event: Event) -> str:
@@ -260,7 +281,7 @@ def _why(event: Event) -> str:
             listed=", ".join(data["mailings"]),
         )
     text = "; ".join(map(str, why)) if isinstance(why, list | tuple) else str(why)
-    return f"mailing {data['mailing']}: {text}" if "mailing" in data else text
+    return gettext("mailing {id}: {text}", id=data["mailing"], text=text) if "mailing" in data else text
 
 
 def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:

@@ -12,14 +12,29 @@ from bizverify.cli.console import print_json, print_table, say
 from bizverify.cli.options import json_option
 from bizverify.cli.serve import db_option, needs_server
 from bizverify.cli.server_file import act_on_file, change_file, minute, require_key
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     import sqlite3
 
     from bizverify.watch.notifications import PendingDelivery
 
-_NOTIFICATION_COLUMNS: Final = ("notice", "key", "number", "found", "channel", "state", "tries", "next", "last error")
+_NOTIFICATION_COLUMNS: Final = (
+    gettext_noop("notice"),
+    gettext_noop("key"),
+    gettext_noop("number"),
+    gettext_noop("found at"),
+    gettext_noop("channel"),
+    gettext_noop("state"),
+    gettext_noop("tries"),
+    gettext_noop("next"),
+    gettext_noop("last error"),
+)
+_STATES: Final = {
+    "nowhere": gettext_noop("nowhere"),
+    "given_up": gettext_noop("given up"),
+    "waiting": gettext_noop("waiting"),
+}
 
 _key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
 
@@ -123,6 +138,6 @@ def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
 def _notification_cells(row: dict[str, object]) -> list[str]:
     found, again = minute(row["detected_at"]), minute(row["next_attempt_at"])
     texts = {name: str(value or "") for name, value in row.items()}
-    state, tries = texts["state"].replace("_", " "), str(row["attempts"])
-    who = [texts["id"], texts["key_id"], texts["biz_no"] or "(several)"]
+    state, tries = gettext(_STATES[texts["state"]]), str(row["attempts"])
+    who = [texts["id"], texts["key_id"], texts["biz_no"] or gettext("(several)")]
     return [*who, found, texts["channel"], state, tries, again, texts["error"]]

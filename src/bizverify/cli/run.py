@@ -24,11 +24,19 @@ from bizverify.cli.console import (
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import BizverifyError, OutputError, UsageError
 from bizverify.schema import SEOUL
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     from bizverify.scheduling.job_report import JobReport
 
+_RUN_COLUMNS: Final = (
+    gettext_noop("run"),
+    gettext_noop("started"),
+    gettext_noop("exit"),
+    gettext_noop("rows"),
+    gettext_noop("changes"),
+    gettext_noop("delivered"),
+)
 _LOG_FIELDS: Final = ("job", "run_id", "exit_code", "rows", "changes", "seconds", "message", "problems")
 
 
@@ -140,11 +148,12 @@ def list_(job: Path, as_json: bool) -> None:
     if as_json:
         print_json({"runs": [one.as_dict() for one in found]})
         return
+    waiting = gettext("no")
     rows = [
-        (one.id, _korean(one.started), str(one.exit_code), f"{one.rows:,}", one.summary, "no" if one.waits else "")
+        (one.id, _korean(one.started), str(one.exit_code), f"{one.rows:,}", one.summary, waiting if one.waits else "")
         for one in found
     ]
-    print_table(("run", "started", "exit", "rows", "changes", "delivered"), rows)
+    print_table(_RUN_COLUMNS, rows)
 
 
 @runs.command()
@@ -154,6 +163,7 @@ def list_(job: Path, as_json: bool) -> None:
 def show(job: Path, run_id: str, as_json: bool) -> None:
     """Show one run of the job file JOB: `last`, `last-1`, or its id or the beginning of it."""
     from bizverify.scheduling.earlier_runs import find_run
+    from bizverify.scheduling.job_report import WHATS
 
     found = find_run(job, run_id)
     if as_json:
@@ -168,10 +178,13 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
         )
     )
     for one in found.inputs:
-        print_out(f"  {one['what']}: {one['path']}, {one['rows']:,} rows{', ' + one['error'] if one['error'] else ''}")
-    print_out(f"  changes: {found.summary}")
+        rows = ngettext("{count:,} row", "{count:,} rows", one["rows"])
+        error = f", {one['error']}" if one["error"] else ""
+        print_out(f"  {gettext(WHATS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
+    print_out(gettext("  changes: {summary}", summary=found.summary))
     if found.message:
-        print_out(f"  message: {found.message}{' (not delivered yet)' if found.waits else ''}")
+        waiting = gettext(" (not delivered yet)") if found.waits else ""
+        print_out(gettext("  message: {message}{waiting}", message=found.message, waiting=waiting))
 
 
 @runs.command()
@@ -182,7 +195,7 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
 @json_option
 def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool) -> None:
     """Show what changed from run A to run B of the job file JOB; a row that went and came back did not change."""
-    from bizverify.scheduling.changes import count_kinds, write_changes
+    from bizverify.scheduling.changes import KIND_WORDS, count_kinds, write_changes
     from bizverify.scheduling.earlier_runs import compare_runs
 
     changed = compare_runs(job, before, after)
@@ -193,8 +206,9 @@ def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool)
         print_json({"counts": counts, "rows": changed.height, "output": str(output) if output else None})
         return
     for kind, count in counts.items():
-        print_out(f"{kind} {count:,}")
-    print_out(f"{changed.height:,} rows changed{f', written to {output}' if output else ''}")
+        print_out(f"{gettext(KIND_WORDS[kind])} {count:,}")
+    changed_rows = ngettext("{count:,} row changed", "{count:,} rows changed", changed.height)
+    print_out(changed_rows + (gettext(", written to {path}", path=output) if output else ""))
 
 
 def _korean(seconds: float) -> str:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from bizverify.cli.console import print_json, print_table, say
 from bizverify.cli.options import chosen_status, fetch_options, json_option
+from bizverify.column_words import word_of
+from bizverify.translation import current_language, gettext, gettext_noop
+
+_COLUMNS: Final = (
+    gettext_noop("b_no"),
+    gettext_noop("status"),
+    gettext_noop("since"),
+    gettext_noop("taxation"),
+    gettext_noop("as of"),
+    gettext_noop("note"),
+)
 
 
 @click.command(short_help="Ask the tax authority for the status of businesses.")
@@ -28,7 +39,7 @@ def status(numbers: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if as_json:
         print_json({"statuses": rows, "halt": found.fetch.halt})
     else:
-        print_table(("b_no", "status", "since", "taxation", "as of", "note"), map(_cells, rows))
+        print_table(_COLUMNS, map(_cells, rows))
     if found.fetch.halt is not None:
         say(f"bizverify: {found.fetch.halt}")
     is_invalid = any(row["b_no"] is None for row in rows)
@@ -39,5 +50,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     """Return a row for people: what is not known is a dash."""
     digits = row["b_no"]
     number = f"{digits[:3]}-{digits[3:5]}-{digits[5:]}" if digits else None
-    status = f"{row['biz_status']} (merged)" if row["merged"] else row["biz_status"]
+    status = word_of(row["biz_status"], current_language()) if row["biz_status"] else None
+    if row["merged"]:
+        status = gettext("{status} (merged)", status=status)
     return [str(value or "-") for value in (number, status, row["since"], row["taxation"], row["as_of"], row["note"])]

@@ -30,6 +30,7 @@ from bizverify.cli.options import (
     status_store_option,
 )
 from bizverify.options import STATUS_SOURCES
+from bizverify.report_display import pad_text
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -256,20 +257,18 @@ def _print_report(report: CheckReport, as_json: bool) -> None:
     warn(report.warnings)
     if as_json:
         print_json(report.as_dict(), needed=True)
-    elif sys.stderr.isatty():  # whoever looks on is told that nothing was due, cron is not
-        _print_news(report.lines())
     else:
-        _print_news(report.news())
+        if sys.stderr.isatty():  # whoever looks on is told that nothing was due, cron is not
+            say(_line(*report.progress_line))
+        for closed_or_grade in report.news():
+            print_out(_line(*closed_or_grade), needed=True)
+        for undelivered in report.undelivered_lines():
+            say(_line(*undelivered))
     _flush()
 
 
-def _print_news(lines: Iterable[tuple[str, str]]) -> None:
-    for what, value in lines:
-        line = f"{what:<13}{value}"
-        if what in ("checked", "undelivered"):
-            say(line)
-        else:
-            print_out(line, needed=True)
+def _line(what: str, value: str) -> str:
+    return f"{pad_text(what, 13)}{value}"
 
 
 def _flush() -> None:

@@ -55,6 +55,33 @@ GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 """The figures of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
 ``rate`` over the rate of all rows, ``auc`` null where all outcomes are the same."""
 
+FIGURE_WORDS: Final[Mapping[str, str]] = {
+    "bin": gettext_noop("bin"),
+    "group": gettext_noop("group"),
+    "lowest": gettext_noop("lowest"),
+    "highest": gettext_noop("highest"),
+    "n": gettext_noop("n"),
+    "bounced": gettext_noop("bounced"),
+    "expected": gettext_noop("expected"),
+    "mean_p": gettext_noop("mean_p"),
+    "rate": gettext_noop("rate"),
+    "low": gettext_noop("low"),
+    "high": gettext_noop("high"),
+    "lift": gettext_noop("lift"),
+    "brier": gettext_noop("brier"),
+    "log_loss": gettext_noop("log_loss"),
+    "auc": "AUC",
+    "ece": "ECE",
+}
+"""A column of the figures → its word for people; the English ones are the names."""
+GROUP_WORDS: Final[Mapping[str, str]] = {
+    "engine": gettext_noop("engine"),
+    "model": gettext_noop("model"),
+    "grade": gettext_noop("grade"),
+    "reason": gettext_noop("reason"),
+}
+"""What figures are broken down by → its word for people."""
+
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
 _FIGURES: Final = (
     "whose",
@@ -213,7 +240,10 @@ class Calibration(Shown):
     def _repr_html_(self) -> str:
         frames = {
             gettext("reliability"): self.frame,
-            **{gettext("by {column}", column=column): frame for column, frame in self.groups.items()},
+            **{
+                gettext("by {column}", column=gettext(GROUP_WORDS.get(column, column))): frame
+                for column, frame in self.groups.items()
+            },
         }
         tables = "".join(f"<h4>{escape(title)}</h4>{frame._repr_html_()}" for title, frame in frames.items())
         return Shown._repr_html_(self) + tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
@@ -19,9 +20,9 @@ from bizverify.learning.gate import ENOUGH, Decision, JudgedLabels, continue_tes
 from bizverify.learning.quarantine import Audit, distrust
 from bizverify.learning.significance import level_counts, overall_calibration, stability_index
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
-from bizverify.model_store import DECIDING, PROMOTED, ModelStore
-from bizverify.report_display import Shown
-from bizverify.translation import gettext, gettext_noop, ngettext
+from bizverify.model_store import DECIDING, PROMOTED, ModelStore, levels_of
+from bizverify.report_display import Shown, pad_text
+from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -244,15 +245,26 @@ def _describe_audit(audit: Audit) -> str:
     )
 
 
+_FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
+"""What a reason's text says of one row: no part of the name of its level."""
+
+
+def _level_name(feature: str, level: str) -> str:
+    """Return what a level is called: in Korean by the text of its reason, in English by its codes."""
+    texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
+    known = texts.get(f"{feature}.{level}")
+    return f"{feature} {level}".replace("_", " ").strip() if known is None else _FILLED.sub("", known)
+
+
 def _format_level(row: Mapping[str, object]) -> str:
-    name = f"{row['feature']} {row['level']}".replace("_", " ").strip()
+    name = _level_name(str(row["feature"]), str(row["level"]))
     known = gettext(
         "{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected",
         bounced=row["bounced"],
         letters=row["letters"],
         expected=row["expected"],
     )
-    return f"{name:<34}{row['before']:+4d} → {row['after']:+4d}   {known}"
+    return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"
 
 
 @dataclass(frozen=True, slots=True)

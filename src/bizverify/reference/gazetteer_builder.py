@@ -25,6 +25,7 @@ from bizverify.errors import GazetteerError, UsageError
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
 from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
+from bizverify.report_display import pad_text
 from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.translation import gettext, ngettext
@@ -274,7 +275,7 @@ class GazetteerReport:
         return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
 
     def __str__(self) -> str:
-        return "\n".join(f"{what:<16}{value}" for what, value in self.lines())
+        return "\n".join(f"{pad_text(what, 16)}{value}" for what, value in self.lines())
 
 
 def build_gazetteer(

@@ -204,7 +204,7 @@ def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
 
-KIND_WORDS: Final[Mapping[Change, str]] = {
+KIND_WORDS: Final[Mapping[str, str]] = {
     "closed": gettext_noop("closed"),
     "suspended": gettext_noop("suspended"),
     "reopened": gettext_noop("reopened"),

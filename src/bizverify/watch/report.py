@@ -14,7 +14,7 @@ import polars as pl
 from bizverify import business_number, charts
 from bizverify.column_words import KOREAN_WORDS, word_of
 from bizverify.errors import UsageError
-from bizverify.report_display import Shown
+from bizverify.report_display import Shown, pad_text
 from bizverify.schema import GRADES
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 from bizverify.watch.notifications import EVENT, SUMMARY
@@ -86,7 +86,7 @@ class CheckReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people: progress, closures, changes of grade, undelivered."""
-        return [(gettext("checked"), self._progress()), *self.news()]
+        return [self.progress_line, *self.news(), *self.undelivered_lines()]
 
     def __repr__(self) -> str:
         return str(self)
@@ -94,6 +94,11 @@ class CheckReport(Shown):
     @property
     def _summaries(self) -> list[dict[str, Any]]:
         return [one for one in self.notices if one["event"] == SUMMARY]
+
+    @property
+    def progress_line(self) -> tuple[str, str]:
+        """How many were checked, or when the next is due."""
+        return gettext("checked"), self._progress()
 
     def _progress(self) -> str:
 
@@ -103,7 +108,7 @@ class CheckReport(Shown):
         return gettext("0 of {watched:,}: nothing was due; the next is due {at}", watched=self.watched, at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
-        """The lines of what happened; none where nothing did."""
+        """The lines of closures and changes of grade; none where nothing happened."""
         yield from self._closed_lines()
         closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
         others = self.changes.filter(~pl.col("watch_id").is_in(closed))
@@ -114,6 +119,9 @@ class CheckReport(Shown):
                 gettext("grade"),
                 gettext("… and {height:,} more; the report as JSON lists all", height=others.height - 4 * SHOWN),
             )
+
+    def undelivered_lines(self) -> Iterator[tuple[str, str]]:
+        """The lines of what could not be told."""
         for one in self.undelivered[:SHOWN]:
             what = format_number(one["biz_no"]) or gettext("{closed:,} closed already", closed=one["notice"]["closed"])
             yield (
@@ -313,11 +321,12 @@ class History(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return (when, what) of each change, in this machine's time zone."""
+        lang = current_language()
         return [
             (
                 local_iso(change.at) or gettext("at an unknown time"),
                 f"{change.before or '–'} → {change.after or '–'}"
-                + (f", {change.biz_status}" if change.biz_status else ""),
+                + (f", {word_of(change.biz_status, lang)}" if change.biz_status else ""),
             )
             for change in self.changes
         ]
@@ -332,7 +341,7 @@ class History(Shown):
                 title=self.title,
                 value=gettext(", still {grade}", grade=self.grade) if self.grade else "",
             )
-        return "\n".join([self.title, *(f"{when:<28}{what}" for when, what in self.lines())])
+        return "\n".join([self.title, *(f"{pad_text(when, 28)}{what}" for when, what in self.lines())])
 
     def _repr_html_(self) -> str:
         if not self.changes:
