@@ -43,7 +43,7 @@ import sys
 from datetime import date
 from pathlib import Path
 from bizverify.learning import calibrate
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 book = Path(sys.argv[1]).parent
 print(calibrate(labels=book, store=ModelStore(book / "models"), today=date(2026, 11, 21), dry_run=True))
 """

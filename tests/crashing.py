@@ -52,10 +52,10 @@ LOADED = (
     ),
     *(
         "bizverify.labels.label_store",
-        "bizverify.model_store",
+        "bizverify.models.model_store",
         "bizverify.api",
         "bizverify.report",
-        "bizverify.enrichment",
+        "bizverify.enrichment.single_file",
     ),
     "bizverify.tables.csv",
 )

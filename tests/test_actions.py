@@ -17,7 +17,7 @@ from bizverify.engine import Scorecard
 from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Learned
 from bizverify.errors import ModelError
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from bizverify.schema import Alert
 from bizverify.testing import FakeService, Fault, Status, serve
 from conftest import SAMPLE, write

@@ -19,7 +19,7 @@ from bizverify.learning import audit_sample, calibrate
 from bizverify.learning.challenger import predict
 from bizverify.learning.fit import design
 from bizverify.learning.training_data import RIPE_DAYS
-from bizverify.model_store import ModelStore, resolve_model
+from bizverify.models.model_store import ModelStore, resolve_model
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 
 TODAY = date(2026, 11, 21)

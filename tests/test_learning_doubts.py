@@ -15,7 +15,7 @@ from bizverify.learning import calibrate
 from bizverify.learning.control_group import ControlGroup
 from bizverify.learning.label_checks import check_labels
 from bizverify.learning.label_noise import RankedLetters
-from bizverify.model_store import resolve_model
+from bizverify.models.model_store import resolve_model
 from mailings import World, a_book, letters
 from test_calibrate import TODAY
 from test_learning import one_pattern

@@ -15,7 +15,8 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.learning import audit_sample, calibrate
 from bizverify.learning.gate import JudgedLabels, continue_test, last_test
 from bizverify.learning.training_data import REPEATED, RIPE_AT, TrainingData, select_training_rows
-from bizverify.model_store import Event, ModelStore
+from bizverify.models.journal import Event
+from bizverify.models.model_store import ModelStore
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 from test_calibrate import TODAY, turned
 

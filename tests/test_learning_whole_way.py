@@ -14,7 +14,7 @@ import pytest
 
 from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from conftest import json_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from test_models import BUILT_IN, learned, without
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -16,7 +16,8 @@ import pytest
 import bizverify as bv
 from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.errors import ModelError
-from bizverify.model_store import BUILTIN, ModelStore, add_missing_levels, differences, points_table, resolve_model
+from bizverify.models.model_store import BUILTIN, ModelStore, resolve_model
+from bizverify.models.scorecard_levels import add_missing_levels, differences, points_table
 
 BUILT_IN = Scorecard.load()
 Damage = Callable[[Path], object]
@@ -255,7 +256,7 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is what counts: without it the file that was written before means nothing."""
-    from bizverify import model_store as module
+    from bizverify.models import model_store as module
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -270,7 +271,7 @@ def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pyt
 WRITER = """
 import sys
 from pathlib import Path
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 store = ModelStore(Path(sys.argv[1]))
 for count in range(25):
     store.note("refused", {"by": sys.argv[2], "count": count, "pad": "x" * 5000})
@@ -293,7 +294,7 @@ def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: 
     """Writing waits, and then says why it does not go on."""
     from filelock import FileLock
 
-    from bizverify import model_store as module
+    from bizverify.models import model_store as module
 
     monkeypatch.setattr(module, "_WAIT", 0.05)
     store.folder.mkdir()

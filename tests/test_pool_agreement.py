@@ -14,7 +14,7 @@ import pytest
 
 from bizverify.engine import Scorecard
 from bizverify.labels.label_store import LabelStore
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from bizverify.server.pool_agreement import find_agreed, write_training_store
 from handclock import HandClock
 from mailings import NOW, letters, mail

@@ -17,7 +17,7 @@ import pytest
 import bizverify as bv
 from bizverify.engine import Scorecard
 from bizverify.labels.label_store import LabelStore
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from bizverify.server.store import job_table, open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene

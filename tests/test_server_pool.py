@@ -15,7 +15,7 @@ import pytest
 from bizverify.engine import Scorecard
 from bizverify.engine.risk.scorecard import Learned
 from bizverify.labels.label_store import LabelStore
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from bizverify.server import former_pool
 from bizverify.server.store import open_server_file
 from handclock import HandClock

@@ -29,7 +29,7 @@ from bizverify.joint.joint_run import JointRun
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport
 from bizverify.labels.history import Labels, history_of, read_history
-from bizverify.model_store import resolve_model
+from bizverify.models.model_store import resolve_model
 from bizverify.options import (
     ENGINE_KINDS,
     EngineKind,

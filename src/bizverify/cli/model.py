@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import Event, ModelStore, ScorecardDifference, StoredScorecard
+    from bizverify.models.journal import Event
+    from bizverify.models.model_store import ModelStore, StoredScorecard
+    from bizverify.models.scorecard_levels import ScorecardDifference
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
@@ -59,7 +61,7 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     VERSION is one of `bizverify model history`, or builtin; PATH is a scorecard file.
     """
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import ModelStore
+    from bizverify.models.model_store import ModelStore
 
     if toml and as_json:
         raise UsageError(gettext("give one of --toml and --json"))
@@ -80,7 +82,8 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
 
     A is the built-in one by default, B the champion; each may be a version, builtin, or a scorecard file.
     """
-    from bizverify.model_store import BUILTIN, ModelStore, differences
+    from bizverify.models.model_store import BUILTIN, ModelStore
+    from bizverify.models.scorecard_levels import differences
 
     store = ModelStore()
     (one, one_name), (other, other_name) = _find_card(store, a or BUILTIN), _find_card(store, b)
@@ -93,7 +96,7 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
 @json_option
 def history(as_json: bool) -> None:
     """Show what was decided about the scorecards: promotions, refusals, quarantines, rollbacks."""
-    from bizverify.model_store import ModelStore
+    from bizverify.models.model_store import ModelStore
 
     store = ModelStore()
     events, champion = store.history(), store.champion_version()
@@ -111,7 +114,7 @@ def rollback(version: str | None, as_json: bool) -> None:
     VERSION is one of `bizverify model history`, or builtin. To go forward again, name the
     later version.
     """
-    from bizverify.model_store import ModelStore
+    from bizverify.models.model_store import ModelStore
 
     store = ModelStore()
     card = store.rollback(version)
@@ -128,7 +131,7 @@ def rollback(version: str | None, as_json: bool) -> None:
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
     """Return a scorecard and its name for people: by default the champion."""
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import BUILTIN, StoredScorecard, resolve_model
+    from bizverify.models.model_store import BUILTIN, StoredScorecard, resolve_model
 
     if which is None:
         version = store.champion_version()
@@ -229,7 +232,7 @@ def _pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
-    from bizverify.model_store import points_table
+    from bizverify.models.scorecard_levels import points_table
 
     rows = [(gettext("level"), gettext("points"), gettext("built-in") + " ", gettext("reason"))]
     for level, points, beside, _, text in points_table(card, builtin).iter_rows():
@@ -288,7 +291,7 @@ def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
     import msgspec
 
     from bizverify.engine.risk.scorecard import Scorecard
-    from bizverify.model_store import points_table
+    from bizverify.models.scorecard_levels import points_table
 
     card: dict[str, object] = msgspec.to_builtins(found.card)
     builtin = Scorecard.load()

@@ -18,7 +18,7 @@ from bizverify._version import __version__
 from bizverify.diagnosis.findings import Finding, Level
 from bizverify.engine import Gazetteer, Registry
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.model_store import resolve_model
+from bizverify.models.model_store import resolve_model
 from bizverify.reference.status_store import find_status_store
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.translation import gettext, gettext_noop, ngettext

@@ -29,7 +29,7 @@ from bizverify.diagnosis.checks import (
 )
 from bizverify.diagnosis.findings import Diagnosis, Finding, findings_of
 from bizverify.errors import StoreError, UsageError
-from bizverify.model_store import BUILTIN
+from bizverify.models.model_store import BUILTIN
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import STATUS_FILE

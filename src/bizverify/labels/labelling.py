@@ -26,7 +26,7 @@ from bizverify.labels.matching import MatchResult, address_keys, find_candidates
 from bizverify.labels.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
 from bizverify.labels.output_columns import label_target, write_labels
 from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
 from bizverify.run.output_layout import keep_apart
 from bizverify.schema import seoul_day

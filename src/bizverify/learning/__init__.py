@@ -18,7 +18,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.learning.calibration_run import Calibrated, CalibrationRun
 from bizverify.learning.fit import numpy
 from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
-from bizverify.model_store import ModelStore
+from bizverify.models.model_store import ModelStore
 from bizverify.translation import gettext
 
 __all__ = ["Calibrated", "audit_sample", "calibrate"]

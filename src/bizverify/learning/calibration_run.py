@@ -20,7 +20,9 @@ from bizverify.learning.gate import ENOUGH, Decision, JudgedLabels, continue_tes
 from bizverify.learning.quarantine import Audit, distrust
 from bizverify.learning.significance import level_counts, overall_calibration, stability_index
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
-from bizverify.model_store import DECIDING, PROMOTED, ModelStore, levels_of
+from bizverify.models.journal import DECIDING, PROMOTED
+from bizverify.models.model_store import ModelStore
+from bizverify.models.scorecard_levels import levels_of
 from bizverify.report_display import Shown, pad_text
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 

@@ -28,7 +28,7 @@ from bizverify.engine.risk.scorecard import Learned, Scorecard
 from bizverify.learning.challenger import make_challenger, predict
 from bizverify.learning.fit import Fit, count_patterns, design, fit_points, merge_patterns, numpy
 from bizverify.learning.training_data import RIPE_AT
-from bizverify.model_store import DECIDING, Event
+from bizverify.models.journal import DECIDING, Event
 
 if TYPE_CHECKING:
     from bizverify.learning.fit import Array

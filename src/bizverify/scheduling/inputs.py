@@ -19,7 +19,7 @@ from bizverify.cloud.remote_files import fetch_file, is_there, look_at_input
 from bizverify.cloud.remote_path import RemotePath, as_path, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
-from bizverify.model_store import resolve_model
+from bizverify.models.model_store import resolve_model
 from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.output_files import about_file

@@ -28,7 +28,7 @@ from bizverify.engine.address.match.open_lookups import FEW
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.errors import BizverifyError, ModelError
 from bizverify.labels.label_store import LabelStore
-from bizverify.model_store import ModelStore, resolve_model
+from bizverify.models.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.letters import AgreedLetters, ScopeLetters

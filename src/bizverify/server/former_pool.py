@@ -19,7 +19,7 @@ import polars as pl
 
 from bizverify.errors import BizverifyError
 from bizverify.labels.label_store import LabelStore
-from bizverify.model_store import BUILTIN, ModelStore
+from bizverify.models.model_store import BUILTIN, ModelStore
 from bizverify.server.engine_pool import POOL, learning_folder, make_learning_folder
 from bizverify.server.store import job_table
 

@@ -18,7 +18,7 @@ import polars as pl
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.errors import OutputError, UsageError, parameter
 from bizverify.labels.history import Labels, read_history
-from bizverify.model_store import resolve_model
+from bizverify.models.model_store import resolve_model
 from bizverify.options import StatusOptions, StatusSource
 from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang, seoul_day

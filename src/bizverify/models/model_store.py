@@ -1,227 +1,42 @@
-"""The store of learned scorecards: a file each, never changed, and a journal that says which one answers.
-
-The journal has one JSON object a line and is only appended to.
-"""
+"""The store of learned scorecards: a file each, never changed, and a journal that says which one answers."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import polars as pl
 
-from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.scorecard import Level, Scorecard, check_scorecard
+from bizverify.engine.risk.scorecard import Scorecard, check_scorecard
 from bizverify.errors import ModelError, parameter
-from bizverify.schema import GRADES
-from bizverify.storage.filesystem import open_private, state_directory
+from bizverify.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
+from bizverify.models.scorecard_levels import add_missing_levels
+from bizverify.storage.filesystem import state_directory
 from bizverify.tables.publish import publish_file
-from bizverify.translation import current_language, gettext
-
-PROMOTED: Final = "promoted"
-ROLLED_BACK: Final = "rolled_back"
-DECIDING: Final = (PROMOTED, ROLLED_BACK)
-"""The kinds that say who the champion is. All others are notes, whatever they are called."""
-
-_OWN: Final = ("at", "kind", "version")
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An entry of the journal: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
-
-    ``version`` is the scorecard that it is about, if any; ``data`` what else was recorded (``e_value``, ``labels``, …).
-    """
-
-    at: datetime
-    kind: str
-    version: str | None
-    data: Mapping[str, Any]
-
-    def as_dict(self) -> dict[str, object]:
-        """The event as plain values, as ``--json`` prints it."""
-        return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
-
-
-def read_events(path: Path) -> list[Event]:
-    """All events, the oldest first; none where there is no journal.
-
-    A last line that a crash cut off is no event: what it was to say never held. Raises :class:`ModelError` for any
-    other line that cannot be read, since it might be the one that names the champion.
-    """
-    try:
-        content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
-        return []
-    except OSError as error:
-        raise ModelError(
-            gettext("{path}: the journal of the scorecards cannot be read: {reason}", path=path, reason=error.strerror)
-        ) from error
-    *whole, last = content.split(b"\n")
-    events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
-    torn = _parse_event(last)
-    return events if torn is None else [*events, torn]
-
-
-def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
-    """Write an event behind the others, on disk when this returns; a last line that was cut off is taken away.
-
-    The caller holds the store's lock. Raises :class:`ModelError`.
-    """
-    own = {"at": datetime.now(UTC).isoformat(), "kind": kind, "version": version}
-    record = own | {name: value for name, value in data.items() if name not in _OWN}
-    line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
-    try:
-        descriptor = open_private(path)
-        with os.fdopen(descriptor, "r+b") as file:
-            content = file.read()
-            cut = content.rfind(b"\n") + 1
-            start = b"\n" if _parse_event(content[cut:]) is not None else b""  # whole but for its line end
-            file.seek(len(content) if start else cut)
-            file.truncate()
-            file.write(start + line + b"\n")
-            file.flush()
-            os.fsync(descriptor)
-    except OSError as error:
-        raise ModelError(
-            gettext(
-                "{path}: the journal of the scorecards cannot be written: {reason}", path=path, reason=error.strerror
-            )
-        ) from error
-    event = _parse_event(line)
-    assert event is not None  # noqa: S101 - it has just been written from its parts
-    return event
-
-
-def _parse_line(path: Path, place: int, line: bytes) -> Event:
-    event = _parse_event(line)
-    if event is None:
-        raise ModelError(
-            gettext(
-                "{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
-                "backup or take the line out; until then, `model='builtin'` or a scorecard file answers",
-                path=path,
-                place=place,
-            )
-        )
-    return event
-
-
-def _parse_event(line: bytes) -> Event | None:
-    """The event of a line, ``None`` where it is none. No beginning of an object is one, so a cut line never is."""
-    try:
-        record = json.loads(line)
-        at, kind, version = datetime.fromisoformat(record["at"]), record["kind"], record["version"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    if not isinstance(kind, str) or not isinstance(version, str | None) or at.tzinfo is None:
-        return None
-    return Event(at, kind, version, {name: value for name, value in record.items() if name not in _OWN})
-
-
-BASE: Final = "base"
-_TEXTS: Final = ("en", "ko", "source", "always")
-
-
-@dataclass(frozen=True, slots=True)
-class ScorecardDifference:
-    """One value that two scorecards do not share: ``what`` names it (``status.active points``), ``a`` and ``b`` it."""
-
-    what: str
-    a: object
-    b: object
-
-    def as_dict(self) -> dict[str, object]:
-        """The difference as plain values."""
-        return asdict(self)
-
-
-def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
-    """The scorecard with the levels that it does not know taken from the built-in one, and which they are.
-
-    A release that knows more features must not make a learned scorecard worthless: of what it has never seen, the
-    expert's points are the best that is known. Nothing of the card itself is changed.
-    """
-    missing = [
-        (feature, level)
-        for feature, levels in FEATURES.items()
-        for level in levels
-        if level not in card.features.get(feature, {})
-    ]
-    if not missing:
-        return card, ()
-    features = {feature: dict(levels) for feature, levels in card.features.items()}
-    for feature, level in missing:
-        features.setdefault(feature, {})[level] = builtin.features[feature][level]
-    return msgspec.structs.replace(card, features=features), tuple(".".join(place) for place in missing)
-
-
-def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
-    """Return the differences of two scorecards: points first, then grades, ceiling and actions, then texts."""
-    ours, theirs = dict(levels_of(a)), dict(levels_of(b))
-    shared = [name for name in ours if name in theirs]
-    points = [(f"{name} points", ours[name].points, theirs[name].points) for name in shared]
-    whole = [(name, getattr(a, name), getattr(b, name)) for name in ("ceiling", "points_to_double", "stale_after")]
-    cuts = [(f"grade {grade} up to", a.grades.get(grade), b.grades.get(grade)) for grade in GRADES[:-1]]
-    acts = [
-        (f"actions {name}", getattr(a.actions, name), getattr(b.actions, name))
-        for name in (*GRADES, "repair_from", "repair_features")
-    ]
-    texts = [
-        (f"{name} {field}", getattr(ours[name], field), getattr(theirs[name], field))
-        for name in shared
-        for field in _TEXTS
-    ]
-    return [ScorecardDifference(*found) for found in (*points, *whole, *cuts, *acts, *texts) if found[1] != found[2]]
-
-
-def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
-    """The points of a scorecard beside another's, one row a level, the base first.
-
-    Columns: ``level`` (String, ``feature.level``), ``points``, ``beside`` (Int32, null where there is none),
-    ``source``, ``text`` (String, in the current language).
-    """
-    others, lang = dict(levels_of(beside)), current_language()
-    rows = [
-        (
-            name,
-            level.points,
-            others[name].points if name in others else None,
-            level.source,
-            getattr(level, lang),
-        )
-        for name, level in levels_of(card)
-    ]
-    schema = {"level": pl.String, "points": pl.Int32, "beside": pl.Int32, "source": pl.String, "text": pl.String}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
-    """Every level of a scorecard by its name, ``base`` first, in the order of the features."""
-    yield BASE, card.base
-    for feature, levels in card.features.items():
-        for name, level in levels.items():
-            yield f"{feature}.{name}", level
-
+from bizverify.translation import gettext
 
 BUILTIN: Final = "builtin"
 """The name of the scorecard of the release, beside its version."""
 
+
 _JOURNAL: Final = "journal.jsonl"
+
+
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """A version that can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
+
+
 _WAIT: Final = 10.0
+
+
 _SINCE: Final = "release"
 """In the event of a promotion: the version of the built-in scorecard at that time."""
 
