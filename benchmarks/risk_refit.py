@@ -19,7 +19,7 @@ from measure import alternate
 from risk_worlds import World, draw, frame
 
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.label_store import METADATA_KEY, STORE_SCHEMA, MailingMetadata
+from bizverify.labels.mailing_file import METADATA_KEY, STORE_SCHEMA, MailingMetadata
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.learning.challenger import predict
 from bizverify.learning.fit import TERMS, design

@@ -12,7 +12,9 @@ import polars as pl
 
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.label_store import KNOWN, LabelBatch, LabelStore, MailingMetadata
+from bizverify.labels.batch_merge import LabelBatch
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.mailing_file import KNOWN, MailingMetadata
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA
 from bizverify.learning.challenger import predict

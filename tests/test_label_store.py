@@ -17,7 +17,9 @@ import bizverify as bv
 from bizverify.engine.letter_history import HISTORY_SCHEMA
 from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES
 from bizverify.errors import LabelError
-from bizverify.labels.label_store import KNOWN, STORE_SCHEMA, LabelBatch, LabelStore, MailingMetadata, OutcomeSource
+from bizverify.labels.batch_merge import LabelBatch
+from bizverify.labels.label_store import LabelStore
+from bizverify.labels.mailing_file import KNOWN, STORE_SCHEMA, MailingMetadata, OutcomeSource
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA
 from conftest import SAMPLE, write

@@ -17,8 +17,9 @@ from bizverify.engine import LocalEngine
 from bizverify.server.payloads import WatchEntryPayload
 from bizverify.watch import notifications, store
 from bizverify.watch.checking import LocalJudge, judge_watches
+from bizverify.watch.comparison import VERDICT_COLUMNS, CheckResult
 from bizverify.watch.schema import DDL
-from bizverify.watch.store import VERDICT_COLUMNS, Business, CheckResult
+from bizverify.watch.store import Business
 from examples import examples
 
 OWNER = "k1"

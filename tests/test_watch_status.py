@@ -19,7 +19,7 @@ from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.schema import SEOUL
 from bizverify.testing import NTS_FAULTS, FakeNts, Fault, serve
-from bizverify.watch.store import compare_with_check
+from bizverify.watch.comparison import compare_with_check
 from test_watch_local import DAY, NOW, Town
 
 KEY = "a-free-key"

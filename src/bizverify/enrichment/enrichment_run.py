@@ -72,8 +72,6 @@ log = logging.getLogger(__name__)
 _NO_OUTCOMES: Final = gettext_noop(
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bizverify label`"
 )
-
-
 _STORED_TOGETHER: Final = 20_000
 """Rows of stored answers that are read in one piece: a reader holds many, and larger ones take more memory."""
 

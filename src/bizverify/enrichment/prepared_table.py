@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 _OTHER_HEADERS: Final = gettext_noop(
     "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
 )
-
-
 NO_ADDRESS: Final = gettext_noop(
     "no address column was found: no bounce risk is given, only the status where it can be checked"
 )

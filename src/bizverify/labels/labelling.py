@@ -19,8 +19,10 @@ from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
 from bizverify.errors import BizverifyError, LabelError, ModelError, UsageError, parameter
-from bizverify.labels.label_store import LabelBatch, LabelStore, MailingMetadata, OutcomeSource, RecordResult
+from bizverify.labels.batch_merge import LabelBatch
+from bizverify.labels.label_store import LabelStore, RecordResult
 from bizverify.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
+from bizverify.labels.mailing_file import MailingMetadata, OutcomeSource
 from bizverify.labels.mailing_terms import MailingTerms, parse_terms
 from bizverify.labels.matching import MatchResult, address_keys, find_candidates, letter_expr, match
 from bizverify.labels.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future

@@ -18,15 +18,11 @@ from bizverify.storage.filesystem import open_private
 from bizverify.translation import gettext
 
 PROMOTED: Final = "promoted"
-
-
 ROLLED_BACK: Final = "rolled_back"
 
 
 DECIDING: Final = (PROMOTED, ROLLED_BACK)
 """The kinds that say who the champion is. All others are notes, whatever they are called."""
-
-
 _OWN: Final = ("at", "kind", "version")
 
 

@@ -25,15 +25,11 @@ from bizverify.translation import gettext
 
 BUILTIN: Final = "builtin"
 """The name of the scorecard of the release, beside its version."""
-
-
 _JOURNAL: Final = "journal.jsonl"
 
 
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """A version that can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
-
-
 _WAIT: Final = 10.0
 
 

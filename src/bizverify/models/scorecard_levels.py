@@ -15,8 +15,6 @@ from bizverify.schema import GRADES
 from bizverify.translation import current_language
 
 BASE: Final = "base"
-
-
 _TEXTS: Final = ("en", "ko", "source", "always")
 
 

@@ -22,8 +22,10 @@ from bizverify import business_number
 from bizverify.engine.risk.reason_parser import parse_reasons
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.errors import BizverifyError, ModelError, StoreError, UsageError
-from bizverify.labels.label_store import LabelBatch, LabelStore, MailingMetadata
+from bizverify.labels.batch_merge import LabelBatch
+from bizverify.labels.label_store import LabelStore
 from bizverify.labels.mailing import LETTER_SCHEMA
+from bizverify.labels.mailing_file import MailingMetadata
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
 from bizverify.labels.outcomes import reason_code

@@ -24,6 +24,7 @@ from bizverify.run.alerts import stale_registry_alert
 from bizverify.schema import Lang, seoul_day
 from bizverify.translation import gettext, gettext_noop
 from bizverify.watch import notifications, store
+from bizverify.watch.comparison import STATUS_DAY, VERDICT_COLUMNS, CheckResult
 from bizverify.watch.local_file import OWNER, LocalFile, alone, watch_path
 from bizverify.watch.notifications import (
     FILE,
@@ -35,7 +36,6 @@ from bizverify.watch.notifications import (
     send_notification,
 )
 from bizverify.watch.report import CheckReport
-from bizverify.watch.store import STATUS_DAY, VERDICT_COLUMNS, CheckResult
 from bizverify.watch.stores import Local, run_in_loop
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from bizverify.server.store.key_table import Key
 from bizverify.server.watch.list_cache import WatchListCache
 from bizverify.watch import store as watch_store
 from bizverify.watch.checking import LocalJudge, judge_watches
+from bizverify.watch.comparison import CheckResult
 from bizverify.watch.notifications import FILE, WEBHOOK, SummaryWindow
-from bizverify.watch.store import CheckResult
 
 _log = logging.getLogger(__name__)
 
