@@ -28,6 +28,8 @@ def test_a_refusal_is_in_the_language_of_its_request(tags: str | None, korean: b
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (401, "missing_key")
         english = "the API key is missing: send it in the header X-API-Key"
+        assert answer.headers["content-language"] == ("ko" if korean else "en")
+        assert answer.headers["vary"] == "accept-language"
         assert error["message"] == ("API 키가 없습니다. X-API-Key 헤더로 보내 주세요" if korean else english)
 
 

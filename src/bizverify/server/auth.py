@@ -22,7 +22,7 @@ from bizverify.server.logs import REQUEST_ID
 from bizverify.server.metrics.counts import ServerMetrics
 from bizverify.server.request_id import HEADER as REQUEST_ID_HEADER
 from bizverify.server.request_id import request_id_of
-from bizverify.server.request_language import choose_language
+from bizverify.server.request_language import choose_language, language_headers
 from bizverify.server.settings import ServicePlan
 from bizverify.server.store import Store, key_table
 from bizverify.server.store.key_table import Key
@@ -136,7 +136,8 @@ class AuthMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                spoken = language_headers() if status >= 400 else ()
+                message = {**message, "headers": [*message.get("headers", ()), *more, *spoken]}
             await send(message)
 
         try:

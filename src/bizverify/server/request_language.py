@@ -8,7 +8,7 @@ from typing import Final
 from starlette.types import Scope
 
 from bizverify.schema import Lang
-from bizverify.translation import match_language, speak
+from bizverify.translation import current_language, match_language, speak
 
 _HEADER: Final = b"accept-language"
 _LONGEST: Final = 200
@@ -22,6 +22,11 @@ def choose_language(scope: Scope) -> None:
     """
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     speak(_language_of(given[:_LONGEST]))
+
+
+def language_headers() -> list[tuple[bytes, bytes]]:
+    """Return the headers of a refusal, the one kind of answer whose words are in the language of its request."""
+    return [(b"content-language", current_language().encode()), (b"vary", b"accept-language")]
 
 
 @lru_cache(maxsize=256)
