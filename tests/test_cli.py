@@ -309,16 +309,17 @@ def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path:
 
 def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     from bizverify.cli import console
+    from bizverify.progress import lines
 
     now = [0.0]
-    console_time, console.time = console.time, type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
+    lines_time, lines.time = lines.time, type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
     try:
         with console.progress_shown("auto") as advance:
             assert advance is not None
             for now[0] in (1.0, 4.0, 6.0, 7.0, 12.0):
                 advance(int(now[0]) * 10, 1000)
     finally:
-        console.time = console_time
+        lines.time = lines_time
     assert capsys.readouterr().err.splitlines() == [
         "60 of 1,000 rows (6%), 10 rows/s",
         "120 of 1,000 rows (12%), 10 rows/s",

@@ -46,11 +46,12 @@ from bizverify.options import (
     service_options,
     status_options,
 )
+from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.reference.choice_store import Choices, read_choices
 from bizverify.report import Report
 from bizverify.run import accounting
 from bizverify.run.duplicates import with_duplicates
-from bizverify.run.engine import Engine, LocalEngineAdapter, Progress, RunContext
+from bizverify.run.engine import Engine, LocalEngineAdapter, RunContext
 from bizverify.run.extra_columns import with_extra_columns
 from bizverify.run.records import ROW_ID, with_digits
 from bizverify.run.status_counts import statuses_of
@@ -113,7 +114,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     keep_going: bool
     review: str | Path | None
     choices: Choices
-    progress: Progress | None
+    progress: AskedProgress
 
 
 @overload
@@ -184,7 +185,7 @@ def enrich(
     headers: Lang | None = None,
     keep_going: bool = False,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: AskedProgress = True,
     cancel: CancelToken | None = None,
     **service: Unpack[ServiceKeywords],
 ) -> Report | FilesReport:
@@ -245,6 +246,9 @@ def enrich(
     from another thread. Instead of a name, an engine may be given: a :class:`LocalEngine`, :class:`ServiceEngine`,
     :class:`HybridEngine` or any :class:`Engine`, with its own registry, language and options.
 
+    ``progress``: ``True`` shows a bar in a notebook or on a terminal and nothing elsewhere, ``False`` nothing; or a
+    function, which is called with how many rows (of an engine that buys: lookups) are done, and of how many.
+
     ``read`` and ``write``: in one value what the keywords from ``columns`` to ``has_header`` and from
     ``output_encoding`` to ``manifest`` say; where one of them is given, its keywords stay at their defaults.
 
@@ -268,17 +272,22 @@ def enrich(
         "start": start,
         "known": known,
         "model": Path(model) if isinstance(model, str | Path) else None,
-        "progress": progress,
         "cancel": cancel,
         "status": asking,
     }
     answering = request.open(known.history if known else None, choices)
-    if not isinstance(input, str | Path):
+    if isinstance(input, str | Path) and (keep_going or not is_one_file(input)):
+        raise UsageError(gettext("{path}: several inputs are given in a list: enrich([{path!r}])", path=str(input)))
+    with progress_asked(None if dry_run else progress, _unit(request.kind)) as options["progress"]:
+        if isinstance(input, str | Path):
+            return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
         run = _joint_run(input, output, answering, reads, writes, keep_going=keep_going, **options)
         return run.plan() if dry_run else run.carry_out()
-    if keep_going or not is_one_file(input):
-        raise UsageError(gettext("{path}: several inputs are given in a list: enrich([{path!r}])", path=str(input)))
-    return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
+
+
+def _unit(kind: EngineKind) -> str:
+    """What progress counts."""
+    return "lookups" if kind.buys else "rows"
 
 
 def _joint_run(
@@ -433,6 +442,7 @@ def verify_frame(
     labels: Labels = None,
     choices: Choices = None,
     engine: AnyEngine = "local",
+    progress: AskedProgress = True,
     **service: Unpack[ServiceKeywords],
 ) -> Frame:
     """Return a frame of the same type with the nine columns added, and the same rows in the same order.
@@ -453,8 +463,13 @@ def verify_frame(
         python_warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
     answering = request.open(known.history if known else None, choices)
-    with ExitStack() as resources, answering.local.running():
-        context = RunContext("a frame", new_run_id(datetime.now(UTC)), resources=resources)
+    with (
+        ExitStack() as resources,
+        progress_asked(progress, _unit(request.kind)) as shown,
+        answering.local.running(),
+    ):
+        run_id = new_run_id(datetime.now(UTC))
+        context = RunContext("a frame", run_id, table.count(), progress=shown, resources=resources)
         context = replace(context, priority=prepared.priority_column(answering))
         asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
         answering = answering.with_status(asked.overlay) if asked is not None else answering

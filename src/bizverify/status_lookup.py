@@ -16,6 +16,8 @@ from bizverify.cancellation import CancelToken, run_async
 from bizverify.enrichment.prepared_table import prepare_table
 from bizverify.errors import AuthenticationError, ColumnError, InputError, UsageError
 from bizverify.options import StatusOptions, choose_options
+from bizverify.progress.asked import AskedProgress, progress_asked
+from bizverify.progress.display import Progress
 from bizverify.reference.registry_builder import check_registry_name
 from bizverify.reference.registry_fetch import FetchedRegistry, fetch_registry
 from bizverify.reference.run_statuses import numbers_of, status_files
@@ -34,7 +36,6 @@ _IN_VAIN: Final[dict[Lang, str]] = {
     "en": "the tax authority gave no answer for this number today; ask again tomorrow",
     "ko": "오늘은 국세청에서 이 번호의 답을 받지 못했습니다. 내일 다시 조회해 주세요",
 }
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def fetch_status(
     options: StatusOptions | None = None,
     *,
     lang: Lang | None = None,
-    progress: Progress | None = None,
+    progress: AskedProgress = True,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
     """Return the status of business numbers, as the tax authority tells it; only numbers are sent, and it is free.
@@ -69,8 +70,8 @@ def fetch_status(
     refused.
     """
     token = cancel or CancelToken()
-    found = run_async(lambda: _fetch(numbers, options, lang, progress, token), token)
-    return _frame_of(found)
+    with progress_asked(progress, "numbers", "asking nts") as shown:
+        return _frame_of(run_async(lambda: _fetch(numbers, options, lang, shown, token), token))
 
 
 async def afetch_status(
@@ -78,11 +79,12 @@ async def afetch_status(
     options: StatusOptions | None = None,
     *,
     lang: Lang | None = None,
-    progress: Progress | None = None,
+    progress: AskedProgress = True,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
     """Do what :func:`fetch_status` does within an event loop (asyncio or trio)."""
-    return _frame_of(await _fetch(numbers, options, lang, progress, cancel or CancelToken()))
+    with progress_asked(progress, "numbers", "asking nts") as shown:
+        return _frame_of(await _fetch(numbers, options, lang, shown, cancel or CancelToken()))
 
 
 def look_up_statuses(

@@ -9,46 +9,33 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from io import TextIOWrapper
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
 
 from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
+from bizverify.progress.display import ProgressDisplay
+from bizverify.progress.lines import ProgressLines
+from bizverify.progress.terminal_bar import terminal_bar
 from bizverify.report_display import aligned_rows, pad_text
 from bizverify.schema import Alert
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from bizverify.schema import Choice
 
 INTERRUPTED: Final = 130
-_LINE_EVERY: Final = 5.0
-"""Seconds between progress lines where there is no terminal."""
 _WHY_CHOSEN: Final = {
     "given": gettext_noop("given"),
     "header": gettext_noop("by its header"),
     "similar": gettext_noop("by a similar header"),
     "content": gettext_noop("by its content"),
 }
-
-
-_UNITS: Final = (
-    gettext_noop("rows"),
-    gettext_noop("lookups"),
-    gettext_noop("numbers"),
-    gettext_noop("verifying"),
-    gettext_noop("reading"),
-)
-"""What progress counts, and what is being done meanwhile."""
 
 
 @contextmanager
@@ -228,154 +215,16 @@ def _echo(text: str, stream: TextIO) -> None:
         raise
 
 
-class FetchReport(Protocol):
-    """What a fetch run has come to so far: :class:`bizverify.reference.status_fetch.StatusFetch`."""
-
-    @property
-    def answered(self) -> int:
-        """Numbers of which the status was told and stored."""
-
-    @property
-    def left(self) -> int:
-        """Numbers that are still to be asked."""
-
-    @property
-    def rate(self) -> float:
-        """Numbers answered a second."""
-
-    @property
-    def budget_left(self) -> int | None:
-        """Numbers that the day's budget still allows; ``None``: there is none."""
-
-
-class ProgressDisplay(Protocol):
-    """Shows how far a run is; called with (done, in all) of its rows or lookups."""
-
-    def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
-
-    def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is, which comes before."""
-
-
 @contextmanager
 def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
     """Yield a progress display: a live bar on a terminal, one line every few seconds elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():
-        yield _PlainProgress(unit)
+        yield ProgressLines(unit, say)
     else:
-        with _bar(unit, doing) as display:
+        with terminal_bar(unit, doing) as display:
             yield display
-
-
-class _PlainProgress:
-    """A line every few seconds."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._started = self._last = time.monotonic()
-        self._lock = threading.Lock()
-
-    def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
-        now = time.monotonic()
-        if self._is_due(now):
-            text = gettext(
-                "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
-                done=done,
-                total=total,
-                unit=gettext(self._unit),
-                part=done / max(total, 1),
-                rate=done / (now - self._started),
-            )
-            say(text)
-
-    def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
-        self._started = time.monotonic()
-        if self._is_due(self._started):
-            say(gettext("statuses: {progress}", progress=describe_fetch(fetch)))
-
-    def _is_due(self, now: float) -> bool:
-        with self._lock:
-            if now - self._last < _LINE_EVERY:
-                return False
-            self._last = now
-            return True
-
-
-def describe_fetch(fetch: FetchReport) -> str:
-    """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
-    total = fetch.answered + fetch.left
-    parts = [
-        gettext(
-            "{answered:,} of {total:,} numbers answered ({part:.0%})",
-            answered=fetch.answered,
-            total=total,
-            part=fetch.answered / max(total, 1),
-        )
-    ]
-    if fetch.rate:
-        parts.append(gettext("{rate:,.0f} numbers/s", rate=fetch.rate))
-        parts.append(gettext("about {time} to go", time=timedelta(seconds=round(fetch.left / fetch.rate))))
-    if fetch.budget_left is not None:
-        parts.append(gettext("{count:,} left of the day's budget", count=fetch.budget_left))
-    return ", ".join(parts)
-
-
-class _Bar:
-    """A live bar, of :mod:`rich`."""
-
-    def __init__(self, progress: Progress, doing: str, unit: str) -> None:
-        self._progress = progress
-        self._words: dict[str, Any] = {"doing": gettext(doing), "unit": gettext(unit)}
-        self._task = progress.add_task("", total=None, **self._words)
-        self._is_fetching = False
-
-    def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
-        if self._is_fetching:
-            self._is_fetching = False
-            self._progress.reset(self._task)
-            self._progress.update(self._task, **self._words)
-        self._progress.update(self._task, completed=done, total=total)
-
-    def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
-        self._is_fetching = True
-        unit = gettext("numbers, {rate:,.0f}/s", rate=fetch.rate)
-        if fetch.budget_left is not None:
-            unit = gettext("numbers, {rate:,.0f}/s, {left:,} left today", rate=fetch.rate, left=fetch.budget_left)
-        words: dict[str, Any] = {"doing": gettext("asking nts"), "unit": unit}
-        total = fetch.answered + fetch.left
-        self._progress.update(self._task, completed=fetch.answered, total=total, **words)
-
-
-@contextmanager
-def _bar(unit: str, doing: str) -> Iterator[_Bar]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.fields[doing]}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TextColumn(gettext("in")),
-        TimeElapsedColumn(),  # moves while an upload is waited for
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, doing, unit)
 
 
 def open_closed_streams() -> None:

@@ -18,9 +18,10 @@ from bizverify.enrichment.run_inputs import files_read
 from bizverify.errors import UsageError
 from bizverify.labels.history import LabelHistory
 from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
+from bizverify.progress.display import Progress
 from bizverify.report import Report
 from bizverify.report_page.page import check_page
-from bizverify.run.engine import Engine, Progress, RunContext
+from bizverify.run.engine import Engine, RunContext
 from bizverify.run.output_layout import Target, choose_stream, choose_target, keep_apart
 from bizverify.run.side_files import SideFiles
 from bizverify.tables import Table, open_table, reading

@@ -20,11 +20,12 @@ from bizverify.cancellation import CancelToken
 from bizverify.client import BaseUrl
 from bizverify.dispatch import Halt
 from bizverify.errors import UsageError
-from bizverify.labels.outbox import LabelSender, Progress
+from bizverify.labels.outbox import LabelSender
 from bizverify.labels.output_columns import check_labels, find_label_columns
 from bizverify.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
 from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
+from bizverify.progress.display import Progress
 from bizverify.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -38,15 +38,13 @@ from bizverify.ledger import (
 )
 from bizverify.ledger.label_outbox import LabelChange
 from bizverify.options import ServiceOptions
+from bizverify.progress.display import Progress
 from bizverify.purchase.batch_jobs import UploadedJob, find_base
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.run.lookups import scope_of
 from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
-"""Called with (labels settled, labels to be sent)."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -22,6 +22,7 @@ from bizverify.engine.address.gazetteer import (
     lot_key,
 )
 from bizverify.errors import GazetteerError, UsageError
+from bizverify.progress.display import Progress
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
 from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
@@ -34,7 +35,6 @@ REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
 _GROUP: Final = 1 << 20
 _LEVEL: Final = 6
-Progress = Callable[[int, int], None]
 
 _ORDER: Final[tuple[Kind, ...]] = ("buildings", "postal", "lots", "changes", "lot changes", "admins")
 _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "admin", "동리명": "legal", "말소일자": "ended"}

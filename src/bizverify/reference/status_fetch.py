@@ -23,6 +23,7 @@ from bizverify.cancellation import CancelToken
 from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
 from bizverify.errors import BizverifyError, QuotaError, ServiceError, UsageError, parameter
 from bizverify.options import StatusOptions
+from bizverify.progress.display import Progress
 from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bizverify.reference.status_store import DayUsage, StatusStore
 from bizverify.schema import seoul_day
@@ -35,9 +36,6 @@ _TRIES: Final = 3
 _PAUSED: Final = 5
 _INTERRUPTED: Final = 130
 _SALT: Final = "bizverify status store"
-
-Progress = Callable[[int, int], None]
-"""Called with how many numbers are settled, and how many there are."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from typing import Any, Final, Literal
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.errors import GazetteerError
 from bizverify.options import StatusOptions
-from bizverify.reference.gazetteer_builder import Progress, build_gazetteer
+from bizverify.progress.display import Progress
+from bizverify.reference.gazetteer_builder import build_gazetteer
 from bizverify.reference.registry_fetch import Watch, refresh_registry
 from bizverify.reference.source_files import SourceFile, find_sources
 from bizverify.translation import gettext, gettext_noop, ngettext

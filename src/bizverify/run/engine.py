@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import polars as pl
 
 from bizverify.options import ENGINE_KINDS, EngineKind
+from bizverify.progress.display import Progress
 from bizverify.run.alerts import registry_alerts
 from bizverify.run.records import ROW_ID
 from bizverify.translation import gettext
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from bizverify.cancellation import CancelToken
     from bizverify.engine import LocalEngine
     from bizverify.engine.status_overlay import StatusOverlay
-
-Progress = Callable[[int, int], None]
-"""Called with (done, in all), from any thread: rows answered by the local engine, lookups by those that buy."""
 
 
 @dataclass(frozen=True, slots=True)

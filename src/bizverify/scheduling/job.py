@@ -38,8 +38,8 @@ from bizverify.options import (
     engine_kind,
     status_options,
 )
+from bizverify.progress.display import Progress
 from bizverify.report import Report
-from bizverify.run.engine import Progress
 from bizverify.scheduling.changes import (
     CHANGE_SCHEMA,
     SNAPSHOT,

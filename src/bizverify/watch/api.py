@@ -13,12 +13,13 @@ from bizverify import business_number
 from bizverify.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
 from bizverify.options import hide_key
+from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.schema import Choice
 from bizverify.tables import open_table, reading
 from bizverify.translation import gettext, gettext_noop, ngettext
 from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bizverify.watch.report import History, local_iso
-from bizverify.watch.service_sync import Done, Progress, Steps
+from bizverify.watch.service_sync import Done, Steps
 from bizverify.watch.store import Business
 from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
 
@@ -53,7 +54,7 @@ def sync(
     encoding: str | None = None,
     json_path: str | None = None,
     prefix: str = "",
-    progress: Progress | None = None,
+    progress: AskedProgress = True,
     **terms: Unpack[ServiceTerms],
 ) -> SyncReport:
     """Hold the businesses of a file against a watch list; with ``apply`` make the list that of the file.
@@ -89,7 +90,8 @@ def sync(
                 force=gettext(_FORCE),
             )
         )
-    done = watches.carry_out(_report_steps(report), progress or (lambda _done, _total: None))
+    with progress_asked(progress, "watches", "syncing") as shown:
+        done = watches.carry_out(_report_steps(report), shown or (lambda _done, _total: None))
     return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))
 
 

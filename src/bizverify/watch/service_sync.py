@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bizverify.dispatch import Action, Dispatcher, Halt, HaltReason, OutgoingRequest, Slot, Task
 from bizverify.dispatch.error_actions import error_action
 from bizverify.errors import LimitError, NotFoundError, RejectedError, ServiceError
+from bizverify.progress.display import Progress
 from bizverify.watch.service_times import watch_time
 from bizverify.watch.store import Business
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from bizverify.options import ServiceOptions
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
-"""Called with (steps settled, steps in all)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from bizverify.cancellation import CancelToken, run_async
 from bizverify.dispatch import Halt
 from bizverify.errors import UsageError, parameter
 from bizverify.options import service_options
+from bizverify.progress.display import Progress
 from bizverify.translation import gettext
 from bizverify.watch import store
 from bizverify.watch.local_file import OWNER, LocalFile, watch_path
 from bizverify.watch.reconcile import LISTED
-from bizverify.watch.service_sync import Done, Progress, ServiceSync, Steps
+from bizverify.watch.service_sync import Done, ServiceSync, Steps
 from bizverify.watch.service_times import WATCH_TIMES, parse_time, watch_time
 from bizverify.watch.store import Change
 
