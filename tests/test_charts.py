@@ -129,6 +129,49 @@ def test_the_grades_of_a_report_are_its_own(tmp_path: Path) -> None:
         bv.plan(source).chart_grades()
 
 
+def test_a_report_draws_its_provinces_out_of_its_output(tmp_path: Path) -> None:
+    """Tiles sum to the rows and to the letters expected back, of one file and of several; without an output, none."""
+    files, places = [SAMPLE / "customers.csv", SAMPLE / "customers.xlsx"], {"status": "none"}
+    report = bv.enrich(files[0], tmp_path / "out.csv", **places)
+    tiles = [row for row in rows_of(report.chart_regions().to_dict(), "risk") if row["rows"]]
+    expected = pl.read_csv(tmp_path / "out.csv")["bounce_prob"].sum()
+    without = report.regions().filter(pl.col("region").is_null())
+    assert sum(row["rows"] for row in tiles) + without["rows"].sum() == report.rows
+    assert sum(row["expected"] for row in tiles) + without["expected"].sum() == pytest.approx(expected)
+    several = bv.enrich(files, tmp_path / "several", **places)
+    doubled = {row["name"]: row["rows"] for row in rows_of(several.chart_regions().to_dict(), "risk")}
+    assert {row["name"]: 2 * row["rows"] for row in tiles} == {name: rows for name, rows in doubled.items() if rows}
+    assert sum(row["rows"] for row in rows_of(several.chart_grades().to_dict(), "grade")) == several.rows
+    with pytest.raises(UsageError, match="no output"):
+        bv.plan(files[0]).chart_regions()
+
+
+def test_a_report_shows_its_grades_and_reasons_in_a_notebook(tmp_path: Path) -> None:
+    """As many as the output has; an output that was moved costs the reasons, and is no error."""
+    out = tmp_path / "out.csv"
+    report = bv.enrich(SAMPLE / "customers.csv", out, registry=SAMPLE / "registry.parquet", letter_cost=430)
+    shown = report._repr_html_()
+    grade, count = max(report.account.by_grade.items(), key=lambda one: one[1]) if report.account else ("", 0)
+    assert f'title="{grade} {count:,} (' in shown
+    assert "What weighs most in a row" in shown
+    expected = pl.read_csv(out)["bounce_prob"].sum()
+    assert f"{expected:,.0f} letters may come back if every row is mailed: ₩{expected * 430:,.0f}" in shown
+    out.rename(tmp_path / "moved.csv")
+    assert "What weighs most in a row" not in report._repr_html_()
+    assert "<div" not in bv.plan(SAMPLE / "customers.csv")._repr_html_()
+
+
+def test_a_verification_shows_its_grade_and_points(tmp_path: Path) -> None:
+    """In the words of the language; what comes from a file is no HTML."""
+    place = {"registry": SAMPLE / "registry.parquet", "lang": "ko"}
+    with use_language("ko"):
+        one = bv.verify("124-81-00998", "<b>가</b>", "경기 수원시 영통구 삼성로 129", **place)
+        shown, text = one._repr_html_(), str(one)
+    assert all(part in shown for part in (">A</span> 반송 확률", "-50</td>", "영업 중"))
+    assert "<b>가" not in shown
+    assert text.splitlines()[:2] == ["사업자번호    1248100998", "휴·폐업 상태  영업 중"]
+
+
 def test_the_reliability_of_a_calibration_is_its_frame() -> None:
     """Each bin of a calibration is a point; without a row there is nothing to draw."""
     rows = pl.DataFrame({"bounce_prob": [0.1, 0.2, 0.6, 0.9], "bounced": [False, False, True, True]})

@@ -7,14 +7,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bizverify import charts
 from bizverify.column_words import word_of
-from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.errors import BizverifyError, InputError, OutputError, UsageError
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
+from bizverify.report_html import grade_bar, reason_bars
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import is_majority
 from bizverify.run.status_counts import StatusCounts
@@ -33,6 +35,25 @@ if TYPE_CHECKING:
 
 
 _CHUNK: Final = 1 << 20
+_SOON_READ: Final = 200_000
+"""Rows of an output that a notebook may read for what it shows."""
+_TOP: Final = 5
+
+
+class RunFigures(Protocol):
+    """What is counted in an output: :class:`bizverify.report_page.page_figures.PageFigures`."""
+
+    @property
+    def expected(self) -> float:
+        """Letters expected back if every row were mailed."""
+
+    @property
+    def reasons(self) -> pl.DataFrame:
+        """What weighs most, ``reason`` with ``rows``."""
+
+    @property
+    def regions(self) -> pl.DataFrame:
+        """What :func:`bizverify.charts.regions` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,7 @@ class Report(Shown):
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
     written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
     ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
+    ``read_figures``: counts what more there is to see in the output; reads it anew at each call.
     Warnings that are :class:`bizverify.schema.Alert` come first.
     """
 
@@ -96,6 +118,7 @@ class Report(Shown):
     beside: WrittenSides | None = None
     sheet: str | None = None
     input_version: str | None = None
+    read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> int:
@@ -183,6 +206,40 @@ class Report(Shown):
             raise UsageError(gettext("a dry run has no grades to draw; run it first"))
         return charts.grades(self.account.by_grade, self.rows)
 
+    def chart_regions(self) -> Chart:
+        """Return the return risk by province as tiles, out of the output.
+
+        Raises :class:`UsageError` for a dry run, or without Altair; what reading the output raises.
+        """
+        return charts.regions(self.regions())
+
+    def regions(self) -> pl.DataFrame:
+        """Return rows and letters expected back by province, out of the output: ``region``, ``rows``, ``expected``.
+
+        ``region`` is a level of the scorecard's feature (String, null where the address names no province), ``rows``
+        UInt32, ``expected`` the sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
+        """
+        if self.read_figures is None:
+            raise UsageError(gettext("there is no output to draw from; give `output=` a file, and run it"))
+        return self.read_figures().regions
+
+    def _repr_html_(self) -> str:
+        if self.account is None:
+            return Shown._repr_html_(self)
+        return grade_bar(self.account.by_grade, self.rows) + Shown._repr_html_(self) + self._reasons_html()
+
+    def _reasons_html(self) -> str:
+        """What weighs most, and how many letters may come back; nothing where it would take long, or is not there."""
+        if self.read_figures is None or self.rows > _SOON_READ:
+            return ""
+        try:
+            figures = self.read_figures()
+        except BizverifyError:  # moved or changed since: what is shown needs no error
+            return ""
+        most = [(reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_TOP).iter_rows()]
+        cost = self.beside.letters.cost if self.beside and self.beside.letters else None
+        return reason_bars(gettext("What weighs most in a row"), most) + _stake_html(figures.expected, cost)
+
     def _planned_lines(self) -> list[tuple[str, str]]:
         """What would be done."""
         plan = self.plan
@@ -235,6 +292,14 @@ class Report(Shown):
         done = listed_counts(self.counts) if self.account else gettext("planned")
         rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
         return f"<bizverify.Report {self.run_id}: {self.input}, {rows}, {done}>"
+
+
+def _stake_html(expected: float, cost: float | None) -> str:
+    """How many letters may come back, and what they cost."""
+    said = gettext("{expected:,.0f} letters may come back if every row is mailed", expected=expected)
+    if cost:
+        said = gettext("{said}: ₩{money:,.0f}", said=said, money=expected * cost)
+    return f"<p>{escape(said)}</p>"
 
 
 def _answered_locally(engine: str) -> bool:

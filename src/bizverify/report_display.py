@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from html import escape
 from typing import ClassVar
 
 from bizverify.column_words import word_of
+from bizverify.report_html import facts_table, warning_list
 from bizverify.translation import current_language, gettext
 
 
@@ -27,14 +27,9 @@ class Shown(ABC):
 
     def _repr_html_(self) -> str:
         lines = self.lines()
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(what)}</th>"
-            f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
-            for what, value in lines
-        )
         shown = {value for _, value in lines}
-        warnings = [warning for warning in getattr(self, "warnings", ()) if warning not in shown]
-        return f"<table>{rows}</table>{''.join(f'<p>⚠ {escape(warning)}</p>' for warning in warnings)}"
+        warnings = (warning for warning in getattr(self, "warnings", ()) if warning not in shown)
+        return facts_table(lines) + warning_list(warnings)
 
 
 def pad_text(text: str, width: int) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bizverify import charts
+from bizverify.column_words import HEADERS, KOREAN_WORDS, word_of
 from bizverify.errors import UsageError
-from bizverify.translation import gettext
+from bizverify.report_display import pad_text
+from bizverify.report_html import facts_table, grade_badge, reason_bars
+from bizverify.schema import Lang
+from bizverify.translation import current_language, gettext
 
 if TYPE_CHECKING:
     from bizverify.charts.library import Chart
@@ -59,28 +62,30 @@ class Verification:
         return pl.DataFrame(rows, schema={"reason": pl.String, "points": pl.Int64}, orient="row")
 
     def __str__(self) -> str:
-        lines = [f"{name:<14}{value}" for name, value in self._facts()]
-        return "\n".join([*lines, *(f"{'reason':<14}{reason}" for reason in self.reasons)])
+        facts = [*self._facts(), *((gettext("reason"), reason) for reason in self.reasons)]
+        return "\n".join(f"{pad_text(name, 14)}{value}" for name, value in facts)
 
     def _repr_html_(self) -> str:
-        facts = [*self._facts(), ("reasons", "\n".join(self.reasons))]
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{name}</th>"
-            f"<td style='text-align:left;white-space:pre-line'>{escape(value)}</td></tr>"
-            for name, value in facts
-        )
-        return f"<table>{cells}</table>"
+        points = list(self.points_frame.iter_rows())
+        said = reason_bars(gettext("reasons"), points, signed=True) if points else ""
+        others = [] if points else [(gettext("reasons"), "\n".join(self.reasons))]
+        return grade_badge(self.grade, self.bounce_prob) + facts_table([*self._facts(), *others]) + said
 
     def _facts(self) -> list[tuple[str, str]]:
-        shown = {
-            "b_no": self.b_no,
-            "biz_status": self.biz_status,
-            "bounce_prob": None if self.bounce_prob is None else f"{self.bounce_prob:.1%}",
-            "grade": self.grade,
-            "action": self.action,
-            "fixed_zipcode": self.fixed_zipcode,
-            "fixed_address": self.fixed_address,
-            "row_status": self.row_status,
-            "row_note": self.row_note,
-        }
-        return [(name, value) for name, value in shown.items() if value is not None]
+        """What is known, by the headers and in the words of the language."""
+        lang = current_language()
+        known = {name: getattr(self, name) for name in _FACTS if getattr(self, name) is not None}
+        headers = {**HEADERS[lang], "b_no": gettext("b_no")}
+        return [(headers[name], _format_fact(name, value, lang)) for name, value in known.items()]
+
+
+_FACTS: Final = (
+    *("b_no", "biz_status", "bounce_prob", "grade", "action"),
+    *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
+)
+
+
+def _format_fact(name: str, value: object, lang: Lang) -> str:
+    if isinstance(value, float):
+        return f"{value:.1%}"
+    return word_of(str(value), lang) if name in KOREAN_WORDS else str(value)

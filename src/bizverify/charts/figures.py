@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bizverify.charts.library import BETTER, GRADE_COLOURS, LINE, NEUTRAL, WIDTH, WORSE, altair, apply_style
+from bizverify.charts.library import WIDTH, altair, apply_style
 from bizverify.charts.provinces import TILES
+from bizverify.colours import BETTER, GRADE_COLOURS, LINE, NEUTRAL, WORSE
 from bizverify.schema import GRADES
 from bizverify.translation import current_language, gettext, ngettext
 

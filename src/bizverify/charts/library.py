@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 FONTS: Final = "'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 """Fonts with Hangul: those of macOS, Windows and Linux, in this order."""
 
-GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
-"""A colour a grade, told apart by the colour-blind, too."""
-
-NEUTRAL: Final = "#9aa0a6"
-BETTER: Final = GRADE_COLOURS["A"]
-WORSE: Final = GRADE_COLOURS["E"]
-LINE: Final = "#1f6fb2"
-
 WIDTH: Final = 460
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ from bizverify.report import (
     sha256_of,
     write_manifest,
 )
+from bizverify.report_page.open_run import read_figures
 from bizverify.report_page.page import render_into
 from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.run import accounting
@@ -213,6 +215,7 @@ class EnrichmentRun:
                 addresses=match_counts(tallied),
                 output=target.name,
                 manifest=str(record) if record is not None else None,
+                read_figures=None if target.streamed else partial(read_figures, record, target.path),
                 input_sha256=sha256.result(),
                 input_version=data.version.label if data.version else None,
                 beside=written.beside,

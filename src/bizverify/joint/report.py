@@ -10,9 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bizverify.errors import OutputError
+import polars as pl
+
+from bizverify import charts
+from bizverify.errors import OutputError, UsageError
 from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines, record_of
 from bizverify.report_display import Shown, listed_counts
+from bizverify.report_html import grade_bar
 from bizverify.run.accounting import LookupPlan
 from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
@@ -20,6 +24,7 @@ from bizverify.schema import Alert, Choice
 from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:
+    from bizverify.charts.library import Chart
     from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Agreement, Purchase
 
@@ -170,6 +175,21 @@ class FilesReport(Shown):
 
     def _sum_of(self, name: str) -> dict[str, int]:
         return _sum(getattr(part.account, name) for part in self.parts if part.account is not None)
+
+    def chart_grades(self) -> Chart:
+        """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
+        if self.dry_run:
+            raise UsageError(gettext("a dry run has no grades to draw; run it first"))
+        return charts.grades(self._sum_of("by_grade"), self.rows)
+
+    def chart_regions(self) -> Chart:
+        """Return the return risk by province as tiles, out of all outputs; raise as :meth:`Report.chart_regions`."""
+        if not (regions := [part.regions() for part in self.parts]):
+            raise UsageError(gettext("there is no output to draw from; give `output=` a file, and run it"))
+        return charts.regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
+
+    def _repr_html_(self) -> str:
+        return ("" if self.dry_run else grade_bar(self._sum_of("by_grade"), self.rows)) + Shown._repr_html_(self)
 
     def __repr__(self) -> str:
         done = gettext("planned") if self.dry_run else listed_counts(self.counts)

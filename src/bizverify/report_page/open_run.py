@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import UsageError
 from bizverify.labels.mailing import is_manifest, manifest_of, open_mailing
 from bizverify.report_page.page import check_page, write_page
-from bizverify.report_page.page_figures import collect_figures
+from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.run.letter_list import check_letter_cost
 from bizverify.tables.publish import same_file
 from bizverify.translation import gettext
+
+_BESIDES: Final = ("name", "biz_status", "row_status")
+"""Columns of the enriched file that a mailing's letters have not by themselves."""
 
 
 def report_page(
@@ -39,15 +42,23 @@ def report_page(
     target = check_page(as_path(output))
     given = as_path(run)
     file = given if (is_remote(given) or given.is_file()) and not is_manifest(given) else None
-    besides = ("name", "biz_status", "row_status")
     where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
-    with open_mailing(None if file else run, file, **where, besides=besides) as mailing:
+    with open_mailing(None if file else run, file, **where, besides=_BESIDES) as mailing:
         if same_file(mailing.path, target):
             raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
         figures = collect_figures(mailing.letters, unmask=unmask)
         facts = _facts(given if is_manifest(given) else manifest_of(mailing.run_id or ""), mailing.id)
         write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost)
     return target
+
+
+def read_figures(run: Path | None, file: Path) -> PageFigures:
+    """Return the figures of an enriched file, which the manifest ``run`` describes if there is one.
+
+    Raises :class:`bizverify.errors.BizverifyError`.
+    """
+    with open_mailing(run, file, besides=_BESIDES) as mailing:
+        return collect_figures(mailing.letters)
 
 
 def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
