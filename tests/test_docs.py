@@ -125,10 +125,12 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("name", "shows"),
     [
-        ("00_quickstart_ko.ipynb", ("발송 189", "<svg", "확인이 필요한 이유")),
-        ("01_quickstart.ipynb", ("verified 280", "124-81-00998")),
-        ("02_service.ipynb", ("(5, 50)", "in_doubt 1", "1 lookup in 1 request", "(262, 1)")),
-        ("03_watch_list.ipynb", ("29 closed already", "472-20-00412", "83 removed, 178 watched", "<svg")),
+        ("01_quickstart.ipynb", ("발송 189", "시·도별 반송 위험", "확인이 필요한 이유")),
+        ("02_statuses_and_addresses.ipynb", ("국세청 280", "typo_repaired", "자동 보정(다른 항목으로는 확인되지 않음)")),
+        ("03_buying.ipynb", ("(5, 50)", "in_doubt", "1건", "(262, 1)")),
+        ("04_labels_and_learning.ipynb", ("신규 251", "교체: ", "+1")),
+        ("05_watch_and_changes.ipynb", ("29곳이 이미 폐업", "다온늘봄물산", "폐업 1, ", "빠짐 2", "<svg")),
+        ("06_ten_million_rows_and_spark.ipynb", ("200,000", "행/초", "표 3개")),
     ],
 )
 @pytest.mark.process

@@ -22,7 +22,7 @@ from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.choice_store import CHOICE_FILE, ChoiceStore
 from bizverify.reference.status_store import STATUS_FILE, StatusStore
-from bizverify.report_display import pad_text
+from bizverify.report_display import Shown
 from bizverify.scheduling.run_store import RunStore, state_folder
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import rewrite_file
@@ -72,7 +72,7 @@ class StoreHoldings:
 
 
 @dataclass(frozen=True, slots=True)
-class ErasureReport:
+class ErasureReport(Shown):
     """What was held of ``numbers``, and is erased now (``erased``) or would be.
 
     ``manifests``: paths of those that name a number, in a file's name, say. ``unreachable``: :data:`OUT_OF_REACH`.
@@ -126,9 +126,6 @@ class ErasureReport:
         found += [(f"  {known}", file) for file in self.files]
         named = (gettext("{path} names the number: delete it", path=path) for path in self.manifests)
         return [*found, *((f"  {manifest}", text) for text in named)]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{pad_text(what, 16)}{value}".rstrip() for what, value in self.lines())
 
 
 def forget(

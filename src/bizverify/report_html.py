@@ -19,7 +19,7 @@ _LABELLED: Final = 0.05
 def facts_table(lines: Iterable[tuple[str, str]]) -> str:
     """Return (what, how much) as a table."""
     rows = "".join(
-        f"<tr><th style='text-align:left'>{escape(what)}</th>"
+        f"<tr><th style='text-align:left;white-space:nowrap'>{escape(what)}</th>"
         f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
         for what, value in lines
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
+_LARGE: Final = 1e6
 _EVENT_COLUMNS: Final = (
     gettext_noop("when"),
     gettext_noop("what"),
@@ -158,14 +159,14 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
                 gettext("learned"),
                 ngettext(
                     "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
-                    "e-value of {e_value:,.1f}",
+                    "e-value of {e_value}",
                     "{at:%Y-%m-%d} from {count:,} labels, {bounced:,} of them bounced; it replaced {parent} with an "
-                    "e-value of {e_value:,.1f}",
+                    "e-value of {e_value}",
                     learned.labels,
                     at=learned.at,
                     bounced=learned.bounced,
                     parent=learned.parent,
-                    e_value=learned.e_value,
+                    e_value=_figure(learned.e_value),
                 ),
             )
         )
@@ -309,7 +310,9 @@ def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
 def _figure(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if value < _LARGE else f"{value:.0e}"  # evidence multiplies with each letter
 
 
 def _shorten(text: str) -> str:

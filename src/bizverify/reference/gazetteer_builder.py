@@ -26,7 +26,7 @@ from bizverify.progress.display import Progress
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bizverify.reference.merge import Together, present_day, put_together
 from bizverify.reference.source_files import Kind, SourceFile, find_sources, format_counts
-from bizverify.report_display import pad_text
+from bizverify.report_display import Shown
 from bizverify.tables import open_table, publish_file
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.translation import gettext, ngettext
@@ -174,7 +174,7 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
 
 
 @dataclass(frozen=True, slots=True)
-class GazetteerReport:
+class GazetteerReport(Shown):
     """Counts of rows read, refused and kept. ``refused``: rows by what is wrong, ``examples`` names the first."""
 
     output: str
@@ -273,9 +273,6 @@ class GazetteerReport:
             found.append((gettext("passed over"), f"{', '.join(self.passed_over[:5])}{others}"))
         found += [(gettext("note"), note) for note in self.notes]
         return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{pad_text(what, 16)}{value}" for what, value in self.lines())
 
 
 def build_gazetteer(

@@ -17,7 +17,7 @@ from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, obse
 from bizverify.engine.text_values import day_expr, day_given, parse_json_object
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
-from bizverify.report_display import pad_text
+from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
@@ -34,7 +34,7 @@ _DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryReport:
+class RegistryReport(Shown):
     """Counts of rows read, left out and kept: ``left_out`` by problem, ``unknown_words`` by status not understood.
 
     ``known_besides``: of how many businesses taxation, merging and name are known; ``strange_words`` are words about
@@ -101,9 +101,6 @@ class RegistryReport:
                 )
             )
         return [*found, (gettext("output"), self.output)]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{pad_text(what, 16)}{value}" for what, value in self.lines())
 
 
 def build_registry(

@@ -17,6 +17,7 @@ from bizverify.engine.letter_history import address_key
 from bizverify.engine.text_values import day_given
 from bizverify.errors import InputError, UsageError
 from bizverify.reference.choice_store import ChoiceStore
+from bizverify.report_display import Shown
 from bizverify.run.review_list import MOST, headers
 from bizverify.schema import LANGS, seoul_day
 from bizverify.tables import open_table
@@ -30,7 +31,7 @@ _LONGEST_NAME: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewReport:
+class ReviewReport(Shown):
     """What a review held: addresses with a new choice, another than before, the same as before, and none.
 
     ``by``: who chose; ``store``: where it is kept.
@@ -62,9 +63,6 @@ class ReviewReport:
             (gettext("chosen by"), self.by),
             (gettext("kept in"), self.store),
         ]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{what}: {value}" for what, value in self.lines())
 
 
 def apply_review(

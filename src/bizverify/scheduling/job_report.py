@@ -11,6 +11,7 @@ import polars as pl
 
 from bizverify.joint.report import FilesReport
 from bizverify.report import Report
+from bizverify.report_display import Shown
 from bizverify.scheduling.changes import count_kinds, format_counts
 from bizverify.translation import gettext, gettext_noop, ngettext
 
@@ -53,7 +54,7 @@ class InputOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(Shown):
     """What one run of a job did.
 
     ``changes``: what changed since the run before, :data:`bizverify.scheduling.changes.CHANGE_SCHEMA`; empty in the
