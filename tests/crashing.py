@@ -53,7 +53,7 @@ LOADED = (
     *(
         "bizverify.labels.label_store",
         "bizverify.models.model_store",
-        "bizverify.api",
+        "bizverify.api.enrich_files",
         "bizverify.report",
         "bizverify.enrichment.single_file",
     ),

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.api import EnrichKeywords
+from bizverify.api.enrich_files import EnrichKeywords
 from bizverify.errors import QuotaError, UsageError
 from bizverify.options import ENGINE_KINDS, ServiceKeywords
 from bizverify.testing import FakeService, serve

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from bizverify import business_number
     from bizverify import errors as errors
     from bizverify import watch as watch
-    from bizverify.api import EnrichKeywords as EnrichKeywords
-    from bizverify.api import aenrich as aenrich
-    from bizverify.api import enrich as enrich
-    from bizverify.api import plan as plan
-    from bizverify.api import verify as verify
-    from bizverify.api import verify_frame as verify_frame
+    from bizverify.api.enrich_files import EnrichKeywords as EnrichKeywords
+    from bizverify.api.enrich_files import aenrich as aenrich
+    from bizverify.api.enrich_files import enrich as enrich
+    from bizverify.api.enrich_files import plan as plan
+    from bizverify.api.verify_business import verify as verify
+    from bizverify.api.verify_frames import verify_frame as verify_frame
     from bizverify.cancellation import CancelToken as CancelToken
     from bizverify.client import ApiKey as ApiKey
     from bizverify.client import BlockingClient as BlockingClient
@@ -75,7 +75,7 @@ _HOMES = {
     "Client": "client",
     "Engine": "run.engine",
     "EngineKind": "options",
-    "EnrichKeywords": "api",
+    "EnrichKeywords": "api.enrich_files",
     "ErasureReport": "erasure",
     "FilesReport": "joint.report",
     "Gazetteer": "engine.address.gazetteer",
@@ -97,21 +97,21 @@ _HOMES = {
     "StatusOverlay": "engine.status_overlay",
     "Verification": "verification",
     "WriteOptions": "options",
-    "aenrich": "api",
+    "aenrich": "api.enrich_files",
     "afetch_status": "status_lookup",
     "apply_review": "reference.review_reader",
     "build_gazetteer": "reference",
     "build_registry": "reference",
     "calibrate": "learning",
-    "enrich": "api",
+    "enrich": "api.enrich_files",
     "fetch_status": "status_lookup",
     "forget": "erasure",
     "label": "labels.labelling",
-    "plan": "api",
+    "plan": "api.enrich_files",
     "run_job": "scheduling.job",
     "set_language": "translation",
-    "verify": "api",
-    "verify_frame": "api",
+    "verify": "api.verify_business",
+    "verify_frame": "api.verify_frames",
 }
 _MODULES = ("errors", "number", "watch")
 

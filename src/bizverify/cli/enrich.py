@@ -166,14 +166,14 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
     again; a run that was stopped goes on where it was when the same command is given again.
     """
     with freeze_imports():
-        from bizverify import api
+        from bizverify.api import enrich_files
 
     status, choices = chosen_status(options), chosen_choices(options)
     given = _chosen_inputs(options)
     if as_json and _goes_to_stdout(given):
         raise click.UsageError(gettext("--json prints to standard output, and so goes the file; name the output."))
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
-        report = api.enrich(
+        report = enrich_files.enrich(
             **given,
             status=status,
             labels=chosen_labels(labels, no_labels),
@@ -190,10 +190,10 @@ def enrich(as_json: bool, progress: str, no_backup: bool, labels: Path | None, n
 def plan(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
     with freeze_imports():
-        from bizverify import api
+        from bizverify.api import enrich_files
 
     status, choices = chosen_status(options), chosen_choices(options)
-    report = api.plan(
+    report = enrich_files.plan(
         **_chosen_inputs(options), status=status, labels=chosen_labels(labels, no_labels), choices=choices
     )
     show_report(report, as_json)

@@ -54,12 +54,12 @@ def verify(as_json: bool, labels: Path | None, no_labels: bool, **options: Any) 
     business number, 3 if the answer is in doubt or unusable, 5 if it is still to be had.
     """
     with freeze_imports():
-        from bizverify import api
+        from bizverify.api import verify_business
 
     status, choices = chosen_status(options), chosen_choices(options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        answer = api.verify(
+        answer = verify_business.verify(
             **given_options(options), status=status, labels=chosen_labels(labels, no_labels), choices=choices
         )
     warn(str(warning.message) for warning in caught)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 import pyarrow as pa
 
-from bizverify.api import AnyEngine, EngineRequest
+from bizverify.api.engine_request import AnyEngine, EngineRequest
 from bizverify.distributed.worker_engine import FindFile, WorkerEngine
 from bizverify.distributed.worker_process import build_with_threads, describe_process, note_polars_runs
 from bizverify.engine import Gazetteer, Registry, Scorecard

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
         gettext("bizverify.distributed.spark needs pyspark: pip install 'bizverify[spark]'")
     ) from error
 
-from bizverify.api import AnyEngine
+from bizverify.api.engine_request import AnyEngine
 from bizverify.distributed.batch_verifier import FOUND, BatchVerifier, verify_batches
 from bizverify.distributed.worker_process import describe_process, map_partition, map_partition_keys
 from bizverify.engine import Gazetteer, Registry, Scorecard

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import polars as pl
 from msgspec import structs
 
-from bizverify.api import EngineRequest
+from bizverify.api.engine_request import EngineRequest
 from bizverify.cancellation import CancelToken
 from bizverify.client.key import ApiKey
 from bizverify.cloud.remote_files import is_there

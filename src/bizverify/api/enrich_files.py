@@ -3,80 +3,37 @@
 from __future__ import annotations
 
 import functools
-import warnings as python_warnings
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
-from typing import Any, Final, TypeVar, Unpack, cast, overload
+from typing import Any, Unpack, overload
 
-import polars as pl
-
-from bizverify import business_number
+from bizverify.api.engine_request import AnyEngine, EngineRequest, Status, progress_unit
 from bizverify.cancellation import CancelToken
 from bizverify.cloud.remote_path import as_path
-from bizverify.column_words import with_words
-from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
-from bizverify.engine.local import ROW_PROBLEM
+from bizverify.engine import Gazetteer, Registry, Scorecard
 from bizverify.enrichment.enrichment_run import RunStart
-from bizverify.enrichment.prepared_table import prepare_table
-from bizverify.enrichment.run_inputs import files_read, open_statuses
+from bizverify.enrichment.run_inputs import files_read
 from bizverify.enrichment.single_file import enrich_file
-from bizverify.errors import UsageError, parameter
+from bizverify.errors import UsageError
 from bizverify.joint.given_inputs import collect_inputs, label_inputs
 from bizverify.joint.joint_run import JointRun
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport
-from bizverify.labels.history import Labels, history_of, read_history
-from bizverify.models.model_store import resolve_model
-from bizverify.options import (
-    ENGINE_KINDS,
-    EngineKind,
-    EngineName,
-    ReadOptions,
-    ServiceKeywords,
-    StatusOptions,
-    StatusSource,
-    WriteOptions,
-    choose_options,
-    engine_kind,
-    hide_key,
-    refuse_unknown,
-    service_options,
-    status_options,
-)
+from bizverify.labels.history import Labels, read_history
+from bizverify.options import ReadOptions, ServiceKeywords, WriteOptions, choose_options, hide_key, status_options
 from bizverify.progress.asked import AskedProgress, progress_asked
-from bizverify.reference.choice_store import Choices, read_choices
+from bizverify.reference.choice_store import Choices
 from bizverify.report import Report
-from bizverify.run import accounting
-from bizverify.run.duplicates import with_duplicates
-from bizverify.run.engine import Engine, LocalEngineAdapter, RunContext
-from bizverify.run.extra_columns import with_extra_columns
-from bizverify.run.records import ROW_ID, with_digits
-from bizverify.run.status_counts import statuses_of
-from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
-from bizverify.storage.filesystem import new_run_id
-from bizverify.tables import Enriched, Format, frames
-from bizverify.tables.frame_types import collect_like
+from bizverify.run.engine import Engine
+from bizverify.schema import Lang
+from bizverify.tables import Format
 from bizverify.tables.input_files import is_one_file
 from bizverify.translation import gettext
-from bizverify.verification import Verification
-
-_PATIENCE_OF_ONE: Final = 10.0
-"""Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
-
-Frame = TypeVar("Frame")
-"""A frame of polars, pandas or pyarrow: what is given is what comes back."""
-
-AnyEngine = EngineName | LocalEngine | Engine
-"""The name of an engine, or one itself."""
 
 Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 """Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
-
-Status = StatusSource | StatusOptions
-"""Whether the tax authority is asked for statuses, or how."""
 
 
 class EnrichKeywords(ServiceKeywords, total=False):
@@ -278,16 +235,11 @@ def enrich(
     answering = request.open(known.history if known else None, choices)
     if isinstance(input, str | Path) and (keep_going or not is_one_file(input)):
         raise UsageError(gettext("{path}: several inputs are given in a list: enrich([{path!r}])", path=str(input)))
-    with progress_asked(None if dry_run else progress, _unit(request.kind)) as options["progress"]:
+    with progress_asked(None if dry_run else progress, progress_unit(request.kind)) as options["progress"]:
         if isinstance(input, str | Path):
             return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
         run = _joint_run(input, output, answering, reads, writes, keep_going=keep_going, **options)
         return run.plan() if dry_run else run.carry_out()
-
-
-def _unit(kind: EngineKind) -> str:
-    """What progress counts."""
-    return "lookups" if kind.buys else "rows"
 
 
 def _joint_run(
@@ -424,188 +376,3 @@ async def aenrich(
     if failure is not None:
         raise failure
     return report
-
-
-def verify_frame(
-    frame: Frame,
-    *,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    status: Status = "auto",
-    max_status_age: float | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    prefix: str = "",
-    extra_columns: Sequence[str] = (),
-    labels: Labels = None,
-    choices: Choices = None,
-    engine: AnyEngine = "local",
-    progress: AskedProgress = True,
-    **service: Unpack[ServiceKeywords],
-) -> Frame:
-    """Return a frame of the same type with the nine columns added, and the same rows in the same order.
-
-    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow. The user's own columns are given back
-    as they were: a pandas index, dtypes, metadata. Headers of several levels are joined to find the columns, and the
-    nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for :func:`enrich`; warnings are
-    Python warnings.
-    Raises :class:`bizverify.errors.BizverifyError`.
-    """
-    hide_key(service)
-    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    # the rows of a lazy frame are read more than once, and must be the same each time
-    table = frames.read(frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame)
-    prepared = prepare_table(table, columns, prefix, extras=extra_columns)
-    for warning in prepared.warnings:
-        python_warnings.warn(warning, stacklevel=2)
-    known = read_history(labels) if request.kind.answers_locally else None
-    answering = request.open(known.history if known else None, choices)
-    with (
-        ExitStack() as resources,
-        progress_asked(progress, _unit(request.kind)) as shown,
-        answering.local.running(),
-    ):
-        run_id = new_run_id(datetime.now(UTC))
-        context = RunContext("a frame", run_id, table.count(), progress=shown, resources=resources)
-        context = replace(context, priority=prepared.priority_column(answering))
-        asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
-        answering = answering.with_status(asked.overlay) if asked is not None else answering
-        answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
-        if prepared.extras:
-            answers = with_extra_columns(with_duplicates(answers.collect(engine="streaming").lazy()), prepared.extras)
-        answered = accounting.number_rows(answers)
-        tally = accounting.tally(answered, answering.counts())
-        enriched = Enriched(table, with_words(answered, prepared.lang), prepared.layout, tally)
-        result, rows_out, tallies = collect_like(enriched, frame)
-    tallied = tallies.row(0, named=True)
-    counts = accounting.row_counts_of(tallied)
-    statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
-    notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
-    if purchase is not None:
-        notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
-    for note in notes:
-        python_warnings.warn(note, stacklevel=2)
-    accounting.check_balance(table.count(), counts, rows_out)
-    return cast(Frame, result)
-
-
-def verify(
-    b_no: str | int,
-    name: str | None = None,
-    address: str | None = None,
-    zipcode: str | None = None,
-    *,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    status: Status = "auto",
-    max_status_age: float | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    labels: Labels = None,
-    choices: Choices = None,
-    engine: AnyEngine = "local",
-    **service: Unpack[ServiceKeywords],
-) -> Verification:
-    """Verify one business; a value that is no business number gives ``row_status`` invalid.
-
-    ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
-    ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
-    Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
-    """
-    hide_key(service)
-    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    for_local = {
-        "zipcode": zipcode,
-        "registry": registry,
-        "gazetteer": gazetteer,
-        "model": model,
-        "labels": labels or None,
-    }
-    for option, value in for_local.items():
-        if not request.kind.answers_locally and value is not None:
-            raise UsageError(
-                gettext(
-                    "{option} is for the local engine, not for {name}: the service is not told of it",
-                    option=parameter(option),
-                    name=request.kind.name,
-                )
-            )
-    record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
-    frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
-    digits = None if business_number.problem(b_no) else business_number.compact(b_no)
-    answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None, choices)
-    with ExitStack() as resources, answering.local.running():
-        rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
-        context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
-        if asking is not None:
-            asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
-            asked = open_statuses(rows, asking, context)
-            answering = answering.with_status(asked.overlay)
-            if asked.fetch.halt is not None:
-                python_warnings.warn(
-                    gettext("the tax authority could not be asked: {halt}", halt=asked.fetch.halt), stacklevel=2
-                )
-        answers, _ = answering.answer(answering.prepare(rows), context)
-        answer = answers.collect().row(0, named=True)
-    fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
-    reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
-    return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
-
-
-_OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
-
-
-class EngineRequest:
-    """The engine that a call asks for: refused when this is made if it cannot be, opened by :meth:`open`.
-
-    Raises :class:`UsageError` for an unknown name, and for options that are not of this engine.
-    """
-
-    def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
-        self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
-        self.given: Engine | None = None
-        if isinstance(engine, str):
-            self.kind = engine_kind(engine)
-            self._service = service_options(engine, service)
-            return
-        refuse_unknown(service)
-        said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
-        if said:
-            raise UsageError(
-                gettext(
-                    "{option} is said when an engine is made; it is given as {option2}",
-                    option=parameter(said[0]),
-                    option2=parameter("engine"),
-                )
-            )
-        given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
-        kind = getattr(given, "kind", None)
-        if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(
-                gettext(
-                    "unknown engine {engine!r}; use {listed}, or an engine object",
-                    engine=engine,
-                    listed=" or ".join(ENGINE_KINDS),
-                )
-            )
-        self.given, self.kind = given, kind
-
-    def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
-        """Return the engine, with its indexes opened and what is known of earlier letters and of chosen addresses.
-
-        Those that buy are imported only then, since they bring the network with them.
-        """
-        if self.given is not None:
-            return self.given.with_history(history)
-        of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
-        local = LocalEngine(**of_local, choices=read_choices(choices) if self.kind.answers_locally else None)
-        if not self.kind.buys:
-            return LocalEngineAdapter(local)
-        from bizverify.purchase.paid_engines import paid_engine
-
-        return paid_engine(self.kind, self._service, local)

@@ -1,0 +1,1 @@
+"""What users call: files enriched, frames and single businesses verified."""

@@ -1,0 +1,101 @@
+"""Frames verified: polars, pandas and pyarrow, what is given comes back."""
+
+from __future__ import annotations
+
+import warnings as python_warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TypeVar, Unpack, cast
+
+import polars as pl
+
+from bizverify.api.engine_request import AnyEngine, EngineRequest, Status, progress_unit
+from bizverify.column_words import with_words
+from bizverify.engine import Gazetteer, Registry, Scorecard
+from bizverify.enrichment.prepared_table import prepare_table
+from bizverify.enrichment.run_inputs import open_statuses
+from bizverify.labels.history import Labels, read_history
+from bizverify.options import ServiceKeywords, hide_key, status_options
+from bizverify.progress.asked import AskedProgress, progress_asked
+from bizverify.reference.choice_store import Choices
+from bizverify.run import accounting
+from bizverify.run.duplicates import with_duplicates
+from bizverify.run.engine import RunContext
+from bizverify.run.extra_columns import with_extra_columns
+from bizverify.run.status_counts import statuses_of
+from bizverify.schema import Lang
+from bizverify.storage.filesystem import new_run_id
+from bizverify.tables import Enriched, frames
+from bizverify.tables.frame_types import collect_like
+
+Frame = TypeVar("Frame")
+"""A frame of polars, pandas or pyarrow: what is given is what comes back."""
+
+
+def verify_frame(
+    frame: Frame,
+    *,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    prefix: str = "",
+    extra_columns: Sequence[str] = (),
+    labels: Labels = None,
+    choices: Choices = None,
+    engine: AnyEngine = "local",
+    progress: AskedProgress = True,
+    **service: Unpack[ServiceKeywords],
+) -> Frame:
+    """Return a frame of the same type with the nine columns added, and the same rows in the same order.
+
+    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow. The user's own columns are given back
+    as they were: a pandas index, dtypes, metadata. Headers of several levels are joined to find the columns, and the
+    nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for :func:`enrich`; warnings are
+    Python warnings.
+    Raises :class:`bizverify.errors.BizverifyError`.
+    """
+    hide_key(service)
+    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
+    # the rows of a lazy frame are read more than once, and must be the same each time
+    table = frames.read(frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame)
+    prepared = prepare_table(table, columns, prefix, extras=extra_columns)
+    for warning in prepared.warnings:
+        python_warnings.warn(warning, stacklevel=2)
+    known = read_history(labels) if request.kind.answers_locally else None
+    answering = request.open(known.history if known else None, choices)
+    with (
+        ExitStack() as resources,
+        progress_asked(progress, progress_unit(request.kind)) as shown,
+        answering.local.running(),
+    ):
+        run_id = new_run_id(datetime.now(UTC))
+        context = RunContext("a frame", run_id, table.count(), progress=shown, resources=resources)
+        context = replace(context, priority=prepared.priority_column(answering))
+        asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
+        answering = answering.with_status(asked.overlay) if asked is not None else answering
+        answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
+        if prepared.extras:
+            answers = with_extra_columns(with_duplicates(answers.collect(engine="streaming").lazy()), prepared.extras)
+        answered = accounting.number_rows(answers)
+        tally = accounting.tally(answered, answering.counts())
+        enriched = Enriched(table, with_words(answered, prepared.lang), prepared.layout, tally)
+        result, rows_out, tallies = collect_like(enriched, frame)
+    tallied = tallies.row(0, named=True)
+    counts = accounting.row_counts_of(tallied)
+    statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
+    notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
+    if purchase is not None:
+        notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
+    for note in notes:
+        python_warnings.warn(note, stacklevel=2)
+    accounting.check_balance(table.count(), counts, rows_out)
+    return cast(Frame, result)
