@@ -22,7 +22,6 @@ CLASSES_TWICE: dict[str, str] = {
 """Class names that may stand more than once, with the reason."""
 
 MODULES_TWICE: dict[str, str] = {
-    "api": "what users call: of files, and of watch lists",
     "errors": "every error of the package; the refusals of the server",
     "forget": "a command, and what it erases in the tables of watch lists and in a server's files",
     "ledger": "a command, and the file it looks into",
