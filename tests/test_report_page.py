@@ -61,7 +61,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The sample, enriched with its page in Korean."""
     folder = tmp_path_factory.mktemp("page")
     options: dict[str, Any] = {"letter_cost": 500, "report": folder / "p.html", "manifest": folder / "run.json"}
-    with use_language("ko"):
+    with use_language("ko"), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))  # no earlier run of this machine
         bv.enrich(SAMPLE / "customers.csv", folder / "out.csv", **REFERENCE, **options)
     return folder, folder / "p.html"
 
@@ -116,6 +117,50 @@ def test_the_page_of_a_korean_run_is_korean(made: tuple[Path, Path]) -> None:
     assert ("html", {"lang": "ko"}) in page.elements
     assert english_sentences(page.text) == []
     assert "반송 위험이 가장 높은 행" in page.texts
+
+
+def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closure, a row that went and one that came; by itself, since the output of before is there, or by a file."""
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / "state"))
+    rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
+    source, out = tmp_path / "list.csv", tmp_path / "out.csv"
+    rows.head(280).write_csv(source)
+    bv.enrich(source, out, report=tmp_path / "first.html", **REFERENCE)
+    assert "Changes since" not in Page(tmp_path / "first.html").text
+    shutil.copy(out, tmp_path / "kept.csv")
+    closing = pl.read_csv(out, infer_schema=False).filter(pl.col("biz_status") == "active")["사업자등록번호"][0]
+    registry = pl.read_parquet(REFERENCE["registry"])
+    closed = pl.col("b_no") == int(bv.number.compact(closing))
+    status = pl.when(closed).then(pl.lit("closed")).otherwise(pl.col("biz_status").cast(pl.String)).alias("biz_status")
+    registry.with_columns(status).write_csv(tmp_path / "registry.csv")
+    bv.build_registry([tmp_path / "registry.csv"], tmp_path / "registry.parquet")
+    newer = REFERENCE | {"registry": tmp_path / "registry.parquet"}
+    rows.slice(1, 289).write_csv(source)
+    report = bv.enrich(source, out, report=tmp_path / "second.html", **newer)
+    told = Page(tmp_path / "second.html").text
+    was, now = (rows_of(path) for path in (tmp_path / "kept.csv", out))
+    gone, new = was.join(now, on="key", how="anti"), now.join(was, on="key", how="anti")
+    stopped = now.join(was, on="key").filter(biz_status="closed", biz_status_right="active")
+    assert stopped.height
+    assert f"{stopped.height}\nclosed\n" in told
+    assert f"{gone.height}\ngone" in told
+    assert f"{new.height}\nnew" in told
+    assert closing not in told
+    for given, same in (({"before": tmp_path / "kept.csv"}, True), ({}, False)):
+        report_page(report.run_id, tmp_path / "page.html", **given)
+        assert ("Changes since the run before" in Page(tmp_path / "page.html").text) is same
+    with pytest.raises(BizverifyError, match="cannot be compared"):
+        report_page(report.run_id, tmp_path / "page.html", before=SAMPLE / "customers.csv")
+
+
+def rows_of(path: Path) -> pl.DataFrame:
+    """Rows by number, name and address, each once."""
+    rows = pl.read_csv(path, infer_schema=False)
+    number = pl.coalesce(pl.col("사업자등록번호").brn.compact(), pl.lit(""))  # type: ignore[attr-defined]
+    key = pl.concat_str(number, pl.col("상호").fill_null(""), pl.col("주소").fill_null(""), separator="|")
+    return rows.select(key.str.strip_chars().alias("key"), "biz_status").unique(
+        "key", keep="first", maintain_order=True
+    )
 
 
 def test_people_are_masked_unless_asked(made: tuple[Path, Path], tmp_path: Path) -> None:

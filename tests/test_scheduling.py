@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizverify.errors import AccountingError
-from bizverify.run import accounting
-from bizverify.scheduling import changes
-from bizverify.scheduling.changes import (
+from bizverify.run import accounting, changes
+from bizverify.run.changes import (
     BEFORE,
     CHANGE,
     KEY,

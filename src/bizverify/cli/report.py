@@ -15,6 +15,7 @@ from bizverify.translation import gettext
 @click.argument("run", metavar="RUN|FILE")
 @click.option("-o", "--output", type=PATH, required=True, help="Where the page goes: OUT.html.")
 @click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the page says what is at stake.")
+@click.option("--before", metavar="FILE", help="The enriched file of an earlier run, to say what changed since.")
 @click.option("--unmask", is_flag=True, help="Show numbers, names and addresses in the clear.")
 @click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
 @encoding_option
@@ -24,6 +25,7 @@ def report(
     run: str,
     output: Path,
     letter_cost: float | None,
+    before: str | None,
     unmask: bool,
     sheet: str | None,
     encoding: str | None,
@@ -42,6 +44,7 @@ def report(
         run,
         output,
         letter_cost=letter_cost,
+        before=before,
         unmask=unmask,
         sheet=sheet,
         encoding=encoding,

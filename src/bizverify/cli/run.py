@@ -195,7 +195,7 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
 @json_option
 def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool) -> None:
     """Show what changed from run A to run B of the job file JOB; a row that went and came back did not change."""
-    from bizverify.scheduling.changes import KIND_WORDS, count_kinds, write_changes
+    from bizverify.run.changes import KIND_WORDS, count_kinds, write_changes
     from bizverify.scheduling.earlier_runs import compare_runs
 
     changed = compare_runs(job, before, after)

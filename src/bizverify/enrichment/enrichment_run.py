@@ -33,6 +33,7 @@ from bizverify.report import (
     sha256_of,
     write_manifest,
 )
+from bizverify.report_page.earlier_run import RunChanges, find_changes
 from bizverify.report_page.open_run import read_figures
 from bizverify.report_page.page import render_into
 from bizverify.report_page.page_figures import PageFigures, collect_figures
@@ -101,6 +102,7 @@ class _WrittenAnswers:
     purchase: Purchase | None
     beside: WrittenSides | None
     figures: PageFigures | None
+    changes: RunChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,9 @@ class EnrichmentRun:
                 else None,
             )
             if written.figures is not None and sides.page is not None:
-                render_into(sides.at[sides.page], written.figures, record_of(report), sides.letter_cost)
+                render_into(
+                    sides.at[sides.page], written.figures, record_of(report), sides.letter_cost, written.changes
+                )
             yield report
 
     def _write_answers(
@@ -254,7 +258,10 @@ class EnrichmentRun:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         beside = sides.write(result, target, rows_in) if sides.wanted else None
         figures = collect_figures(result.frame, unmask=sides.unmask) if sides.page is not None else None
-        return _WrittenAnswers(tallied, purchase, beside, figures)
+        changes = None
+        if sides.page is not None:  # what the output replaces is still there
+            changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)
+        return _WrittenAnswers(tallied, purchase, beside, figures, changes)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Add what was asked for beside the answers.

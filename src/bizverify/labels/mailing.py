@@ -51,6 +51,7 @@ class Enrichment:
 
     id: str
     run_id: str
+    input: str
     output: str
     sheet: str | None
     engine: str
@@ -257,6 +258,7 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
     return Enrichment(
         id=str(found.get("id", found["run_id"])),
         run_id=str(found["run_id"]),
+        input=str(found["input"]),
         output=str(found["output"]),
         sheet=found.get("sheet"),
         engine=str(found["engine"]),
@@ -265,6 +267,20 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
         started=datetime.fromisoformat(found["started"]),
         headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
     )
+
+
+def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
+    """Yield what runs over an input wrote, the last first, as far as it is still there as they wrote it.
+
+    ``before``: the id of a run, without which and what came after it; ids begin with their time.
+    """
+    folder, replaced = state_directory() / "runs", set[str]()
+    for manifest in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
+        for one in _read_manifest(manifest):
+            is_earlier = before is None or manifest.stem < before
+            if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
+                yield one
+            replaced.add(one.output)
 
 
 def _run_output(by: Enrichment | None) -> Path:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import UsageError
-from bizverify.labels.mailing import is_manifest, manifest_of, open_mailing
+from bizverify.labels.mailing import OpenMailing, is_manifest, manifest_of, open_mailing
+from bizverify.report_page.earlier_run import BESIDES, RunChanges, find_changes
 from bizverify.report_page.page import check_page, write_page
 from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.run.letter_list import check_letter_cost
 from bizverify.tables.publish import same_file
 from bizverify.translation import gettext
-
-_BESIDES: Final = ("name", "biz_status", "row_status")
-"""Columns of the enriched file that a mailing's letters have not by themselves."""
 
 
 def report_page(
@@ -29,11 +27,14 @@ def report_page(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    before: str | Path | None = None,
 ) -> Path:
     """Write the page of a run as HTML and return where it is.
 
     ``run``: its id, its manifest, or the enriched file, which is read for it; the output of a run must still be there.
-    ``letter_cost``: won a letter, for the money at stake. Names, numbers and addresses are masked unless ``unmask``.
+    ``before``: the enriched file of an earlier run, with which it is compared; by default that of the last run over the
+    same input whose output is still there. ``letter_cost``: won a letter, for the money at stake. Names, numbers and
+    addresses are masked unless ``unmask``.
     ``sheet``, ``encoding``, ``json_path``: of the enriched file. The page is in the current language, mode 0600.
 
     Raises :class:`bizverify.errors.BizverifyError`.
@@ -43,12 +44,13 @@ def report_page(
     given = as_path(run)
     file = given if (is_remote(given) or given.is_file()) and not is_manifest(given) else None
     where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
-    with open_mailing(None if file else run, file, **where, besides=_BESIDES) as mailing:
+    with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
             raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
         figures = collect_figures(mailing.letters, unmask=unmask)
         facts = _facts(given if is_manifest(given) else manifest_of(mailing.run_id or ""), mailing.id)
-        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost)
+        changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
+        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
     return target
 
 
@@ -57,8 +59,16 @@ def read_figures(run: Path | None, file: Path) -> PageFigures:
 
     Raises :class:`bizverify.errors.BizverifyError`.
     """
-    with open_mailing(run, file, besides=_BESIDES) as mailing:
+    with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
+
+
+def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> RunChanges | None:
+    source = mailing.by.input if mailing.by is not None else str(mailing.path)
+    found = find_changes(mailing.letters, source, mailing.run_id, earlier=before, besides=mailing.path, unmask=unmask)
+    if found is None and before is not None:
+        raise UsageError(gettext("{path}: cannot be compared; give the enriched file of an earlier run", path=before))
+    return found
 
 
 def _facts(manifest: Path, id: str) -> Mapping[str, Any]:

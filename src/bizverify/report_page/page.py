@@ -11,9 +11,11 @@ import polars as pl
 
 from bizverify.column_words import word_of
 from bizverify.errors import OutputError
+from bizverify.report_page.earlier_run import RunChanges
 from bizverify.report_page.page_charts import draw_charts
 from bizverify.report_page.page_figures import PageFigures
 from bizverify.report_page.tags import Markup, join, tag
+from bizverify.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bizverify.tables.publish import publish_file
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
@@ -40,6 +42,15 @@ _CORRECTIONS: Final = {
     "address": gettext_noop("before"),
     "fixed_address": gettext_noop("after"),
 }
+_CHANGED: Final = {
+    "b_no": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    CHANGE: gettext_noop("changes"),
+    f"biz_status{BEFORE}": gettext_noop("status before"),
+    "biz_status": gettext_noop("status now"),
+    f"action{BEFORE}": gettext_noop("action before"),
+    "action": gettext_noop("action now"),
+}
 _NUMBERS: Final = ("row", "bounce_prob")
 _UNKNOWN: Final = "–"
 
@@ -51,20 +62,37 @@ def check_page(target: Path) -> Path:
     return target
 
 
-def write_page(target: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None) -> None:
+def write_page(
+    target: Path,
+    figures: PageFigures,
+    facts: Mapping[str, Any],
+    letter_cost: float | None,
+    changes: RunChanges | None = None,
+) -> None:
     """Write a page of figures and of what a manifest says of the run, mode 0600; raise :class:`OutputError`."""
     with publish_file(target) as temporary:
-        render_into(temporary, figures, facts, letter_cost)
+        render_into(temporary, figures, facts, letter_cost, changes)
 
 
-def render_into(file: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None) -> None:
+def render_into(
+    file: Path,
+    figures: PageFigures,
+    facts: Mapping[str, Any],
+    letter_cost: float | None,
+    changes: RunChanges | None = None,
+) -> None:
     """Write the page to a file that is published by others."""
-    text = render(figures, facts, letter_cost)
+    text = render(figures, facts, letter_cost, changes)
     file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
 
 
-def render(figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None) -> str:
-    """Return the page as HTML in the current language; ``facts``: what :func:`bizverify.report.record_of` says."""
+def render(
+    figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
+) -> str:
+    """Return the page as HTML in the current language; ``facts``: what :func:`bizverify.report.record_of` says.
+
+    ``changes``: what changed since the run before, if there is one.
+    """
     style = Markup(files("bizverify.report_page").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -77,6 +105,7 @@ def render(figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | 
     )
     sections = (
         _summary(figures, facts),
+        *([_changes(changes)] if changes is not None else []),
         _statuses(figures, facts),
         _money(figures, facts, letter_cost),
         _counts(figures),
@@ -120,6 +149,20 @@ def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     ]
     alerts = [tag("p", str(text), class_="alert") for text in facts.get("warnings") or ()]
     return _section(gettext("Summary"), _cards(cards), *alerts)
+
+
+def _changes(changes: RunChanges) -> Markup:
+    title, file = gettext("Changes since the run before"), changes.file.name
+    since = gettext("Compared with {file}.", file=file)
+    if changes.run is not None:
+        since = gettext("Compared with the run of {day}, {file}.", day=str(changes.run.started)[:10], file=file)
+    words = {kind: gettext(word).replace("_", " ") for kind, word in KIND_WORDS.items()}
+    cards = [(words[kind], f"{count:,}") for kind, count in changes.counts.items() if count]
+    said = tag("p", since, class_="soft")
+    if not cards:
+        return _section(title, said, tag("p", gettext("None.")))
+    rows = changes.rows.with_columns(pl.col(CHANGE).list.eval(pl.element().replace(words)).list.join(", "))
+    return join(_section(title, said, _cards(cards)), _rows(gettext("Rows that changed"), rows, _CHANGED))
 
 
 def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import StoreError, UsageError
-from bizverify.scheduling.changes import CHANGE_SCHEMA, combine
+from bizverify.run.changes import CHANGE_SCHEMA, combine
 from bizverify.scheduling.job_file import load_job_file
 from bizverify.scheduling.job_place import job_place
 from bizverify.scheduling.run_store import JobRun, RunStore
@@ -46,7 +46,7 @@ def find_run(job: Path, named: str) -> JobRun:
 
 
 def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
-    """Return what changed from one run to a later one: :data:`bizverify.scheduling.changes.CHANGE_SCHEMA`.
+    """Return what changed from one run to a later one: :data:`bizverify.run.changes.CHANGE_SCHEMA`.
 
     Raises :class:`UsageError` where a run is not known, or ``after`` is not the later one.
     """

@@ -40,7 +40,7 @@ from bizverify.options import (
 )
 from bizverify.progress.display import Progress
 from bizverify.report import Report
-from bizverify.scheduling.changes import (
+from bizverify.run.changes import (
     CHANGE_SCHEMA,
     SNAPSHOT,
     advance,

@@ -7,20 +7,15 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from bizverify.errors import UsageError
 from bizverify.options import EngineName, StatusSource
+from bizverify.run.changes import CHANGES, Change
 from bizverify.schema import Lang
 from bizverify.translation import current_language, gettext
-
-Change = Literal[
-    "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
-]
-"""What may have become of a row since the run before; see :mod:`bizverify.scheduling.changes`."""
-CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Days = Annotated[float, msgspec.Meta(ge=0)]

@@ -12,7 +12,7 @@ import polars as pl
 from bizverify.joint.report import FilesReport
 from bizverify.report import Report
 from bizverify.report_display import Shown
-from bizverify.scheduling.changes import count_kinds, format_counts
+from bizverify.run.changes import count_kinds, format_counts
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 PAUSED: Final = 5
@@ -57,7 +57,7 @@ class InputOutcome:
 class JobReport(Shown):
     """What one run of a job did.
 
-    ``changes``: what changed since the run before, :data:`bizverify.scheduling.changes.CHANGE_SCHEMA`; empty in the
+    ``changes``: what changed since the run before, :data:`bizverify.run.changes.CHANGE_SCHEMA`; empty in the
     first run (``since`` is ``None``). ``message``: what was, or is to be, told; ``None`` where there is nothing to
     tell. ``problems``: why it did not arrive, or a file could not be written.
     """

@@ -10,8 +10,8 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import ColumnError
+from bizverify.run.changes import KEY, SNAPSHOT, key_expr
 from bizverify.run.records import DIGITS, ROW_ID
-from bizverify.scheduling.changes import KEY, SNAPSHOT, key_expr
 from bizverify.translation import gettext
 
 _RECORD: Final = ("b_no", "name", "address", "zipcode")

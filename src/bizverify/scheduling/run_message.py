@@ -13,7 +13,8 @@ import msgspec
 
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.errors import BizverifyError, OutputError, UsageError
-from bizverify.scheduling.job_file import CHANGES, Change, NotificationPart
+from bizverify.run.changes import CHANGES, Change
+from bizverify.scheduling.job_file import NotificationPart
 from bizverify.schema import SEOUL
 from bizverify.translation import gettext, gettext_noop
 from bizverify.watch.notifications import append_lines

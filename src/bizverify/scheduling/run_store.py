@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 import polars as pl
 
 from bizverify.errors import JobRunningError, StoreError
-from bizverify.scheduling.changes import CHANGE_SCHEMA, SNAPSHOT, format_counts
+from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, format_counts
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import FileKind, is_in_use, rewrite_file
 from bizverify.translation import gettext, gettext_noop

@@ -1,4 +1,4 @@
-"""What changed between two runs of a job: pure functions over frames of answers.
+"""What changed between two runs over the same rows: pure functions over frames of answers.
 
 A *snapshot* has one row a key and input (:data:`SNAPSHOT`): what was answered last. Rows whose question
 was left open this time (pending, failed, status unknown) keep what was known before, so that nothing is told twice.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
 import polars as pl
 
 from bizverify.column_words import HEADERS, KOREAN_WORDS
-from bizverify.scheduling.job_file import CHANGES, Change
 from bizverify.schema import ACTIONS, GRADES
 from bizverify.tables import frames, publish_file, write_table
 from bizverify.tables.csv.write import escape_formula
 from bizverify.tables.detect import output_format
 from bizverify.translation import current_language, gettext, gettext_noop
 
+Change = Literal[
+    "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
+]
+"""What may have become of a row since the run before."""
+CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 KEY: Final = "key"
 CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
