@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import obstore
@@ -45,6 +46,12 @@ class S3Server:
         """Write an object as somebody else would; return its ETag."""
         return str(obstore.put(self.store, key, content)["e_tag"])
 
+    def put_folder(self, key: str) -> None:
+        """Write the empty object that a console makes for a folder: its name ends with a slash."""
+        import httpx
+
+        assert httpx.put(f"{self.url}/{BUCKET}/{key}", headers=_SIGNED).status_code == 200
+
     def get(self, key: str) -> bytes:
         return bytes(obstore.get(self.store, key).bytes())
 
@@ -59,9 +66,12 @@ class S3Server:
         return sum(1 for one in ElementTree.fromstring(text).iter() if one.tag.endswith("}Upload"))
 
     def empty(self) -> None:
-        keys = self.names()
-        if keys:
-            obstore.delete(self.store, keys)
+        import httpx
+
+        text = httpx.get(f"{self.url}/{BUCKET}?list-type=2", headers=_SIGNED).text
+        for one in ElementTree.fromstring(text).iter():
+            if one.tag.endswith("}Key"):
+                httpx.delete(f"{self.url}/{BUCKET}/{quote(one.text or '')}", headers=_SIGNED)
 
     def settings(self) -> dict[str, str]:
         """The variables by which a program finds it."""

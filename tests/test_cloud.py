@@ -187,6 +187,49 @@ def test_a_partitioned_dataset_of_a_bucket_is_one_run(s3: S3Server) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("in/*", ["a.csv", "k.csv"]),
+        ("i*/", ["a.csv"]),
+        ("in/s*", ["k.csv"]),
+        ("**/*.csv", ["a.csv", "k.csv", "p.csv"]),
+        ("set/k=*", ["p.csv"]),
+        ("in/.h*/*", ["h.csv"]),
+    ],
+)
+def test_a_glob_of_a_bucket_means_what_it_means_on_a_disk(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, meant: list[str]
+) -> None:
+    """The tables of the folders that it means, too; nothing hidden; and no objects that only stand for folders."""
+    for key in ("in/a.csv", "in/sub/k.csv", "in/.hidden/h.csv", "set/k=1/p.csv"):
+        s3.put(key, CSV.encode())
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_text(CSV, "utf-8")
+    for folder in ("in/", "in/sub/", "in/none/", "set/k=1/"):
+        s3.put_folder(folder)
+    monkeypatch.chdir(tmp_path)
+    for given in (pattern, f"{ROOT}/{pattern}"):
+        assert [Path(part.input).name for part in bv.plan([given]).parts] == meant
+
+
+def test_a_pattern_that_means_nothing_and_a_name_that_cannot_be_read_are_told(s3: S3Server) -> None:
+    s3.put("in/a.csv", CSV.encode())
+    assert "no file with a table is there" in refused(lambda: bv.plan([f"{ROOT}/in/[z-a].csv"]))
+    s3.put_folder("in//")
+    assert "has an empty part, `.` or `..` in its name" in refused(lambda: bv.plan([f"{ROOT}/in/"]))
+
+
+def test_a_review_is_read_from_the_bucket_it_was_written_to_and_sources_of_registries_are_not(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    """As the report of a run says of its review; a path that has lost a slash is the same object."""
+    sources = refused(lambda: bv.build_registry([f"{ROOT}/statuses.csv"], tmp_path / "registry.parquet"))
+    assert sources.startswith(f"{ROOT}/statuses.csv: is a URL, which is not read for this; copy the file here")
+    s3.put("no-review.csv", CSV.encode())
+    assert f"{ROOT}/no-review.csv: is no review" in refused(lambda: bv.apply_review(Path(f"{ROOT}/no-review.csv")))
+
+
 # ------------------------------------------------------------------------------------------------ somebody else writes
 
 
@@ -477,6 +520,27 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
     assert s3.names() == ["a.csv"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is made of /dev/full")
+def test_a_disk_that_is_full_names_the_object_and_tmpdir_not_a_private_copy(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fill(source: object, target: Path, *rest: object, **more: object) -> None:
+        with Path("/dev/full").open("wb", 0) as file:
+            file.write(b"x")
+
+    (tmp_path / "in.csv").write_text(CSV, "utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr("bizverify.tables.csv.write", fill)
+        said = refused(lambda: bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
+    assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent: No space left")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    said = refused(lambda: bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
+    assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent")
+    s3.put("a.csv", CSV.encode())
+    assert f"{ROOT}/a.csv: cannot be copied here" in refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    assert s3.names() == ["a.csv"]
+
+
 # -------------------------------------------------------------------------------------------------------------- https
 
 
@@ -558,6 +622,31 @@ def test_an_untrusted_certificate_is_refused(web: str, monkeypatch: pytest.Monke
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(InputError, match="cannot be reached"):
         bv.plan(f"{web}/list.csv")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SSL_CERT_FILE", "/nowhere.pem"), ("HTTPS_PROXY", "socks9://hunter2")]
+)
+def test_settings_of_the_network_that_cannot_be_used_are_named(
+    monkeypatch: pytest.MonkeyPatch, web: str, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match=f"cannot be used; check .*{variable}") as refused:
+        bv.plan(f"{web}/list.csv")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_job_keeps_no_signature_and_no_input_of_two_that_are_shown_alike(web: str, tmp_path: Path) -> None:
+    """What it says of a URL that means no file is remembered without its query; two that differ there are refused."""
+    text = '[[inputs]]\npath = "{}"\n[output]\npath = "{{name}}.{{ext}}"\n'
+    (tmp_path / "job.toml").write_text(text.format(f"{web}/folder/?sig=hunter2"), "utf-8")
+    report = run_job(tmp_path / "job.toml")
+    assert report.exit_code == 2
+    assert "hunter2" not in repr(report.as_dict())
+    two = text.format(f"{web}/list.csv?id=1").replace("[output]", f'[[inputs]]\npath = "{web}/list.csv?id=2"\n[output]')
+    (tmp_path / "job.toml").write_text(two, "utf-8")
+    with pytest.raises(UsageError, match="differ only behind the `\\?`"):
+        run_job(tmp_path / "job.toml")
 
 
 def test_urls_that_differ_in_their_query_alone_are_not_one_input(web: str) -> None:

@@ -133,19 +133,26 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
 
 def list_objects(folder: RemotePath) -> list[RemotePath]:
-    """Return all objects below a folder, by name; raise :class:`InputError`."""
+    """Return all objects below a folder, by name; raise :class:`InputError`.
+
+    Without the empty ones that stand for folders: their names end with a slash, which a list does not show.
+    """
     store = _open_store(folder, 0)
     import obstore
 
-    async def collect() -> list[str]:
-        return [one["path"] for one in await obstore.list(store, prefix=folder.key or None).collect_async()]
+    async def collect() -> list[tuple[str, int]]:
+        found = await obstore.list(store, prefix=folder.key or None).collect_async()
+        return [(one["path"], one["size"]) for one in found]
 
     try:
-        keys = _run(collect)
+        found = sorted(_run(collect))
     except _error_types() as error:
         raise InputError(explain_store_error(folder, error)) from None
-    root = f"{folder.scheme}:"
-    return [RemotePath(root, folder.bucket, *key.split("/")) for key in sorted(keys)]
+    root, folders = f"{folder.scheme}:", {key.rpartition("/")[0] for key, _ in found}
+    paths = [
+        (RemotePath(root, folder.bucket, *key.split("/")), size) for key, size in found if size or key not in folders
+    ]
+    return [path for path, size in paths if size or look_at_object(path) is not None]
 
 
 def changed_error(url: RemotePath) -> InputError:

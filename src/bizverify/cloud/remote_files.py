@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,9 +50,9 @@ def fetch_file(path: Path) -> Iterator[InputData]:
     if not isinstance(path, RemotePath):
         yield InputData(path)
         return
-    with tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True) as folder:
-        copy = Path(folder) / _COPY
+    with ExitStack() as resources:
         try:
+            copy = _private_folder(resources) / _COPY
             version = _download(path, copy)
         except OSError as error:  # a disk that is full, or fails
             raise InputError(
@@ -74,10 +74,31 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
     """
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
-    with tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True) as folder:
-        finished = Path(folder) / url.name.encode()[-_NAME_KEPT:].decode(errors="ignore")
+    with ExitStack() as resources:
+        try:
+            folder = _private_folder(resources)
+        except OSError as error:
+            raise unfinished_error(url, error) from error
+        finished = folder / url.name.encode()[-_NAME_KEPT:].decode(errors="ignore")
         yield finished
         upload_object(finished, url, before)
+
+
+def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
+    """Return the error of an object that cannot be finished on this machine: its disk is full, or fails."""
+    return OutputError(
+        gettext(
+            "{url}: cannot be written on this machine before it is sent: {reason}; TMPDIR chooses where",
+            url=url,
+            reason=error.strerror or error,
+        )
+    )
+
+
+def _private_folder(resources: ExitStack) -> Path:
+    """Make a folder that nobody else can look into, for as long as ``resources`` live. Raises OSError."""
+    folder = tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True)
+    return Path(resources.enter_context(folder))
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:

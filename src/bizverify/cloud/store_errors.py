@@ -68,6 +68,13 @@ _KNOWN: Final = tuple(
         ("Unauthenticated|401 Unauthorized", _NOT_ACCEPTED),
         ("FileNotFoundError|NotFoundError", _MISSING),
         (
+            "InvalidPathError",
+            gettext_noop(
+                "{url}: an object there has an empty part, `.` or `..` in its name, so the folder cannot be listed; "
+                "rename it, or name the files one by one"
+            ),
+        ),
+        (
             "HttpError|TimedOut|Timeout",
             gettext_noop(
                 "{url}: the store cannot be reached, or does not answer in time; check the network, and the endpoint "

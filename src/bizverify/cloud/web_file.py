@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bizverify.cloud.object_store import RemoteVersion
 from bizverify.cloud.remote_path import RemotePath
-from bizverify.errors import InputError
+from bizverify.errors import InputError, UsageError
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
 
     try:
         with (
-            httpx.Client(
-                follow_redirects=True,
-                max_redirects=_REDIRECTS,
-                timeout=httpx.Timeout(_SILENCE, connect=10.0),
-                event_hooks={"request": [lambda request: _refuse_plain(url, request)]},
-            ) as client,
+            _open_client(url) as client,
             client.stream("GET", url.identity, headers={"Accept-Encoding": "identity"}) as response,
         ):
             _refuse_status(url, response)
@@ -52,6 +47,27 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
     except (httpx.TransportError, httpx.InvalidURL, ValueError):  # their texts may show the query
         raise InputError(
             gettext("{url}: cannot be reached, or was cut off; check the URL and the network, and run again", url=url)
+        ) from None
+
+
+def _open_client(url: RemotePath) -> httpx.Client:
+    """Return a client with the certificates and proxies of the environment; raise :class:`UsageError` for bad ones."""
+    import httpx
+
+    try:
+        return httpx.Client(
+            follow_redirects=True,
+            max_redirects=_REDIRECTS,
+            timeout=httpx.Timeout(_SILENCE, connect=10.0),
+            event_hooks={"request": [lambda request: _refuse_plain(url, request)]},
+        )
+    except (OSError, ValueError, ImportError, httpx.InvalidURL):  # their texts may show the password of a proxy
+        raise UsageError(
+            gettext(
+                "{url}: the certificates or the proxy that the environment names cannot be used; check SSL_CERT_FILE, "
+                "SSL_CERT_DIR, HTTPS_PROXY and ALL_PROXY",
+                url=url,
+            )
         ) from None
 
 

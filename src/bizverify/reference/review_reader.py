@@ -12,6 +12,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.cloud.remote_path import as_path
 from bizverify.engine.address_choices import CHOICE_SCHEMA
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.text_values import day_given
@@ -77,7 +78,7 @@ def apply_review(
     Raises :class:`InputError` for a file that is no review, and where a choice is none of its line's candidates:
     nothing is remembered then. :class:`UsageError`, :class:`bizverify.errors.StoreError`.
     """
-    source, who = Path(path), _name(by)
+    source, who = as_path(path), _name(by)
     with open_table(source) as table:
         columns = _columns_of(table.headers, source)
         cells = {name: pl.col(table.ids[place]).cast(pl.String).alias(name) for name, place in columns.items()}

@@ -16,7 +16,7 @@ import msgspec
 
 from bizverify._version import __version__
 from bizverify.cloud.remote_files import fetch_file, is_there, look_at_input
-from bizverify.cloud.remote_path import RemotePath, as_path, is_remote
+from bizverify.cloud.remote_path import RemotePath, as_path, describe_given, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.models.model_store import resolve_model
@@ -24,7 +24,7 @@ from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.output_files import about_file
 from bizverify.tables.compression import unpacked_name
-from bizverify.tables.input_files import InputFile, find_files
+from bizverify.tables.input_files import InputFile, find_files, refuse_alike
 from bizverify.translation import gettext
 
 _READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
@@ -129,8 +129,9 @@ def find_inputs(
         try:
             named = _expand(folder, part.path)
         except InputError as error:
-            missing[part.path] = str(error)
+            missing[describe_given(part.path)] = str(error)
             continue
+        refuse_alike([*found, *(file.path for file in named)])
         for file in named:
             path = file.path.resolve()
             if not _is_text(path):

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 from zipfile import BadZipFile
 
 from bizverify.cloud.remote_files import fetch_file
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import InputError
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.translation import gettext
@@ -71,7 +72,13 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
         with where.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
-        if url := url_of(path):
+        if (url := url_of(path)) and is_remote(as_path(path)):
+            raise InputError(
+                gettext(
+                    "{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url
+                )
+            ) from None
+        if url:
             remedy = (
                 gettext("give the path alone")
                 if url.startswith("file:")

@@ -10,11 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from bizverify.cloud.remote_files import is_there, list_files
-from bizverify.cloud.remote_path import STORES, RemotePath, as_path, is_remote
+from bizverify.cloud.remote_path import STORES, RemotePath, as_path
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.compression import unpacked_name, url_of
 from bizverify.tables.detect import EXTENSIONS
@@ -108,16 +109,10 @@ def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, P
     """
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
-    shown = dict[str, str]()
-    for one in files:
+    given = list(files)
+    refuse_alike(one.path for one in given)
+    for one in given:
         identity = one.path.identity if isinstance(one.path, RemotePath) else os.path.realpath(one.path)
-        if shown.setdefault(str(one.path), identity) != identity and is_remote(one.path):
-            raise UsageError(
-                gettext(
-                    "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
-                    path=one.path,
-                )
-            )
         first = kept.setdefault(identity, one)
         if first is one:
             continue
@@ -126,6 +121,19 @@ def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, P
         if first.path != one.path:
             again[one.path] = first.path
     return list(kept.values()), again
+
+
+def refuse_alike(paths: Iterable[Path]) -> None:
+    """Raise :class:`UsageError` for URLs that are shown alike and are not: their outputs would be, too."""
+    shown: dict[str, str] = {}
+    for path in paths:
+        if isinstance(path, RemotePath) and shown.setdefault(str(path), path.identity) != path.identity:
+            raise UsageError(
+                gettext(
+                    "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
+                    path=path,
+                )
+            )
 
 
 def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
@@ -172,32 +180,38 @@ def _remote_files(given: RemotePath) -> list[InputFile]:
     if is_one_file(given) or (not given.is_folder and given.key and is_there(given)):
         return [_below_partitions(InputFile(given, given.parent))]
     if not glob.has_magic(str(given)):
-        below = [path for path in list_files(given) if len(path.parts) > len(given.parts)]
-        found = [InputFile(path, given, listed=True) for path in below if _is_table(path)]
-        parts = [one for one in found if one.partitions and len(one.partitions) == len(one.relative.parts) - 1]
-        direct = [one for one in found if len(one.relative.parts) == 1]
-        beside = _BESIDE_DATA if parts else _NOT_MEANT
-        return _in_order(given, [one for one in (*direct, *parts) if not one.path.name.startswith(beside)])
+        return _in_order(given, _tables_in(given, given, list_files(given)))
     fixed = next(place for place, part in enumerate(given.parts) if glob.has_magic(part))
-    base, pattern = RemotePath(*given.parts[:fixed]), _glob_pattern("/".join(given.parts[fixed:]))
-    matches = [path for path in list_files(base) if pattern.fullmatch("/".join(path.parts[fixed:]))]
-    meant = [path for path in matches if not path.name.startswith(_NOT_MEANT)]
-    return _in_order(given, [InputFile(path, base, listed=True) for path in meant])
+    base, wanted = RemotePath(*given.parts[:fixed]), given.parts[fixed:]
+    found, folders = list[InputFile](), dict[RemotePath, list[RemotePath]]()
+    for path in list_files(base):
+        if _is_meant(path.parts[fixed:], wanted):
+            found += [] if given.is_folder or path.name.startswith(_NOT_MEANT) else [InputFile(path, base, listed=True)]
+        elif "**" not in wanted and _is_meant(path.parts[fixed : len(given.parts)], wanted):
+            folders.setdefault(RemotePath(*path.parts[: len(given.parts)]), []).append(path)
+    inside = [one for folder, paths in folders.items() for one in _tables_in(folder, base, paths)]
+    return _in_order(given, [*found, *inside])
 
 
-def _glob_pattern(pattern: str) -> re.Pattern[str]:
-    """A glob as a regular expression: ``*`` is within a folder, ``**`` any folders."""
-    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
-    pieces = re.split(r"(\*\*/|\*\*|\*|\[!?[^]]+\])", pattern)
-    return re.compile(
-        "".join(wild.get(piece) or (_as_set(piece) if piece[:1] == "[" else re.escape(piece)) for piece in pieces)
-    )
+def _tables_in(folder: RemotePath, base: Path, below: Iterable[RemotePath]) -> list[InputFile]:
+    """Of the files below a folder of a bucket, the tables in it; where its folders are partitions, those below, too."""
+    depth = len(folder.parts)
+    tables = [(path, path.parts[depth:-1]) for path in below if len(path.parts) > depth and _is_table(path)]
+    partitioned = any(parts and all(map(_PARTITION.fullmatch, parts)) for _, parts in tables)
+    beside = _BESIDE_DATA if partitioned else _NOT_MEANT
+    meant = [path for path, parts in tables if all(map(_PARTITION.fullmatch, parts))]
+    return [InputFile(path, base, listed=True) for path in meant if not path.name.startswith(beside)]
 
 
-def _as_set(piece: str) -> str:
-    """``[!a-c]`` of a glob as a set of a regular expression."""
-    inner = piece[1:-1].replace("\\", r"\\")
-    return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]" if piece.endswith("]") else re.escape(piece)
+def _is_meant(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a glob means a path: ``*`` is within a folder, ``**`` any folders, what is hidden is meant by a dot."""
+    if not wanted or not parts:
+        return not parts and all(part == "**" for part in wanted)
+    hidden = parts[0].startswith(".")
+    if wanted[0] == "**":
+        return _is_meant(parts, wanted[1:]) or (not hidden and _is_meant(parts[1:], wanted))
+    named = fnmatchcase(parts[0], wanted[0]) and (not hidden or wanted[0].startswith("."))
+    return named and _is_meant(parts[1:], wanted[1:])
 
 
 def _is_table(path: Path) -> bool:

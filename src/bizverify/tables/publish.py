@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.cloud.object_store import RemoteVersion
-from bizverify.cloud.remote_files import publish_remote
+from bizverify.cloud.remote_files import publish_remote, unfinished_error
 from bizverify.cloud.remote_path import RemotePath
 from bizverify.errors import InputError, OutputError
 from bizverify.storage.filesystem import (
@@ -48,8 +48,14 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
     Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
     """
     if isinstance(target, RemotePath):
-        with publish_remote(target, seen) as finished, publish_file(finished) as temporary:
-            yield temporary
+        with publish_remote(target, seen) as finished:
+            try:
+                with publish_file(finished) as temporary:
+                    yield temporary
+            except OutputError as error:
+                if isinstance(cause := error.__cause__, OSError):
+                    raise unfinished_error(target, cause) from cause
+                raise
         return
     target = Path(os.path.realpath(target))
     temporary, lock = _reserve(target)

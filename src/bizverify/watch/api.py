@@ -10,6 +10,7 @@ from typing import Final, Literal, Unpack
 import polars as pl
 
 from bizverify import business_number
+from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
 from bizverify.options import hide_key
@@ -70,7 +71,7 @@ def sync(
     """
     hide_key(terms)
     watches = open_store(local, **terms)
-    path = Path(file)
+    path = as_path(file)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
         stages = prepare_table(table, columns, prefix)
         with reading(table):
