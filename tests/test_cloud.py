@@ -696,9 +696,10 @@ def test_a_file_of_the_web_is_not_replaced_in_place(web: str) -> None:
 
 
 def test_outcomes_are_recorded_for_an_enriched_object_and_its_page_is_written(s3: S3Server, tmp_path: Path) -> None:
-    """`label` and `report` find the object that a run wrote; the object itself is not labelled over."""
+    """`label` and `report` find the object by a manifest that is one, too; the object itself is not labelled over."""
     s3.put("a.csv", CSV.encode())
-    run = bv.enrich(f"{ROOT}/a.csv").run_id
+    run = f"{ROOT}/run.json"
+    bv.enrich(f"{ROOT}/a.csv", manifest=run)
     s3.put("back.csv", "사업자등록번호,반송여부\n1248100998,Y\n2208162517,N\n".encode())
     given: dict[str, Any] = {"mailed": "2026-10-05", "returns_requested": True, "book": tmp_path / "book"}
     over = refused(lambda: bv.label(f"{ROOT}/back.csv", run=run, output=f"{ROOT}/a.enriched.csv", **given))

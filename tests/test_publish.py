@@ -279,8 +279,8 @@ def test_a_run_that_fails_does_not_wait_for_the_hash_of_its_input(
     def fail(*_: object) -> None:
         raise OutputError("the disk is full")
 
-    monkeypatch.setattr("bizverify.enrichment.sha256_of", hash_slowly)
-    monkeypatch.setattr("bizverify.enrichment.write_table", fail)
+    monkeypatch.setattr("bizverify.enrichment.enrichment_run.sha256_of", hash_slowly)
+    monkeypatch.setattr("bizverify.enrichment.enrichment_run.write_table", fail)
     with pytest.raises(OutputError, match="the disk is full"):
         bv.enrich(write(tmp_path / "a.csv", "b_no\n1248100998\n"))
     assert stopped == [True]

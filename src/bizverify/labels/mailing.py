@@ -15,7 +15,8 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.cloud.remote_path import as_path, is_remote
+from bizverify.cloud.remote_files import fetch_file
+from bizverify.cloud.remote_path import as_path, describe_given, is_remote
 from bizverify.column_words import HEADERS, code_expr
 from bizverify.errors import ColumnError, LabelError, UsageError, parameter
 from bizverify.options import ENGINE_KINDS
@@ -184,7 +185,11 @@ def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
 
 def is_manifest(path: Path) -> bool:
     """Whether a file is the manifest of a run."""
-    return path.suffix == ".json" and path.is_file() and bool(_read_manifest(path))
+    return _may_be_manifest(path) and bool(_read_manifest(path))
+
+
+def _may_be_manifest(path: Path) -> bool:
+    return path.suffix == ".json" and (is_remote(path) or path.is_file())
 
 
 def manifest_of(run_id: str) -> Path:
@@ -194,20 +199,20 @@ def manifest_of(run_id: str) -> Path:
 
 def _find_run(run: str | Path, file: Path | None) -> Enrichment:
     """Return the run with an id or manifest; of one over several tables, that with the id of a part, or of a file."""
-    manifest, part = Path(run), None
-    if manifest.suffix != ".json" or not manifest.is_file():
+    manifest, part = as_path(run), None
+    if not _may_be_manifest(manifest):
         if not _RUN_ID.fullmatch(str(run)):
             raise LabelError(
                 gettext(
                     "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
-                    parameter=parameter("run", str(run)),
+                    parameter=parameter("run", describe_given(run)),
                 )
             )
         manifest = manifest_of(str(run))
         whole, _, place = str(run).rpartition("-")
         if not manifest.is_file() and place.isdecimal() and manifest_of(whole).is_file():
             manifest, part = manifest_of(whole), str(run)
-    if not manifest.is_file():
+    if not _may_be_manifest(manifest):
         raise LabelError(
             gettext(
                 "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
@@ -248,7 +253,8 @@ def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None)
 def _read_manifest(path: Path) -> list[Enrichment]:
     """Read what a manifest says was written: one table, or the parts of a run over several; nothing of another file."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        with fetch_file(path) as data:
+            found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
         return [_enrichment_of(one) for one in found.get("parts", [found])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import UsageError
 from bizverify.labels.mailing import OpenMailing, is_manifest, manifest_of, open_mailing
@@ -42,13 +43,14 @@ def report_page(
     check_letter_cost(letter_cost)
     target = check_page(as_path(output))
     given = as_path(run)
-    file = given if (is_remote(given) or given.is_file()) and not is_manifest(given) else None
+    described = is_manifest(given)
+    file = given if (is_remote(given) or given.is_file()) and not described else None
     where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
     with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
             raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
         figures = collect_figures(mailing.letters, unmask=unmask)
-        facts = _facts(given if is_manifest(given) else manifest_of(mailing.run_id or ""), mailing.id)
+        facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
         changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
         write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
     return target
@@ -73,7 +75,8 @@ def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> R
 
 def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
     """What a manifest says of its run, or of the table with an id that it wrote; nothing where there is none."""
-    if not manifest.is_file():
+    if not is_remote(manifest) and not manifest.is_file():
         return {}
-    found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    with fetch_file(manifest) as data:
+        found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
     return next((part for part in found.get("parts", ()) if part["id"] == id), found)
