@@ -293,7 +293,7 @@ def test_an_input_that_changes_while_it_is_read_is_refused(s3: S3Server, monkeyp
 
 def test_a_write_whose_answer_was_lost_counts_as_made(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told by a mark of its own, so that nobody runs again for an object that is there."""
-    run = object_store._run
+    run = object_store.run_until_interrupted
 
     def losing(operation: Any) -> Any:
         done = run(operation)
@@ -302,7 +302,7 @@ def test_a_write_whose_answer_was_lost_counts_as_made(s3: S3Server, monkeypatch:
         return done
 
     s3.put("a.csv", CSV.encode())
-    monkeypatch.setattr(object_store, "_run", losing)
+    monkeypatch.setattr(object_store, "run_until_interrupted", losing)
     bv.enrich(f"{ROOT}/a.csv", f"{ROOT}/out.csv")
     assert s3.get("out.csv").decode().count("verified") == 2
 

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -103,6 +106,55 @@ def start_own_loop() -> AbstractContextManager[BlockingPortal]:
     from anyio.from_thread import start_blocking_portal
 
     return start_blocking_portal(backend_options=loop_options())
+
+
+def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
+    """Run async code in a thread and an event loop of its own; ``KeyboardInterrupt`` cancels it, and is raised.
+
+    Without a portal: to start and to end one waits for locks that an interrupt may leave taken for ever.
+    """
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
+    ended: list[Callable[[], R]] = []
+    pulse: SimpleQueue[None] = SimpleQueue()
+    _thread.start_new_thread(_run_in_thread, (main, running, ended, pulse))
+    try:
+        while not ended:
+            with suppress(Empty):
+                pulse.get(timeout=_SIGNAL_POLL)
+    except KeyboardInterrupt:
+        while not ended:
+            for loop, task in running:
+                with suppress(RuntimeError):  # it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            with suppress(Empty):
+                pulse.get(timeout=_SIGNAL_POLL)
+        raise
+    return ended[0]()
+
+
+def _run_in_thread(
+    main: Callable[[], Awaitable[R]],
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]],
+    ended: list[Callable[[], R]],
+    pulse: SimpleQueue[None],
+) -> None:
+    async def run() -> R:
+        task = asyncio.ensure_future(main())
+        running.append((asyncio.get_running_loop(), task))
+        return await task
+
+    try:
+        result = asyncio.run(run())
+    except BaseException as error:
+        ended.append(partial(_raise, error))
+    else:
+        ended.append(lambda: result)
+    finally:
+        pulse.put(None)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:

@@ -10,14 +10,13 @@ import mmap
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from bizverify.cancellation import PortalTask, start_own_loop
+from bizverify.cancellation import run_until_interrupted
 from bizverify.cloud.aws_profile import read_profile
 from bizverify.cloud.remote_path import RemotePath
 from bizverify.cloud.store_errors import explain_store_error, means_no_bucket
@@ -26,8 +25,6 @@ from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
-
-R = TypeVar("R")
 
 LARGEST: Final = 5_000 << 20
 """Bytes of the largest object that S3 and Azure take in one piece."""
@@ -87,7 +84,7 @@ def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
                 rest = rest[os.write(copy, rest) :]
 
     try:
-        _run(download)
+        run_until_interrupted(download)
     except PreconditionError:
         raise changed_error(url) from None
     except _error_types() as error:
@@ -122,7 +119,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
             await obstore.put_async(store, url.key, content, mode=mode, use_multipart=False, attributes={_MARK: mark})
 
         try:
-            _run(upload)
+            run_until_interrupted(upload)
         except KeyboardInterrupt:
             if not _was_made(url, mark):
                 raise
@@ -145,7 +142,7 @@ def list_objects(folder: RemotePath) -> list[RemotePath]:
         return [(one["path"], one["size"]) for one in found]
 
     try:
-        found = sorted(_run(collect))
+        found = sorted(run_until_interrupted(collect))
     except _error_types() as error:
         raise InputError(explain_store_error(folder, error)) from None
     root, folders = f"{folder.scheme}:", {key.rpartition("/")[0] for key, _ in found}
@@ -168,7 +165,7 @@ def _look(url: RemotePath, failure: type[BizverifyError]) -> tuple[RemoteVersion
         return await obstore.get_async(store, url.key)
 
     try:
-        got = _run(look)
+        got = run_until_interrupted(look)
     except _error_types() as error:
         if isinstance(error, FileNotFoundError) and not means_no_bucket(url, error):
             return None
@@ -269,14 +266,3 @@ def _error_types() -> tuple[type[BaseException], ...]:
 def _panics() -> tuple[type[BaseException], ...]:
     """What a defect in obstore raises, as an endpoint that is no URL does: a class that it makes, not exports."""
     return tuple(kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic")
-
-
-def _run(operation: Callable[[], Awaitable[R]]) -> R:
-    """Run an operation so that Ctrl-C, and what does the same, ends it: obstore's blocking ones do not hear it."""
-    with start_own_loop() as portal:
-        task = PortalTask(portal, operation)
-        try:
-            return task.wait()
-        except KeyboardInterrupt:
-            task.cancel()
-            raise

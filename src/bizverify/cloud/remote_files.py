@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from bizverify.cloud.remote_path import STORES, RemotePath
 from bizverify.cloud.store_errors import missing_object_error
 from bizverify.cloud.web_file import download_page
 from bizverify.errors import InputError, OutputError
-from bizverify.storage.filesystem import create_private
+from bizverify.storage.filesystem import create_private, private_folder
 from bizverify.translation import gettext
 
 _LEFT_FREE: Final = 64 << 20
@@ -52,7 +51,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
         return
     with ExitStack() as resources:
         try:
-            copy = _private_folder(resources) / _COPY
+            copy = resources.enter_context(private_folder()) / _COPY
             version = _download(path, copy)
         except OSError as error:  # a disk that is full, or fails
             raise InputError(
@@ -76,7 +75,7 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
     before = seen or look_at_object(url, OutputError)
     with ExitStack() as resources:
         try:
-            folder = _private_folder(resources)
+            folder = resources.enter_context(private_folder())
         except OSError as error:
             raise unfinished_error(url, error) from error
         finished = folder / url.name.encode()[-_NAME_KEPT:].decode(errors="ignore")
@@ -93,12 +92,6 @@ def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
             reason=error.strerror or error,
         )
     )
-
-
-def _private_folder(resources: ExitStack) -> Path:
-    """Make a folder that nobody else can look into, for as long as ``resources`` live. Raises OSError."""
-    folder = tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True)
-    return Path(resources.enter_context(folder))
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:

@@ -58,9 +58,8 @@ from bizverify.run.output_layout import Target
 from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import LABEL_COLUMNS, Alert, seoul_day
-from bizverify.storage.filesystem import new_run_id
+from bizverify.storage.filesystem import new_run_id, private_folder
 from bizverify.tables import Enriched, publish_file, write_table, written_rows
-from bizverify.tables.compression import private_folder
 from bizverify.tables.publish import backed_up
 from bizverify.tables.standard_streams import send_output
 from bizverify.translation import gettext, gettext_noop

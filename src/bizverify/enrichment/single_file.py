@@ -24,8 +24,8 @@ from bizverify.report_page.page import check_page
 from bizverify.run.engine import Engine, RunContext
 from bizverify.run.output_layout import Target, choose_stream, choose_target, keep_apart
 from bizverify.run.side_files import SideFiles
+from bizverify.storage.filesystem import private_folder
 from bizverify.tables import Table, open_table, reading
-from bizverify.tables.compression import private_folder
 from bizverify.tables.standard_streams import STREAM, keep_input, name_input
 from bizverify.translation import gettext
 

@@ -16,8 +16,8 @@ from bizverify.run.duplicates import with_duplicates
 from bizverify.run.letter_list import count_letters, mark_letters, write_letters
 from bizverify.run.records import ROW_ID
 from bizverify.run.side_files import WrittenSides, letter_list_of
+from bizverify.storage.filesystem import private_folder
 from bizverify.tables import publish_file
-from bizverify.tables.compression import private_folder
 from bizverify.translation import gettext
 
 _KEPT: Final = {

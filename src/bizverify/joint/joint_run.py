@@ -31,8 +31,8 @@ from bizverify.run.cross_row_features import find_cross_row_features, with_found
 from bizverify.run.engine import Engine, JointEngine, RunContext
 from bizverify.run.output_layout import Target
 from bizverify.run.status_counts import sum_statuses
+from bizverify.storage.filesystem import private_folder
 from bizverify.tables import publish_file, reading
-from bizverify.tables.compression import private_folder
 from bizverify.tables.input_files import InputFile
 from bizverify.translation import gettext, ngettext
 

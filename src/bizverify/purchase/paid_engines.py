@@ -34,7 +34,7 @@ from bizverify.run.alerts import (
 from bizverify.run.engine import Agreement, Answering, Purchase, QuotaStatus, RunContext, local_files
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID
-from bizverify.tables.compression import private_folder
+from bizverify.storage.filesystem import private_folder
 from bizverify.translation import gettext
 
 log = logging.getLogger(__name__)

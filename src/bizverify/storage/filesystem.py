@@ -10,7 +10,9 @@ import errno
 import os
 import re
 import secrets
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -159,3 +161,17 @@ def remove_unless_locked(path: Path) -> None:
         os.close(descriptor)
     if is_free:
         path.unlink()
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a folder that only its owner may enter, gone with all that it holds when the block ends."""
+    folder = tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True)
+    try:
+        yield Path(folder.name)
+    finally:
+        try:
+            folder.cleanup()
+        except KeyboardInterrupt:  # came while it was removed, and people's data must not stay
+            folder.cleanup()
+            raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from zipfile import BadZipFile
 from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import InputError
+from bizverify.storage.filesystem import private_folder
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.translation import gettext
 
@@ -138,13 +138,6 @@ def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
 
             with pa.CompressedOutputStream(file, packing) as stream:
                 yield cast("BinaryIO", stream)
-
-
-@contextmanager
-def private_folder() -> Iterator[Path]:
-    """Yield a folder that only its owner may enter, gone with all that it holds when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from bizverify.errors import InputError
-from bizverify.tables.compression import File, private_folder
+from bizverify.storage.filesystem import private_folder
+from bizverify.tables.compression import File
 from bizverify.tables.frames import nested_roles
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.tables.table import Enriched, Table, column_ids, unique_names, written_column

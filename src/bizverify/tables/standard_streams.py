@@ -11,8 +11,7 @@ from typing import Final
 
 from bizverify.errors import InputError, OutputError, UsageError, parameter
 from bizverify.schema import INPUT_FORMATS
-from bizverify.storage.filesystem import create_private
-from bizverify.tables.compression import private_folder
+from bizverify.storage.filesystem import create_private, private_folder
 from bizverify.tables.table import Format
 from bizverify.translation import gettext
 

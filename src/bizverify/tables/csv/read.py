@@ -11,7 +11,8 @@ from typing import BinaryIO, Final, TypeVar
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.tables.compression import File, private_folder
+from bizverify.storage.filesystem import private_folder
+from bizverify.tables.compression import File
 from bizverify.tables.csv.dialect import Dialect, sniff_dialect
 from bizverify.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
 from bizverify.tables.csv.line_check import Irregular, Repaired, Survey, repair

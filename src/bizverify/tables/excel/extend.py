@@ -12,7 +12,8 @@ import polars as pl
 
 from bizverify.errors import AccountingError, OutputError
 from bizverify.schema import OUR_COLUMNS
-from bizverify.tables.compression import File, private_folder
+from bizverify.storage.filesystem import private_folder
+from bizverify.tables.compression import File
 from bizverify.tables.excel import sheet_metadata
 from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, render_rows, titles
 from bizverify.tables.excel.create import SHEET

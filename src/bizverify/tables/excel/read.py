@@ -14,7 +14,8 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import InputError
-from bizverify.tables.compression import File, private_folder
+from bizverify.storage.filesystem import private_folder
+from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
 from bizverify.tables.excel.package import CORE, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load

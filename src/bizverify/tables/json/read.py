@@ -16,9 +16,9 @@ import msgspec
 import polars as pl
 
 from bizverify.errors import InputError, UsageError
-from bizverify.storage.filesystem import create_private
+from bizverify.storage.filesystem import create_private, private_folder
 from bizverify.tables.columns import has_role
-from bizverify.tables.compression import File, private_folder
+from bizverify.tables.compression import File
 from bizverify.tables.json import scan
 from bizverify.tables.json.locate import Document, at_path, find
 from bizverify.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
