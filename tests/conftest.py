@@ -22,6 +22,7 @@ import uvicorn.server
 from hypothesis import settings
 
 from bizverify import cli
+from bizverify.cancellation import StopRequest
 from bizverify.dispatch import Dispatcher
 from signals import heed_stop_signals
 
@@ -208,7 +209,7 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             patch.setattr(sys, "stdout", streams[0])
             patch.setattr(sys, "stderr", streams[1])
             patch.setattr(Dispatcher, "sleep", hurry)
-            patch.setattr(cli, "let_stop_signals_interrupt", lambda: None)
+            patch.setattr(cli, "let_stop_signals_interrupt", StopRequest)
             patch.setattr(logging.root, "handlers", [])  # those of the command are made anew, for its own stderr
             level = logging.root.level
             try:

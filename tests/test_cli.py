@@ -274,7 +274,7 @@ def test_streams_that_are_full_or_closed_are_no_defect(
 def test_signals_that_the_caller_ignores_stay_ignored() -> None:
     """As under `nohup` in a background job: SIGHUP and SIGINT do nothing, SIGTERM ends whatever is waited for."""
     code = (
-        "import os, signal, time; from bizverify.cli.console import let_stop_signals_interrupt as let\n"
+        "import os, signal, time; from bizverify.cli.stop_signals import let_stop_signals_interrupt as let\n"
         "let(); import polars\n"
         "for one in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), one); time.sleep(0.2)\n"
         "try: print('alive', flush=True); time.sleep(100)\n"

@@ -11,29 +11,39 @@ from pathlib import Path
 import pytest
 
 from bizverify.scheduling.job import run_job
-from nightly_jobs import Nights
+from nightly_jobs import DAY, Nights
 from signals import IGNORING
 
 pytestmark = pytest.mark.crash
 
 STOPPED_AT = """
-import os, signal, sys
-from bizverify.cli.console import let_stop_signals_interrupt
-let_stop_signals_interrupt()  # as main does, before polars has threads
-from bizverify.scheduling import job, run_store
+import os, signal, sys, time
+from bizverify import cli
+request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
+cli.let_stop_signals_interrupt = lambda: request
+from bizverify.engine.risk import assess
+from bizverify.scheduling import job, run_message, run_store
 
 def stop_behind(owner, name):
     act = getattr(owner, name)
     def act_and_stop(*given, **more):
         done = act(*given, **more)
         os.kill(os.getpid(), stop)
+        until = time.monotonic() + 0.3  # a query's thread waits in vain: the main thread handles it after the query
+        while not request.is_made and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.02)
         return done
     setattr(owner, name, act_and_stop)
 
 store = run_store.RunStore
-steps = {"noted": (store, "note_outputs"), "published": (job, "enrich_file"), "compared": (job, "advance"),
+steps = {"found": (job, "find_inputs"), "noted": (store, "note_outputs"),
+         "answered in a query": (assess._Assessor, "_answer"),
+         "published": (job, "enrich_file"), "verified": (job, "about_file"), "compared": (job, "advance"),
          "changes written": (job, "write_changes"), "snapshot put": (store, "_put_snapshot"),
-         "committed": (store, "commit_run"), "sent": (job, "deliver_message"), "all done": (store, "mark_taken")}
+         "committed": (store, "commit_run"), "sent": (run_message, "append_lines"),
+         "delivered": (job, "deliver_message"),
+         "noted as told": (store, "mark_taken"), "all done": (job, "write_metrics")}
 stop, step = getattr(signal, sys.argv[1]), sys.argv[2]
 stop_behind(*steps[step])
 sys.argv = ["bizverify", "run", "job.toml"]
@@ -47,37 +57,75 @@ latest = "latest.csv"
 changes = "changes.{date}.csv"
 [notify]
 file = "told.log"
+[run]
+metrics = "job.prom"
 """
-STEPS = ("noted", "published", "compared", "changes written", "snapshot put", "committed", "sent", "all done")
+BEGUN = ("found", "noted", "answered in a query", "published", "verified", "compared", "changes written")
+"""Steps at which a run ends at once."""
+WRITTEN_DOWN = {"snapshot put": 3, "committed": 3, "sent": 0, "delivered": 0, "noted as told": 0, "all done": 0}
+"""Steps at which a run ends with what is left of its recording, and its exit code: 3 where it left its message."""
 
 
-@pytest.mark.parametrize("stop", ["SIGKILL", "SIGINT"])
-@pytest.mark.parametrize("step", STEPS)
-def test_a_run_that_is_stopped_tells_each_closure_and_reads_no_output(step: str, stop: str, nights: Nights) -> None:
-    """Stopped anywhere, by anything: exit code 130, nothing half written, the closure told, no output read as a list.
-
-    It is told once, and twice only where the message was sent and that could not be noted.
-    """
+def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess[str]:
+    """A night on which a business has closed and whose run is stopped at a step."""
     nights.write_job(inputs='path = "*.csv"', end=JOB)
-    job, day = nights.folder / "job.toml", 86_400.0
-    run_job(job, now=lambda: time.time() - 2 * day)
+    run_job(nights.folder / "job.toml", now=lambda: time.time() - 2 * DAY)
     nights.statuses[next(iter(nights.statuses))] = "closed"
     nights.write_inputs()
-    done = subprocess.run(
-        [sys.executable, "-c", STOPPED_AT, stop, step], cwd=nights.folder, capture_output=True, env=os.environ.copy()
-    )
-    assert done.returncode == (-9 if stop == "SIGKILL" else 130), done.stderr.decode()
-    assert not [path for path in nights.folder.iterdir() if path.name.startswith(".bizverify-")]
+    command = [sys.executable, "-c", STOPPED_AT, stop, step]
+    return subprocess.run(command, cwd=nights.folder, capture_output=True, text=True)
+
+
+def hidden_files(nights: Nights) -> list[Path]:
+    """Outputs that were begun and are in nobody's way."""
+    return list(nights.folder.glob(".bizverify-*"))
+
+
+def told_in_the_end(nights: Nights) -> int:
+    """How often the closure is told after two more nights, in which no output is read as a list."""
     for later in (1, 2):
-        report = run_job(job, now=lambda later=later: time.time() + later * day)
+        report = run_job(nights.folder / "job.toml", now=lambda later=later: time.time() + later * DAY)
         assert [Path(one.path).name for one in report.inputs] == ["in.csv"]
-    told = (nights.folder / "told.log").read_text("utf-8")
-    assert told.count("1 newly closed") == (2 if step == "sent" else 1)
+        assert report.exit_code == 0
+    return (nights.folder / "told.log").read_text("utf-8").count("1 newly closed")
+
+
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("step", BEGUN)
+def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str, stop: str, nights: Nights) -> None:
+    """With 130, whatever polars makes of it, a sentence of what is written, and the next run tells the closure once."""
+    done = stop_at(step, stop, nights)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("bizverify: job: stopped before the run was written down: each output is whole")
+    assert not hidden_files(nights)
+    assert not (nights.folder / "told.log").exists()
+    assert told_in_the_end(nights) == 1
+
+
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("step", WRITTEN_DOWN)
+def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str, stop: str, nights: Nights) -> None:
+    """It ends with that, says so with the exit code of what it did, and the closure is told once, by it or the next."""
+    done = stop_at(step, stop, nights)
+    assert done.returncode == WRITTEN_DOWN[step], done.stderr
+    assert not hidden_files(nights)
+    assert "the signal to stop came when the outputs were written; the run is remembered" in done.stderr
+    assert ("stopped before a message was delivered; the next run delivers it" in done.stderr) == bool(done.returncode)
+    assert (nights.folder / "told.log").exists() == (not done.returncode)
+    assert told_in_the_end(nights) == 1
+
+
+@pytest.mark.parametrize("step", [*BEGUN, *WRITTEN_DOWN])
+def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> None:
+    """Killed anywhere: nothing half written, the closure told once; twice only where that it was sent was not noted."""
+    done = stop_at(step, "SIGKILL", nights)
+    assert done.returncode == -9, done.stderr
+    assert told_in_the_end(nights) == (2 if step in ("sent", "delivered") else 1)
 
 
 INTERRUPTED = """
 import threading, time
-from bizverify.cli.console import interrupt_main_thread, let_stop_signals_interrupt
+from bizverify.cli.stop_signals import interrupt_main_thread, let_stop_signals_interrupt
 let_stop_signals_interrupt()
 try:
     threading.Timer(0.1, interrupt_main_thread).start()

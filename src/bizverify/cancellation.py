@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 if TYPE_CHECKING:
@@ -61,6 +63,62 @@ class CancelToken:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
         if cancelled and handler is not None:
             handler()
+
+
+class StopRequest:
+    """A request to stop this process, as signals make it: noted when it comes, whatever becomes of KeyboardInterrupt.
+
+    polars makes errors of its own of one that is raised while a query is built. So a run asks, between two steps and
+    where one has failed, whether it is to stop. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt. One
+    that is not connected to signals is never made, and holds nothing back.
+    """
+
+    def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
+        self._interrupt = interrupt
+        self._own_interrupts = 0
+        self._signals = 0
+        self._signals_held = 0
+        self.is_made = False
+        self.is_held = False
+
+    def note(self) -> None:
+        """Note that the process is to stop."""
+        self.is_made = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if the process is to stop."""
+        if self.is_made:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def hold_back(self) -> Iterator[None]:
+        """Hold KeyboardInterrupt back until the end of the block; Ctrl-C for the second time raises it all the same."""
+        self._signals_held, self.is_held = 0, True
+        try:
+            yield
+        finally:
+            self.is_held = False
+
+    def interrupt(self) -> None:
+        """Interrupt the main thread, without a request to stop the process; from any thread."""
+        if self._interrupt is not None:
+            self._own_interrupts += 1
+            self._interrupt()
+
+    def handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as handlers are called
+        """Handle SIGINT in the main thread: note it, and raise KeyboardInterrupt where it is not held back."""
+        self._signals += 1
+        if self._own_interrupts:
+            self._own_interrupts -= 1
+        else:
+            self.is_made = True
+        if self.is_held:
+            self._signals_held += 1
+            if self._signals_held == 1:
+                return
+        elif self._signals == 1 and isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            return  # polars has raised it for this signal already: a second one would cut off what tidies up
+        raise KeyboardInterrupt
 
 
 class PortalTask(Generic[R]):

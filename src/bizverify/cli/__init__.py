@@ -12,7 +12,6 @@ from bizverify.cli.calibrate import calibrate
 from bizverify.cli.console import (
     INTERRUPTED,
     escape_what_stdout_lacks,
-    let_stop_signals_interrupt,
     open_closed_streams,
     say,
     set_up_logging,
@@ -31,6 +30,7 @@ from bizverify.cli.report import report
 from bizverify.cli.run import run, runs
 from bizverify.cli.serve import serve
 from bizverify.cli.status import status
+from bizverify.cli.stop_signals import let_stop_signals_interrupt
 from bizverify.cli.verify import verify
 from bizverify.cli.watch import watch
 from bizverify.errors import BizverifyError
@@ -80,7 +80,6 @@ def main() -> None:
     open_closed_streams()
     escape_what_stdout_lacks()
     set_up_logging()
-    let_stop_signals_interrupt()
     with language_of(sys.argv[1:]):
         _run()
 
@@ -88,7 +87,7 @@ def main() -> None:
 def _run() -> None:
     stdout = sys.stdout
     try:
-        code = app.main(standalone_mode=False) or 0
+        code = app.main(standalone_mode=False, obj=let_stop_signals_interrupt()) or 0
     except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
         code = error.code if sys.stdout is stdout else 0
     except (click.exceptions.Abort, KeyboardInterrupt) as error:

@@ -1,4 +1,4 @@
-"""The console: streams, signals and imports of the process, logging, printing, progress."""
+"""The console: streams and imports of the process, logging, printing, progress."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import gc
 import json
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
@@ -238,55 +235,3 @@ def escape_what_stdout_lacks() -> None:
     """Print characters that the encoding of stdout (CP949, CP1252) lacks as escapes, as Python does on stderr."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def let_stop_signals_interrupt() -> None:
-    """Let SIGTERM and SIGHUP do what Ctrl-C does, so that a stopped job tidies up.
-
-    A Python handler would run only when the query is over, and of the signals polars heeds SIGINT alone. So the two
-    are blocked, in every thread started from here on, and a thread of their own turns them into SIGINT. What the caller
-    had ignored stays ignored: SIGHUP under ``nohup``, SIGINT in a background job of a script. The latter is blocked and
-    thrown away as well, because polars traps it whatever was set before.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
-        return
-    stopping = {one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN}
-    ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
-    if ignored:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGURG, _wake)
-    signal.pthread_sigmask(signal.SIG_BLOCK, stopping | ignored)
-    interrupt = _interrupt_though_blocked if ignored else _interrupt
-    threading.Thread(target=_forward, args=(stopping, ignored, interrupt), name="stop-signals", daemon=True).start()
-
-
-def _forward(stopping: set[signal.Signals], ignored: set[signal.Signals], interrupt: Callable[[int], None]) -> None:
-    main_thread = threading.main_thread().ident
-    while main_thread is not None and stopping | ignored:
-        if signal.sigwait(stopping | ignored) in stopping:
-            interrupt(main_thread)
-
-
-def interrupt_main_thread() -> None:
-    """Do what Ctrl-C does, from another thread, and in a background job that ignores Ctrl-C, too."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        signal.raise_signal(signal.SIGINT)
-    elif (main_thread := threading.main_thread().ident) is not None:
-        is_blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        (_interrupt_though_blocked if is_blocked else _interrupt)(main_thread)
-
-
-def _interrupt(main_thread: int) -> None:
-    signal.pthread_kill(main_thread, signal.SIGINT)
-
-
-def _interrupt_though_blocked(main_thread: int) -> None:
-    """Raise SIGINT in this thread, the only one that can let it in, and end what the main thread waits for."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.raise_signal(signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    signal.pthread_kill(main_thread, signal.SIGURG)
-
-
-def _wake(number: int, frame: FrameType | None) -> None:
-    """Do nothing: a handler in Python is what makes a signal end a wait, and then those of others run, too."""

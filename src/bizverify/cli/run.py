@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from bizverify.cancellation import StopRequest
 from bizverify.cli.console import (
+    INTERRUPTED,
     freeze_imports,
-    interrupt_main_thread,
     print_json,
     print_out,
     print_table,
@@ -55,7 +57,8 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     one ends at once with exit code 6.
 
     Exit codes: 0 done; 2 an input failed, or the job file is not right; 3 rows failed; 4 refused by the service; 5
-    paused, the next run goes on; 6 a run of this job is under way.
+    paused, the next run goes on; 6 a run of this job is under way; 130 stopped by a signal, the next run does it again.
+    A signal that comes when the outputs are written and the run is being written down ends with one of the others.
     """
     if init is not None:
         _write_template(init)
@@ -72,16 +75,23 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
         raise click.UsageError(f"--deadline: {error}.") from None
     if log_json:
         _log_as_json()
+    context = click.get_current_context()
+    stop = context.ensure_object(StopRequest)
     try:
         with progress_shown("none" if quiet or log_json else "auto") as progress:
-            report = run_job(job, deadline=seconds, progress=progress, interrupt=interrupt_main_thread)
-    except BizverifyError as error:
-        if not log_json:
+            report = run_job(job, deadline=seconds, progress=progress, stop=stop)
+    except (BizverifyError, KeyboardInterrupt) as error:
+        if not str(error):  # nothing had begun
             raise
-        say(json.dumps({"job": str(job), "exit_code": error.exit_code, "error": str(error), "at": _now()}))
-        click.get_current_context().exit(error.exit_code)
-    _show(report, quiet=quiet, log_json=log_json, as_json=as_json)
-    click.get_current_context().exit(report.exit_code)
+        code = error.exit_code if isinstance(error, BizverifyError) else INTERRUPTED
+        reason = {"job": str(job), "exit_code": code, "error": str(error), "at": _now()}
+        say(json.dumps(reason, ensure_ascii=False) if log_json else f"bizverify: {error}")
+        context.exit(code)
+    with suppress(KeyboardInterrupt):  # all is done but the printing
+        if stop.is_made and not log_json:
+            say(gettext("bizverify: the signal to stop came when the outputs were written; the run is remembered"))
+        _show(report, quiet=quiet, log_json=log_json, as_json=as_json)
+    context.exit(report.exit_code)
 
 
 def _show(report: JobReport, *, quiet: bool, log_json: bool, as_json: bool) -> None:

@@ -18,7 +18,7 @@ import polars as pl
 from msgspec import structs
 
 from bizverify.api.engine_request import EngineRequest
-from bizverify.cancellation import CancelToken
+from bizverify.cancellation import CancelToken, StopRequest
 from bizverify.client.key import ApiKey
 from bizverify.cloud.remote_files import is_there
 from bizverify.cloud.remote_path import as_path
@@ -72,39 +72,41 @@ def run_job(
     deadline: float | None = None,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
-    interrupt: Callable[[], None] | None = None,
+    stop: StopRequest | None = None,
 ) -> JobReport:
     """Run the job of a job file once; return what it did and what changed since the run before.
 
     Every input is verified by itself: one that fails is told of, and the others go on. An input whose content, options
     and reference files are as before is not verified again for ``skip_unchanged_days``. ``now``: the time in seconds
     since 1970. ``deadline``: seconds after which nothing more is begun and what is being bought is settled; by default
-    the job file's. ``interrupt`` is called then, from a thread of its own, while an engine works that buys nothing: it
-    raises KeyboardInterrupt in this thread, as the command line's does; without it, such an input is verified to its
-    end. ``progress``, ``cancel``: as for :func:`bizverify.enrich`.
+    the job file's. ``stop``: the command line's request to stop by signals: it interrupts an engine that buys nothing,
+    too, when the deadline comes (without it, such an input is verified to its end), and it is held back from when the
+    run is written down. ``progress``, ``cancel``: as for :func:`bizverify.enrich`.
 
     Raises :class:`JobRunningError` where a run of this job is under way; :class:`UsageError` for a job file that is not
-    right; :class:`StoreError` where the state cannot be used. Nothing was done then.
+    right; :class:`StoreError` where the state cannot be used. Nothing was done then. ``KeyboardInterrupt`` says which
+    outputs were written before it; nothing of the run is remembered or told then, and the next one takes it up.
     """
     path = Path(path).resolve()
     job = load_job_file(path)
     name, state = job_place(path, job)
     seconds = parse_duration(job.run.deadline) if deadline is None else deadline
+    stop = stop or StopRequest()
     with ExitStack() as stack:
         store = stack.enter_context(RunStore.alone(state))
         refuse_shared_name(path, name, store.job_file())
         store.note_job_file(path)
-        limit = stack.enter_context(_Deadline(seconds, cancel or CancelToken(), interrupt))
-        return _Run(job, name, path.parent, store, now, limit, progress).carry_out()
+        limit = stack.enter_context(_Deadline(seconds, cancel or CancelToken(), stop))
+        return _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
 
 
 class _Deadline:
     """The time by which a run must be done: what is under way is ended then, and nothing more begins."""
 
-    def __init__(self, seconds: float | None, cancel: CancelToken, interrupt: Callable[[], None] | None) -> None:
+    def __init__(self, seconds: float | None, cancel: CancelToken, stop: StopRequest) -> None:
         self.cancel = cancel
         self.is_over = seconds is not None and seconds <= 0  # a timer would let something begin
-        self._interrupt = interrupt
+        self._stop = stop
         self._interruptible = False
         self._lock = threading.Lock()
         self._timer = None if seconds is None else threading.Timer(seconds, self._end)
@@ -135,8 +137,8 @@ class _Deadline:
     def _end(self) -> None:
         with self._lock:
             self.is_over = True
-            if self._interruptible and self._interrupt is not None:
-                self._interrupt()
+            if self._interruptible:
+                self._stop.interrupt()
         self.cancel.cancel()
 
 
@@ -152,6 +154,7 @@ class _Run:
         now: Callable[[], float],
         deadline: _Deadline,
         progress: Progress | None,
+        stop: StopRequest,
     ) -> None:
         self._job = job = structs.replace(job, lang=job.lang or current_language())
         self._name = name
@@ -160,6 +163,7 @@ class _Run:
         self._now = now
         self._deadline = deadline
         self._progress = progress
+        self._stop = stop
         self._start = replace(RunStart.now(), at=datetime.fromtimestamp(now(), SEOUL))
         self._names = OutputNames(folder, name, self._start.at.date())
         self._budget = job.engine.budget
@@ -171,8 +175,26 @@ class _Run:
 
     def carry_out(self) -> JobReport:
         """Verify what must be, compare, write, remember, tell."""
-        with use_language(self._job.lang):  # what is remembered of a run is what its message says
-            report = self._verify_inputs()
+        try:
+            with use_language(self._job.lang):  # what is remembered of a run is what its message says
+                report, after, changed = self._verify_inputs()
+            self._stop.check()
+        except (StoppedError, KeyboardInterrupt) as error:
+            raise KeyboardInterrupt(self._explain_stop(error)) from None
+        try:
+            with self._stop.hold_back():  # what is sent and not noted would be told twice
+                return self._conclude(report, after, changed)
+        except KeyboardInterrupt:
+            reason = gettext(
+                "{job}: interrupted when the outputs were written; `bizverify runs list` says whether the run is"
+                " remembered, and the next run does and tells what is not",
+                job=self._name,
+            )
+            raise KeyboardInterrupt(reason) from None
+
+    def _conclude(self, report: JobReport, after: pl.DataFrame | None, changed: pl.DataFrame) -> JobReport:
+        """Remember the run, deliver its message, write its metrics; return the report with what failed of that."""
+        self._remember(report, after, changed)
         self._problems += self._tell()
         report = replace(report, problems=tuple(self._problems))
         if (metrics := self._path(self._job.run.metrics)) is not None:
@@ -182,8 +204,8 @@ class _Run:
                 self._problems.append(str(error))
         return replace(report, problems=tuple(self._problems))
 
-    def _verify_inputs(self) -> JobReport:
-        """Verify, compare, write and remember; return what was done, with the message that is to be delivered."""
+    def _verify_inputs(self) -> tuple[JobReport, pl.DataFrame | None, pl.DataFrame]:
+        """Verify, compare and write; return what is to be remembered: report with message, new snapshot, changes."""
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
         inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
@@ -204,9 +226,16 @@ class _Run:
             since=datetime.fromtimestamp(runs[-1].started, SEOUL) if runs else None,
             changes_file=self._write_changes(shown),
         )
-        report = replace(report, message=self._compose(report))
-        self._remember(report, after, changed)
-        return report
+        return replace(report, message=self._compose(report)), after, changed
+
+    def _explain_stop(self, error: BaseException) -> str:
+        """Return what is safe when a run is stopped before it is written down, and what the next one does."""
+        safe = gettext(
+            "{job}: stopped before the run was written down: each output is whole, the new one or the one before, and"
+            " nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
+            job=self._name,
+        )
+        return "; ".join(filter(None, (safe, str(error))))
 
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
@@ -233,6 +262,7 @@ class _Run:
         """Verify an input, or leave it as it was."""
         path, begun = str(one.path), time.time()
         try:
+            self._stop.check()
             if self._deadline.is_over:
                 return InputOutcome(path, "left", exit_code=PAUSED, error=gettext("the deadline came first"))
             content = content_of(one.path)
@@ -241,11 +271,13 @@ class _Run:
                 return self._reuse(one, known)
             return self._verify(one, now, content)
         except (StoppedError, KeyboardInterrupt):
-            if not self._deadline.is_over:
+            if self._stop.is_made or not self._deadline.is_over:
                 raise
             reason = gettext("the deadline came while it was verified; the next run goes on")
             return InputOutcome(path, "left", exit_code=PAUSED, error=reason)
         except BizverifyError as error:
+            if self._stop.is_made:  # polars has made an error of the interruption
+                raise KeyboardInterrupt from error
             _log.warning("%s: %s", path, error)
             paid = self._paid_since(begun)
             self._spend(paid)
@@ -434,6 +466,8 @@ class _Run:
         working = set(channels_of(part))
         for run in self._store.runs():
             if run.waits:
+                if self._stop.is_made:
+                    return [*problems, gettext("stopped before a message was delivered; the next run delivers it")]
                 outcome = deliver_message(part, self._folder, run.message or "", working.difference(run.taken))
                 working -= {channel for channel, error in outcome.items() if error is not None}
                 problems += filter(None, outcome.values())

@@ -125,6 +125,7 @@ def _run_command(part: NotificationPart, folder: Path, text: str) -> None:
             timeout=_COMMAND_SECONDS,
             capture_output=True,
             check=False,
+            start_new_session=True,  # Ctrl-C is for this process, which lets it end
         )
     except subprocess.TimeoutExpired:
         reason = gettext(

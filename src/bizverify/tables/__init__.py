@@ -148,6 +148,8 @@ def reading(table: Table) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
+        if "KeyboardInterrupt" in str(error):  # raised while a query was built, of which polars makes a panic
+            raise KeyboardInterrupt from error
         if table.file is None:
             raise
         if isinstance(table.source, csv.Dialect):
