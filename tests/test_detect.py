@@ -333,7 +333,7 @@ def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
 ) -> None:
     """To choose among 16,384 columns takes seconds; that ours have no place beside them is known before."""
     in_all_columns(tmp_path / "in.xlsx")
-    monkeypatch.setattr("bizverify.enrichment.prepare_table", None)
+    monkeypatch.setattr("bizverify.enrichment.prepared_table.prepare_table", None)
     with pytest.raises(
         OutputError, match=r"16,393 columns are more than a sheet has \(16,384\); give `output='OUT\.csv'`"
     ):
