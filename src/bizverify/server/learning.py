@@ -241,8 +241,8 @@ class OutcomeLearner:
 
     def _write(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
         cards = possible_scorecards(self._engines, job.key_id, job.model)
-        make_learning_folder(self._settings.files, job.key_id)
         batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
+        make_learning_folder(self._settings.files, job.key_id)
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
     async def share(self) -> None:
