@@ -22,7 +22,7 @@ OLD = b"the old object"
 ROWS = 3_000
 KILLED_AT = """
 import os, signal, sys
-from bizverify.cloud import object_store, remote_files
+from bizverify.cloud import remote_files
 import bizverify.tables.publish
 
 def kill_at(owner, name, before):
@@ -36,8 +36,8 @@ def kill_at(owner, name, before):
 
 step = sys.argv.pop(1)
 steps = {
-    "nothing known": (remote_files, "look_at_output", True),
-    "version known": (remote_files, "look_at_output", False),
+    "nothing known": (remote_files, "look_at_object", True),
+    "version known": (remote_files, "look_at_object", False),
     "file finished": (remote_files, "upload_object", True),
     "object written": (remote_files, "upload_object", False),
 }
