@@ -73,6 +73,8 @@ def test_a_url_is_a_path_that_shows_as_it_was_given(given: str) -> None:
     assert str(path) == os.fspath(path) == given
     assert str(path.with_name("x.csv")) == given.replace(path.name, "x.csv")
     assert str(path.parent) == given.removesuffix(f"/{path.name}")
+    assert not path.is_relative_to("/folder")  # it compares with every parent, and the last has no parts
+    assert str(path.parents[-1]) == "."
     assert Path("/job") / path == path == as_path(Path(given))
     assert path.relative_to(path.parent) == Path(path.name)
     assert type(path.relative_to(path.parent)) is type(Path())

@@ -209,7 +209,8 @@ def test_what_cannot_be_looked_at_is_a_finding(run: Run, tmp_path: Path, monkeyp
     found = findings(run, "--offline", code=2)
     assert levels(found, "scorecard") == ["error"]
     assert "File name too long" in found["scorecard"][0]["said"]
-    assert found["scorecard"][0]["remedy"]
+    told = found["scorecard"][0]
+    assert "let it be read by the user who runs bizverify" in f"{told['said']} {told['remedy']}"
     assert levels(found, "registry") == ["note"]
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def age(days: int) -> None:
     """Make all that is stored so many days older."""
     import sqlite3
 
-    with sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite") as db:
+    with closing(sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("UPDATE statuses SET as_of = as_of - ?", (days,))
 
 
@@ -408,7 +409,7 @@ def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
 def _forget_the_day() -> None:
     import sqlite3
 
-    with sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite") as db:
+    with closing(sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("DELETE FROM usage")
 
 

@@ -34,6 +34,8 @@ class RemotePath(_LocalPath):
     is_folder: bool = False
 
     def __str__(self) -> str:
+        if not self.parts:  # the last of its parents, which pathlib compares as text from Python 3.12 on
+            return "."
         scheme, *rest = self.parts
         return f"{scheme}//{'/'.join(rest)}"
 

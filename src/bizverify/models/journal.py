@@ -55,7 +55,12 @@ def read_events(path: Path) -> list[Event]:
         return []
     except OSError as error:
         raise ModelError(
-            gettext("{path}: the journal of the scorecards cannot be read: {reason}", path=path, reason=error.strerror)
+            gettext(
+                "{path}: the journal of the scorecards cannot be read: {reason}; let it be read by the user who runs "
+                "bizverify, or name another place",
+                path=path,
+                reason=error.strerror,
+            )
         ) from error
     *whole, last = content.split(b"\n")
     events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
