@@ -164,6 +164,28 @@ def test_the_report_says_how_many_letters_fewer_and_what_is_saved(enriched: tupl
     assert f"{found['fewer']} letters fewer, ₩{found['saved']:,.0f} saved" in str(enriched[1])
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_letters_that_lack_a_name_or_a_postal_code_are_counted_and_told(tmp_path: Path, joint: bool) -> None:
+    """Each empty cell of the list is counted under its kind; without a list nobody asks for them."""
+    rows = read(SAMPLE / "customers.csv")
+    name = rows.columns[1]
+    blank = rows.with_columns(pl.when(pl.int_range(pl.len()) % 7 == 0).then(pl.lit(" ")).otherwise(name).alias(name))
+    blank.write_csv(source := tmp_path / "a.csv")
+    inputs, output = ([source, tmp_path / "none*.csv"], tmp_path / "out") if joint else (source, tmp_path / "out.csv")
+    if joint:
+        write(tmp_path / "none.csv", "사업자번호,상호,주소\n")
+    with use_language("en"):
+        report = bv.enrich(inputs, output, letters=tmp_path / "l.csv", registry=REFERENCE["registry"])
+        plain = bv.enrich(source, tmp_path / "plain.csv", letter_cost=500, registry=REFERENCE["registry"])
+    letters, told = read(tmp_path / "l.csv"), report.as_dict()["letters"]
+    lacking = dict(letters.select("recipient", "address 1", "postal code").null_count().row(0, named=True))
+    assert lacking["recipient"] > 0
+    assert (told["without_name"], told["without_address"], told["without_postal_code"]) == tuple(lacking.values())
+    assert f"letters without a name {lacking['recipient']:,} · without an address" in str(report)
+    assert plain.as_dict()["letters"]["without_name"] == 0
+    assert "incomplete" not in str(plain)
+
+
 def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> None:
     """Of rows that are the same the first that says send gets the letter."""
     from bizverify.run.duplicates import FIRST

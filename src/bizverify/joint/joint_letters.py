@@ -77,7 +77,7 @@ class AnswersForLetters:
                 )
             return None
         answers = mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
-        counts = count_letters(answers, self.cost)
+        counts = count_letters(answers, self.cost, listed=path is not None)
         if path is not None:
             with publish_file(path) as temporary:
                 write_letters(answers, temporary, counts.letters)

@@ -26,6 +26,8 @@ _BUILDING: Final = r"^(.+?[0-9])(?:, (.+)| (\(.+))$"
 """An official address: up to the building's number; behind it the unit, or what stands in brackets."""
 _WORDS: Final = rf"^(.{{1,{_LINE}}})\s(.+)$"
 _UNPRINTABLE: Final = r"[\s\p{C}]+"
+_GAPS: Final = {"name": "without_name", "line1": "without_address", "code": "without_postal_code"}
+"""What a letter needs, and what it is called where it is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class LetterCounts:
 
     ``repeated``: rows that would be sent, but repeat another letter; ``stopped``: rows with ``do_not_send``;
     ``waiting``: rows with ``confirm``, ``fix_address`` or ``hold``; ``unanswered``: rows without an action, or with one
-    of the service's own. ``cost``: won a letter, ``None`` where it was not given.
+    of the service's own. ``cost``: won a letter, ``None`` where it was not given. ``without_name``,
+    ``without_address``, ``without_postal_code``: letters of a list whose cell for it is empty.
     """
 
     rows: int
@@ -43,6 +46,9 @@ class LetterCounts:
     stopped: int
     waiting: int
     cost: float | None = None
+    without_name: int = 0
+    without_address: int = 0
+    without_postal_code: int = 0
 
     @property
     def unanswered(self) -> int:
@@ -61,7 +67,7 @@ class LetterCounts:
 
     def as_dict(self) -> dict[str, object]:
         """The counts as plain values for JSON."""
-        names = ("letters", "fewer", "repeated", "stopped", "waiting", "unanswered", "cost", "saved")
+        names = ("letters", "fewer", "repeated", "stopped", "waiting", "unanswered", "cost", "saved", *_GAPS.values())
         return {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[tuple[str, str]]:
@@ -73,7 +79,19 @@ class LetterCounts:
         rest = gettext(
             "to be sent {letters:,} · waiting {waiting:,} · without an answer {unanswered:,}", **_parts(self)
         )
-        return [(gettext("letters"), rest), (gettext("saved"), f"{fewer} ({why})")]
+        lines = [(gettext("letters"), rest), (gettext("saved"), f"{fewer} ({why})")]
+        if any(getattr(self, gap) for gap in _GAPS.values()):
+            lines.append((gettext("incomplete"), self._gaps_line()))
+        return lines
+
+    def _gaps_line(self) -> str:
+        return gettext(
+            "letters without a name {names:,} · without an address {addresses:,} · without a postal code {codes:,}; "
+            "their cells are empty in the list: fill them in the input, and run again",
+            names=self.without_name,
+            addresses=self.without_address,
+            codes=self.without_postal_code,
+        )
 
 
 def _parts(counts: LetterCounts) -> dict[str, object]:
@@ -114,10 +132,12 @@ def letter_counts() -> tuple[pl.Expr, ...]:
     )
 
 
-def count_letters(answers: pl.LazyFrame, cost: float | None) -> LetterCounts:
-    """Count the letters of rows of :func:`mark_letters`."""
+def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
+    """Count the letters of rows of :func:`mark_letters`; where they are ``listed``, also what their list lacks."""
     found = answers.select(*letter_counts()).collect(engine="streaming").row(0, named=True)
-    return LetterCounts(**found, cost=cost)
+    lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
+    gaps = _letter_rows(answers).select(lacking).collect(engine="streaming").row(0, named=True) if listed else {}
+    return LetterCounts(**found, **gaps, cost=cost)
 
 
 def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
@@ -125,19 +145,23 @@ def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
 
     Sorted by postal code, those without one last; of one code, in the order of the list. All are texts.
     """
+    headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
+    return _letter_rows(answers).sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
+
+
+def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
+    """A row for each letter, in the order of the list: its row, name, two lines of address, postal code."""
     names = answers.collect_schema().names()
     given = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _GIVEN}
     address = _tidy(pl.coalesce("fixed_address", given["address"]))
     first, second = _address_lines(address, pl.col("fixed_address").is_not_null())
-    letters = answers.filter(LETTER).select(
+    return answers.filter(LETTER).select(
         ROW_ID,
         _tidy(given["name"]).alias("name"),
         first.alias("line1"),
         second.alias("line2"),
         _postal_code(pl.coalesce("fixed_zipcode", given["zipcode"])).alias("code"),
     )
-    headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
-    return letters.sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
 
 
 def write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:

@@ -131,7 +131,11 @@ class SideFiles:
         """Write the files of an enriched table; raise :class:`AccountingError` where they do not balance."""
         at = {part: self.at[path] for part, path in self.parts.items()}
         counts = write_parts(result, at, target, rows) if at else {}
-        letters = count_letters(result.frame, self.letter_cost) if self.counts_letters else None
+        letters = (
+            count_letters(result.frame, self.letter_cost, listed=self.letters is not None)
+            if self.counts_letters
+            else None
+        )
         if letters is not None and self.letters is not None:
             write_letters(result.frame, self.at[self.letters], letters.letters)
         unsure = 0
