@@ -146,6 +146,26 @@ def test_of_two_that_agree_nobody_else_hears(here: Scene) -> None:
     assert all_answers(one) == own == all_answers(other)
 
 
+@pytest.mark.parametrize("customer", [None, "제분소"])
+def test_three_keys_in_one_hand_read_no_fourth_outcome(tmp_path: Path, customer: str | None) -> None:
+    """Two keys of a customer label, its third asks: with `--customer` it is answered the same, whatever a fourth said.
+
+    Without, it reads the fourth's outcome: so the test tells one from the other.
+    """
+    seen = []
+    for told in (False, True):
+        (tmp_path / str(told)).mkdir()
+        with scene(tmp_path / str(told), **EVERY_HOUR) as one:
+            hand = [one.key(pool=True, customer=customer) for _ in range(3)]
+            victim, silent = members(one, 2)
+            tell(one, hand[:2])
+            if told:
+                tell(one, [victim])
+            let_them_be_told(one, silent)
+            seen.append([all_answers(key) for key in (hand[2], silent)])
+    assert (seen[0] == seen[1]) is (customer is not None)
+
+
 def test_one_key_has_one_voice_for_an_addressee(here: Scene) -> None:
     """However many paid rows and jobs of a key say so, it is one key that says so."""
     loud, victim = members(here, 2)

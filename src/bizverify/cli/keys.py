@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +38,7 @@ _KEY_COLUMNS: Final = (
     gettext_noop("made"),
     gettext_noop("last used"),
     gettext_noop("revoked"),
+    gettext_noop("customer"),
     gettext_noop("note"),
 )
 
@@ -58,8 +60,11 @@ def keys() -> None:
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
 @click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
 @click.option("--pool", is_flag=True, help="Let this key and the others of the pool learn from each other.")
+@click.option("--customer", metavar="NAME", help="Whose key it is: keys of one customer have one voice in the pool.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool, plans: Path | None) -> None:
+def create(
+    db: Path, plan: str, quota: int | None, note: str | None, pool: bool, customer: str | None, plans: Path | None
+) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
     from bizverify.server.settings import load_plans
     from bizverify.server.store import key_table
@@ -77,7 +82,9 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, pool: bool,
     key, secret = act_on_file(
         db,
         "keys create",
-        lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool),
+        lambda it: key_table.create_key(
+            it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool, customer=_customer_name(customer)
+        ),
         lambda made: (made[0].id, {"plan": plan, "quota": limit, "pool": pool}),
         make=True,
     )
@@ -236,9 +243,17 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
 @click.option("--note", metavar="TEXT", help="Another note.")
 @click.option("--pool/--no-pool", default=None, help="Whether it and the others of the pool learn from each other.")
+@click.option("--customer", metavar="NAME", help="Whose key it is from now on; '' for a customer of its own.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
 def change(
-    key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, pool: bool | None, plans: Path | None
+    key_id: str,
+    db: Path,
+    plan: str | None,
+    quota: int | None,
+    note: str | None,
+    pool: bool | None,
+    customer: str | None,
+    plans: Path | None,
 ) -> None:
     """Change what a key may do; the key itself stays. What is not given stays, too."""
     from bizverify.server.settings import load_plans
@@ -247,13 +262,18 @@ def change(
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(gettext("--plan {plan}: there is no such plan (--plans names a file)", plan=plan))
     given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
-    changed = {name: value for name, value in given.items() if value is not None}
+    changed: dict[str, str | int | bool | None] = {name: value for name, value in given.items() if value is not None}
+    if customer is not None:
+        changed["customer"] = _customer_name(customer)
     if not changed:
-        raise UsageError(gettext("nothing to change: give --plan, --quota, --note or --pool"))
+        raise UsageError(gettext("nothing to change: give --plan, --quota, --note, --pool or --customer"))
     key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
-    about = key.id, {name: "another" if name == "note" else value for name, value in changed.items()}
+    about = key.id, {name: "another" if name in ("note", "customer") else value for name, value in changed.items()}
     act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
-    now = ", ".join(gettext("{name} is now {value}", name=name, value=value) for name, value in changed.items())
+    shown = {name: value for name, value in changed.items() if value is not None}
+    now = ", ".join(
+        gettext("{name} is now {value}", name=name, value=shown.get(name, gettext("none"))) for name in changed
+    )
     say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
 
 
@@ -309,6 +329,11 @@ for _command in (export, erase, audit):
     keys.add_command(_command)
 
 
+def _customer_name(given: str | None) -> str | None:
+    """Return a customer's name as it is stored, so that spellings which look alike are the same customer."""
+    return unicodedata.normalize("NFC", " ".join((given or "").split())) or None
+
+
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
     from bizverify.server.clock import as_text
 
@@ -318,6 +343,7 @@ def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, obje
         "quota": key.quota,
         "used": used,
         "pool": key.pool,
+        "customer": key.customer,
         "webhook": key.webhook_url is not None,
         "secrets": []
         if key.revoked is not None
@@ -339,4 +365,5 @@ def _key_cells(row: dict[str, Any]) -> list[str]:
     times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
     if row["erased"]:
         times[-1] += gettext(" (erased)")
-    return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, str(row["note"] or "")]
+    names = [str(row[name] or "") for name in ("customer", "note")]
+    return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, *names]

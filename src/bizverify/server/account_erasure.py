@@ -37,7 +37,10 @@ OWNED: Final = {
 """Tables with rows of a key that are erased, and the column that says whose they are. Other rows go with these."""
 KEPT: Final = {"usage": "key_id", "audit": "key_id"}
 """Tables with rows of a key that stay: what the books need."""
-_BLANK: Final = "UPDATE keys SET note = NULL, pool = 0, last_used = NULL, webhook_url = NULL, webhook_secret = NULL"
+_BLANK: Final = (
+    "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
+    " webhook_secret = NULL"
+)
 _HELD: Final = {
     gettext_noop("jobs"): "SELECT count(*) FROM jobs WHERE key_id = ?",
     gettext_noop("outcomes"): "SELECT count(*) FROM labels JOIN jobs ON jobs.id = labels.job WHERE key_id = ?",

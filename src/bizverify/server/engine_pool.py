@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from bizverify.models.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.letters import AgreedLetters, ScopeLetters
+from bizverify.server.pool_agreement import Agreement
 from bizverify.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
 from bizverify.server.settings import Settings
 from bizverify.server.store.key_table import IN_POOL
@@ -112,6 +114,8 @@ class EnginePool:
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
         self._agreed: AgreedLetters | None = None
+        self._apart: dict[str, AgreedLetters | None] = {}
+        self._customers: Mapping[str, str] = {}
         self._lock = Lock()
         self._looking = anyio.Lock()
 
@@ -141,11 +145,11 @@ class EnginePool:
         """Where the scorecards of a scope's key, or of :data:`POOL`, are kept."""
         return ModelStore(self.folder(scope) / "models")
 
-    def share(self, agreed: pl.DataFrame, day: date) -> None:
-        """Let the keys of the pool know what it agrees on since ``day``: :attr:`AgreedLetters.frame`."""
-        before = self._agreed
-        if before is None or before.day != day or not before.frame.equals(agreed):
-            self._agreed = None if agreed.is_empty() else AgreedLetters(agreed, day)
+    def share(self, agreement: Agreement, day: date) -> None:
+        """Let the keys of the pool know what it agrees on since ``day``; who joins later hears of it the next time."""
+        apart = {whose: _renew(self._apart.get(whose), frame, day) for whose, frame in agreement.apart.items()}
+        self._agreed = _renew(self._agreed, agreement.frame, day)
+        self._apart, self._customers = apart, agreement.customers
 
     def ready(self, scope: str) -> bool:
         """Whether :meth:`engine` answers at once, without reading a file."""
@@ -158,7 +162,7 @@ class EnginePool:
         """
         learned = self._find_loaded(scope) or self._keep(scope, self._load(scope))
         today, data = self._clock.today(), self._data if paid else _NOTHING
-        agreed = self._agreed if paid and scope.endswith(IN_POOL) else None
+        agreed = self._agreed_for(scope) if paid and scope.endswith(IN_POOL) else None
         with self._lock:
             made = learned.engines.get(paid)
             if made is None or not made.is_of(data, today, agreed):
@@ -166,6 +170,10 @@ class EnginePool:
                 made = ServedEngine(data, learned.card, self._settings, today, letters)
                 learned.engines[paid] = made
             return made
+
+    def _agreed_for(self, scope: str) -> AgreedLetters | None:
+        customer = self._customers.get(scope.removesuffix(IN_POOL))
+        return None if customer is None else self._apart.get(customer, self._agreed)
 
     async def open_engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
         """The same, for the event loop: where a scope must be read first, that is done in a thread."""
@@ -332,6 +340,13 @@ def remove_training_folder(files: Path) -> None:
     """Remove :data:`POOL_TRAINING` that a killed server has left, with letters of all keys; raise OSError if not."""
     with suppress(FileNotFoundError):
         shutil.rmtree(learning_folder(files) / POOL_TRAINING)
+
+
+def _renew(before: AgreedLetters | None, frame: pl.DataFrame, day: date) -> AgreedLetters | None:
+    """Return what a frame says since ``day``: the same object where it says the same, ``None`` where it is empty."""
+    if before is not None and before.day == day and before.frame.equals(frame):
+        return before
+    return None if frame.is_empty() else AgreedLetters(frame, day)
 
 
 def _letters_behind(card: Scorecard) -> int:

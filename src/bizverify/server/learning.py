@@ -34,7 +34,7 @@ from bizverify.schema import REASON_SEPARATOR, SEOUL
 from bizverify.server.clock import Clock, WakeUp
 from bizverify.server.engine_pool import POOL, POOL_TRAINING, EnginePool, make_learning_folder, remove_training_folder
 from bizverify.server.jobs import results
-from bizverify.server.pool_agreement import find_agreed, write_training_store
+from bizverify.server.pool_agreement import PoolMember, find_agreed, write_training_store
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table
 from bizverify.server.store.job_table import JobToLearn, Outcome
@@ -295,9 +295,9 @@ class OutcomeLearner:
         _log.info(f"scope %s: %d letters learned from: {words}", scope, learned.labels, version)
         return learned
 
-    async def _pool_members(self) -> dict[str, LabelStore]:
-        ids = await self._store.read(key_table.pool_members)
-        return {id_: self._engines.label_store(id_) for id_ in ids}
+    async def _pool_members(self) -> dict[str, PoolMember]:
+        customers = await self._store.read(key_table.pool_members)
+        return {id_: PoolMember(self._engines.label_store(id_), whose) for id_, whose in customers.items()}
 
     async def _keys_with_labels(self) -> list[str]:
         keys = await self._store.read(key_table.list_keys)

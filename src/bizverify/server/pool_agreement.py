@@ -1,13 +1,16 @@
-"""What the keys of a pool learn from each other: what several of them say, of letters that were paid for.
+"""What the keys of a pool learn from each other: what several customers say, of letters that were paid for.
 
-A letter that came back teaches others only if it was a row of a paid job, and only what as many keys say as the quorum
-wants. Each key has one voice for an addressee, however often it wrote to it.
+A letter that came back teaches others only if it was a row of a paid job, and only what as many customers say as the
+quorum wants. A customer is whoever holds a key, or several. Each has one voice for an addressee, however often it wrote
+to it, and never hears of an addressee of whom it has spoken itself: decisions 044 and 056.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
@@ -25,16 +28,38 @@ _log = logging.getLogger(__name__)
 _ADDRESSEE: Final = ("b_no", "address_key")
 _HISTORY: Final = f"{LEVEL}history"
 
-Members = Mapping[str, LabelStore]
-"""The label stores of a pool's keys, by the id of the key."""
+
+@dataclass(frozen=True, slots=True)
+class PoolMember:
+    """A key of the pool: its label store, and whose key it is."""
+
+    store: LabelStore
+    customer: str
 
 
-def find_agreed(members: Members, quorum: int, day: date) -> pl.DataFrame:
-    """Return the addressees of whom at least ``quorum`` keys say the same, and more of them than say otherwise.
+Members = Mapping[str, PoolMember]
+"""The keys of a pool by their ids."""
 
-    :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`, sorted by ``b_no``; one row an addressee. What counts is
-    each key's newest paid letter to it within :data:`TRUSTED_MONTHS` before ``day``; ``mailed`` is ``day`` itself, so
-    that no letter's own day shows. A store that is damaged says nothing, and that is logged.
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a pool agrees on, as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`, sorted by ``b_no``.
+
+    ``frame``: all of it, one row an addressee. ``customers``: whose each member's key is, by its id. ``apart``: what
+    remains of it for a customer that has several keys: without the addressees of whom any of them has spoken.
+    """
+
+    frame: pl.DataFrame
+    customers: Mapping[str, str]
+    apart: Mapping[str, pl.DataFrame]
+
+
+def find_agreed(members: Members, quorum: int, day: date) -> Agreement:
+    """Return the addressees of whom at least ``quorum`` customers say the same, and more of them than say otherwise.
+
+    What counts is each customer's newest paid letter to it within :data:`TRUSTED_MONTHS` before ``day``; of several on
+    one day, one that came back. ``mailed`` is ``day`` itself, so that no letter's own day shows. A store that is
+    damaged says nothing, and that is logged.
     """
     recent = (pl.col("mailed") <= day) & (pl.col("mailed") > pl.lit(day).dt.offset_by(f"-{TRUSTED_MONTHS}mo"))
 
@@ -42,19 +67,40 @@ def find_agreed(members: Members, quorum: int, day: date) -> pl.DataFrame:
         found = store.history(mailings=store.paid_mailings(), assessed=True)
         return None if found is None else found.filter(recent).select(list(HISTORY_SCHEMA))
 
-    voices = pl.concat([pl.DataFrame(schema=HISTORY_SCHEMA), *(found for _, found in _read(members, voices_of))])
-    counted = voices.group_by(*_ADDRESSEE, "outcome").agg(pl.len().alias("keys"))
-    agrees = (pl.col("keys") >= quorum) & (2 * pl.col("keys") > pl.col("keys").sum().over(_ADDRESSEE))
+    heard = [
+        pl.DataFrame(schema=HISTORY_SCHEMA | {"key": pl.String, "customer": pl.String}),
+        *(_read(members, voices_of)),
+    ]
+    voices = (
+        pl.concat(heard)
+        .sort("mailed", pl.col("outcome") != "delivered", "outcome")
+        .unique(["customer", *_ADDRESSEE], keep="last")
+    )
+    counted = voices.group_by(*_ADDRESSEE, "outcome").agg(pl.len().alias("customers"))
+    agrees = (pl.col("customers") >= quorum) & (2 * pl.col("customers") > pl.col("customers").sum().over(_ADDRESSEE))
     agreed = counted.filter(agrees).with_columns(pl.lit(day).alias("mailed"))
-    return agreed.select(list(HISTORY_SCHEMA)).sort(_ADDRESSEE)
+    agreed = agreed.select(list(HISTORY_SCHEMA)).sort(_ADDRESSEE)
+    customers = {id_: member.customer for id_, member in members.items()}
+    return Agreement(agreed, customers, _leave_out_own(agreed, voices, Counter(customers.values())))
+
+
+def _leave_out_own(agreed: pl.DataFrame, voices: pl.DataFrame, keys: Counter[str]) -> dict[str, pl.DataFrame]:
+    """Return :attr:`Agreement.apart`. A key alone needs none: it knows of itself of whom it has spoken."""
+    several = [customer for customer, count in keys.items() if count > 1]
+    spoken = voices.filter(pl.col("customer").is_in(several)).join(agreed, on=_ADDRESSEE, how="semi")
+    return {
+        str(customer): agreed.join(rows, on=_ADDRESSEE, how="anti", maintain_order="left")
+        for (customer,), rows in spoken.group_by("customer")
+    }
 
 
 def write_training_store(members: Members, target: LabelStore, quorum: int, today: date) -> int:
     """Write the letters from which a scorecard of the pool may be learned to an empty store; return how many.
 
-    The n-th letter of a key counts from the time at which ``quorum`` keys have an n-th letter: no key has a larger
-    share of the letters than one in ``quorum``, at any time, and with fewer keys there are none. Letters to one
-    addressee of whom the same was known count once for a key. What is added later comes behind what was there.
+    The n-th letter of a customer counts from the time at which ``quorum`` customers have an n-th letter: none has a
+    larger share of the letters than one in ``quorum``, at any time, and with fewer customers there are no letters.
+    Those to one addressee of whom the same was known count once for a customer. What is added later comes behind what
+    was there.
     """
     ripe = (pl.col("mailed") + pl.duration(days=RIPE_DAYS)).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
 
@@ -67,12 +113,12 @@ def write_training_store(members: Members, target: LabelStore, quorum: int, toda
         ready = pl.max_horizontal("recorded", ripe).alias("ready")
         return rows.select("mailing", "row_id", *_ADDRESSEE, _HISTORY, ready)
 
-    found = [rows.with_columns(pl.lit(key).alias("key")) for key, rows in _read(members, letters_of)]
-    if len(found) < quorum:
+    found = list(_read(members, letters_of))
+    if not found:
         return 0
     letters = _admit(pl.concat(found), quorum)
     for (key, mailing), rows in letters.group_by("key", "mailing", maintain_order=True):
-        store = members[str(key)]
+        store = members[str(key)].store
         frame, about = store.read(store.path(str(mailing)))
         kept = frame.drop("recorded").join(rows.select("row_id", recorded="ready"), on="row_id")
         target.put(kept.select(frame.columns).sort("row_id"), about)
@@ -80,22 +126,23 @@ def write_training_store(members: Members, target: LabelStore, quorum: int, toda
 
 
 def _admit(letters: pl.DataFrame, quorum: int) -> pl.DataFrame:
-    """Keep the letters that count, as their n-th of a key; ``ready`` becomes the time from which each does."""
-    same = ("key", *_ADDRESSEE, _HISTORY)
+    """Keep the letters that count, as their n-th of a customer; ``ready`` becomes the time from which each does."""
+    same = ("customer", *_ADDRESSEE, _HISTORY)
     ordered = letters.sort("ready", "mailing", "row_id").unique(same, keep="first", maintain_order=True)
-    numbered = ordered.with_columns(pl.int_range(pl.len()).over("key").alias("nth"))
-    admitted = numbered.filter(pl.len().over("nth") >= quorum)  # of each key at most one
+    numbered = ordered.with_columns(pl.int_range(pl.len()).over("customer").alias("nth"))
+    admitted = numbered.filter(pl.len().over("nth") >= quorum)  # of each customer at most one
     opened = pl.col("ready").get(quorum - 1).over("nth")
     return admitted.with_columns(pl.max_horizontal("ready", opened).alias("ready"))
 
 
-def _read(members: Members, query: Callable[[LabelStore], pl.LazyFrame | None]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield what a query finds in each store; one that is damaged is passed over, and that is logged."""
-    for key, store in members.items():
+def _read(members: Members, query: Callable[[LabelStore], pl.LazyFrame | None]) -> Iterator[pl.DataFrame]:
+    """Yield what a query finds in each store, with ``key`` and ``customer``; one that is damaged is logged."""
+    for key, member in members.items():
         try:
-            found = query(store)
+            found = query(member.store)
             if found is not None:
-                yield key, found.collect(engine="streaming")
+                whose = {"key": pl.lit(key), "customer": pl.lit(member.customer)}
+                yield found.with_columns(**whose).collect(engine="streaming")
         except (BizverifyError, *DAMAGED) as error:
             why = error if isinstance(error, BizverifyError) else type(error).__name__
             _log.error("the outcomes of key %s teach nobody: %s", key, why)

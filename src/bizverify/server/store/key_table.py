@@ -16,7 +16,7 @@ from typing import Final
 from bizverify.server.store import secret_table
 from bizverify.watch.webhook_signature import new_secret
 
-_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased"
+_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased, customer"
 
 IN_POOL: Final = "@pool"
 """What the scope of a key of the pool ends in."""
@@ -26,7 +26,8 @@ IN_POOL: Final = "@pool"
 class Key:
     """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'.
 
-    ``erased``: when all that belonged to it was deleted; usage and id are left.
+    ``erased``: when all that belonged to it was deleted; usage and id are left. ``customer``: whose key it is, as the
+    operator calls them; keys of one customer have one voice in the pool. ``None``: a customer of its own.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Key:
     webhook_url: str | None
     webhook_secret: str | None = field(repr=False)
     erased: float | None
+    customer: str | None
 
     @property
     def scope(self) -> str:
@@ -48,13 +50,20 @@ class Key:
 
 
 def create_key(
-    db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None, pool: bool = False
+    db: sqlite3.Connection,
+    *,
+    plan: str,
+    quota: int,
+    now: float,
+    note: str | None = None,
+    pool: bool = False,
+    customer: str | None = None,
 ) -> tuple[Key, str]:
     """Make a key; return it and its first secret, which is not stored."""
     id_ = secrets.token_hex(4)
     db.execute(
-        "INSERT INTO keys (id, plan, quota, note, pool, created) VALUES (?, ?, ?, ?, ?, ?)",
-        (id_, plan, quota, note, int(pool), now),
+        "INSERT INTO keys (id, plan, quota, note, pool, customer, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (id_, plan, quota, note, int(pool), customer, now),
     )
     secret = secret_table.add_secret(db, id_, now)
     created = find_key(db, id_)
@@ -84,9 +93,10 @@ def list_keys(db: sqlite3.Connection) -> list[Key]:
     return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
 
 
-def pool_members(db: sqlite3.Connection) -> list[str]:
-    """The ids of the keys of the pool that are not revoked."""
-    return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY id")]
+def pool_members(db: sqlite3.Connection) -> dict[str, str]:
+    """The ids of the keys of the pool that are not revoked, and whose each is: its customer, by default the key."""
+    query = "SELECT id, coalesce(customer, id) FROM keys WHERE pool AND revoked IS NULL ORDER BY id"
+    return dict(db.execute(query).fetchall())
 
 
 def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
@@ -108,10 +118,10 @@ def keys_to_erase(db: sqlite3.Connection, before: float) -> list[str]:
     return [id_ for (id_,) in db.execute(query, (before,))]
 
 
-def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool]) -> None:
-    """Change a key's ``plan``, ``quota``, ``note`` or ``pool``."""
-    for name in fields.keys() & {"plan", "quota", "note", "pool"}:
-        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these four
+def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool | None]) -> None:
+    """Change a key's ``plan``, ``quota``, ``note``, ``pool`` or ``customer``."""
+    for name in fields.keys() & {"plan", "quota", "note", "pool", "customer"}:
+        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these five
 
 
 def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:

@@ -58,7 +58,8 @@ CREATE TABLE keys (
     revoked REAL,
     webhook_url TEXT,
     webhook_secret TEXT,
-    erased REAL
+    erased REAL,
+    customer TEXT
 ) STRICT, WITHOUT ROWID;
 {_SECRETS}
 CREATE TABLE usage (
@@ -140,7 +141,9 @@ ALTER TABLE accounts RENAME TO keys;
 ALTER TABLE usage ADD COLUMN watch_changes INTEGER NOT NULL DEFAULT 0 CHECK (watch_changes >= 0);
 {_AUDIT}"""  # noqa: S608 - put together from constants of this module
 
-MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4}
+_VERSION_5: Final = "ALTER TABLE keys ADD COLUMN customer TEXT;"
+
+MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5}
 """What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
 
 SERVER_FILE: Final = FileKind(
