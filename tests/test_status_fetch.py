@@ -268,6 +268,46 @@ def test_the_budget_of_a_run_over_midnight_is_that_of_the_day_it_began(fake: Fak
     assert stored(options)["as_of"].n_unique() == 2
 
 
+@pytest.mark.anyio
+async def test_runs_beside_each_other_keep_within_one_budget(fake: FakeNts, options: StatusOptions) -> None:
+    """Four runs with one key and store ask for no more than the budget together, and that is what is counted."""
+    fake.latency = 0.02
+    one = replace(options, budget=3_000, concurrency=8)
+    given = [series(2_000, 1_000_000_001 + place * 10_000) for place in range(4)]
+    reports: list[StatusFetch] = []
+
+    async def run(numbers: pl.Series) -> None:
+        reports.append(await fetch_statuses(numbers, one, today=lambda: TODAY))
+
+    async with anyio.create_task_group() as group:
+        for numbers in given:
+            group.start_soon(run, numbers)
+    assert 2_500 <= fake.numbers <= 3_000
+    assert fake.numbers == sum(report.answered for report in reports) == 8_000 - sum(report.left for report in reports)
+    with StatusStore(options.store) as store:
+        assert store.usage(account_of(KEY), TODAY).numbers == fake.numbers
+    assert [report.exit_code for report in reports] == [5] * 4
+
+
+def test_what_is_asked_again_stays_within_the_budget(fake: FakeNts, options: StatusOptions) -> None:
+    """Calls that failed count, too, since the tax authority may count them."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS["internal"], at=(1, 2)))
+    report = fetch(series(500), replace(options, budget=500, concurrency=1))
+    assert (report.calls, report.answered, report.left, report.budget_left) == (5, 300, 200, 0)
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_cut_off_gives_back_what_it_did_not_ask(fake: FakeNts, options: StatusOptions) -> None:
+    """What was taken out of the budget beforehand, and was never sent, is there for the next run."""
+    fake.latency = 0.05
+    with anyio.move_on_after(0.5) as scope:
+        await fetch_statuses(series(50_000), replace(options, budget=100_000), today=lambda: TODAY)
+    assert scope.cancelled_caught
+    with StatusStore(options.store) as store:
+        counted = store.usage(account_of(KEY), TODAY).numbers
+    assert 0 < counted <= fake.numbers + options.concurrency * 100
+
+
 def test_a_key_of_another_service_is_refused(options: StatusOptions) -> None:
     """The hosted service's key is not passed over for one of the environment, and not sent to the tax authority."""
     with pytest.raises(UsageError, match="is of the class ApiKey; give a"):

@@ -24,6 +24,7 @@ from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, 
 from bizverify.errors import BizverifyError, QuotaError, ServiceError, UsageError, parameter
 from bizverify.options import StatusOptions
 from bizverify.progress.display import Progress
+from bizverify.reference.day_allowance import DayAllowance
 from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bizverify.reference.status_store import DayUsage, StatusStore
 from bizverify.schema import seoul_day
@@ -31,6 +32,8 @@ from bizverify.translation import gettext, ngettext
 
 _COMMIT_EVERY: Final = 0.2
 """Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
+_MOST_TAKEN: Final = 10_000
+"""Numbers that are taken out of the day's budget at a time, at most: what a run asks in a second."""
 _TRIES: Final = 3
 """How often a number is asked that the replies leave out."""
 _PAUSED: Final = 5
@@ -204,6 +207,8 @@ class _FetchRun:
         self._watch = watch
         self._today = today
         self._account = account_of(key)
+        block = max(MAX_NUMBERS, int(min(_MOST_TAKEN, options.rate * MAX_NUMBERS)))
+        self._allowance = DayAllowance(store, self._account, options.budget, block, today)
         self._queue = pl.Series(dtype=pl.UInt64)
         self._place = 0
         self._again: list[list[int]] = [[] for _ in range(_TRIES)]
@@ -241,10 +246,19 @@ class _FetchRun:
                 return lambda slot: self.dispatcher.deliver(call, slot)
         return None
 
+    async def take_numbers(self, numbers: int) -> int:
+        """Return how many of so many numbers may be asked now; if none, the run ends for the day."""
+        taken = await self._allowance.take(numbers)
+        if not taken:
+            self._halt_for_day(self._budget_note(), self._today())
+        return taken
+
     def count_call(self, numbers: int, *, is_first: bool) -> None:
         """Note that a call goes out."""
         day = self._today()
-        self._group.numbers[day] += numbers
+        self._allowance.count_sent(numbers)
+        if self._allowance.limit is None:  # else it was counted when it was taken
+            self._group.numbers[day] += numbers
         self._group.calls[day] += 1
         self._report.asked += numbers if is_first else 0
         if self._unanswered_since is None:
@@ -295,6 +309,7 @@ class _FetchRun:
             group = self._take_group()
             self._write(group)
             self._count(group)
+            self._allowance.close()
 
     async def _store_often(self) -> None:
         """Store what came in, again and again; an error, a full disk say, ends the run."""
@@ -351,11 +366,9 @@ class _FetchRun:
         """Heed what all processes have asked today with this key, and that the store may be another's, too."""
         budget, used = self._options.budget, self._store.usage(self._account, self._today())
         self._is_shared = self._is_shared or self._store.changed_elsewhere()
-        self._report.budget_left = None if budget is None else max(0, budget - used.numbers)
+        self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
         if used.exhausted:
             self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
-        elif self._report.budget_left == 0:
-            self._halt_for_day(self._budget_note(), self._today())
 
     def _budget_note(self) -> str:
         return ngettext(
@@ -411,6 +424,10 @@ class _StatusCall(OutgoingRequest[StatusReply]):
         self._tries = tries
         self._attempts = 0
         self._answered = False
+
+    async def skip(self) -> bool:
+        self._numbers = self._numbers[: await self._run.take_numbers(len(self._numbers))]
+        return not self._numbers
 
     async def prepare(self) -> None:
         self._run.count_call(len(self._numbers), is_first=not (self._tries or self._attempts))

@@ -203,6 +203,23 @@ class StatusStore:
             found = db.execute(query, (key, _days(day))).fetchone()
         return DayUsage(found[0], found[1], bool(found[2])) if found else DayUsage()
 
+    def take_numbers(self, key: str, day: date, numbers: int, limit: int) -> int:
+        """Count up to so many numbers as asked, in one step, as far as the day's ``limit`` allows; return how many."""
+        with self._transaction() as db:
+            used = db.execute("SELECT numbers, exhausted FROM usage WHERE key = ? AND day = ?", (key, _days(day)))
+            before, is_exhausted = used.fetchone() or (0, 0)
+            granted = 0 if is_exhausted else max(0, min(numbers, limit - before))
+            if granted:
+                db.execute(_COUNT_USAGE, (key, _days(day), granted, 0, 0))
+        return granted
+
+    def give_back_numbers(self, key: str, day: date, numbers: int) -> None:
+        """Count numbers no more that were taken and not asked."""
+        if numbers:
+            with self._transaction() as db:
+                statement = "UPDATE usage SET numbers = max(0, numbers - ?) WHERE key = ? AND day = ?"
+                db.execute(statement, (numbers, key, _days(day)))
+
     def summary(self) -> StoreSummary:
         """Return how much is stored, and how old it is."""
         with self._use() as db:
