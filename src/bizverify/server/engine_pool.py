@@ -33,7 +33,7 @@ from bizverify.models.model_store import ModelStore, resolve_model
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.letters import AgreedLetters, ScopeLetters
-from bizverify.server.pool_agreement import Agreement
+from bizverify.server.pool_agreement import PoolAgreement
 from bizverify.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
 from bizverify.server.settings import Settings
 from bizverify.server.store.key_table import IN_POOL
@@ -145,7 +145,7 @@ class EnginePool:
         """Where the scorecards of a scope's key, or of :data:`POOL`, are kept."""
         return ModelStore(self.folder(scope) / "models")
 
-    def share(self, agreement: Agreement, day: date) -> None:
+    def share(self, agreement: PoolAgreement, day: date) -> None:
         """Let the keys of the pool know what it agrees on since ``day``; who joins later hears of it the next time."""
         apart = {whose: _renew(self._apart.get(whose), frame, day) for whose, frame in agreement.apart.items()}
         self._agreed = _renew(self._agreed, agreement.frame, day)

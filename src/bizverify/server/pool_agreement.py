@@ -42,7 +42,7 @@ Members = Mapping[str, PoolMember]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class PoolAgreement:
     """What a pool agrees on, as :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`, sorted by ``b_no``.
 
     ``frame``: all of it, one row an addressee. ``customers``: whose each member's key is, by its id. ``apart``: what
@@ -54,7 +54,7 @@ class Agreement:
     apart: Mapping[str, pl.DataFrame]
 
 
-def find_agreed(members: Members, quorum: int, day: date) -> Agreement:
+def find_agreed(members: Members, quorum: int, day: date) -> PoolAgreement:
     """Return the addressees of whom at least ``quorum`` customers say the same, and more of them than say otherwise.
 
     What counts is each customer's newest paid letter to it within :data:`TRUSTED_MONTHS` before ``day``; of several on
@@ -81,11 +81,11 @@ def find_agreed(members: Members, quorum: int, day: date) -> Agreement:
     agreed = counted.filter(agrees).with_columns(pl.lit(day).alias("mailed"))
     agreed = agreed.select(list(HISTORY_SCHEMA)).sort(_ADDRESSEE)
     customers = {id_: member.customer for id_, member in members.items()}
-    return Agreement(agreed, customers, _leave_out_own(agreed, voices, Counter(customers.values())))
+    return PoolAgreement(agreed, customers, _leave_out_own(agreed, voices, Counter(customers.values())))
 
 
 def _leave_out_own(agreed: pl.DataFrame, voices: pl.DataFrame, keys: Counter[str]) -> dict[str, pl.DataFrame]:
-    """Return :attr:`Agreement.apart`. A key alone needs none: it knows of itself of whom it has spoken."""
+    """Return :attr:`PoolAgreement.apart`. A key alone needs none: it knows of itself of whom it has spoken."""
     several = [customer for customer, count in keys.items() if count > 1]
     spoken = voices.filter(pl.col("customer").is_in(several)).join(agreed, on=_ADDRESSEE, how="semi")
     return {
