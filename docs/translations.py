@@ -163,7 +163,16 @@ def message_faults(message: Message) -> list[str]:
     if not all(korean):
         return [f"no Korean yet: {originals[0]!r}"]
     wanted, used = {fields(one) for one in originals}, fields(korean[0])
-    return [] if used in wanted else [f"other fields in Korean than in {originals[0]!r}"]
+    found = [] if used in wanted else [f"other fields in Korean than in {originals[0]!r}"]
+    if _PARTICLE.search(korean[0]):
+        found.append(f"a particle in two forms in the Korean of {originals[0]!r}; put a noun behind the field")
+    if korean[0].endswith(".") and not originals[-1].endswith((".", "?", "…")):
+        found.append(f"a full stop in the Korean of {originals[0]!r}, which may stand in the middle of another message")
+    return found
+
+
+_PARTICLE = re.compile(r"\((?:를|는|가|으|과|와|이)\)")
+"""을(를) and the like: which of the two is right depends on the name that stands before it."""
 
 
 def fields(text: str) -> frozenset[str]:
@@ -174,29 +183,41 @@ def fields(text: str) -> frozenset[str]:
         return frozenset()
 
 
-_SENTENCE = re.compile(r"[A-Za-z']{2,}[,;:]? [a-z']{2,}[,;:]? [a-z'{]")
-"""Three words one after the other: English for people, not a name."""
+_WORDS = re.compile(r"[A-Za-z']{2,}[,;:]? (?:[a-z']{2,}|\{)|\} [a-z]{3,}|^an? [a-z]")
+"""Two words one after the other, or a word beside a field: English for people, not a name."""
 _TECHNICAL = re.compile(
-    r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON) |\(\?|\\[bdsw]"
-    r"|^from bizverify|^bizverify status store$|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles"
-    r"|^[(]os error "
+    r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON|CASE|IN|AS) |\(\?|\\[bdsw]"
+    r"|^(?:SAVEPOINT|RELEASE|ROLLBACK)\b|^n\.number|^'none'|-(?:src|uri|action) '"
+    r"|^from bizverify|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
+    r"|^[(]os error |^HTTP \{|^# TYPE |^unclosed |^uid \{|^\{\} \(sudo: "
     r"|%[sdgr]\b|^\w+(?:, \w+){3,}$|^\s*This error occurred in$"  # columns of a table; what polars adds to a message
+    r"|^<|^--\{|^--[a-z]+: \{\}|^text/csv; |^multipart/form-data; |^yyyy-mm-dd |configured region$"  # markup, protocols
+    r"|^bizverify status store$"  # the salt of a hash
+    r"|^(?:keys|notices) [a-z]+$|^the older$"  # actions of the audit log
+    r"|^(?:before|behind) old$|^new \{\}$|^\{\} (?:old|style|points)$|^grade \{\} up to$|^actions \{\}$"  # columns
+    r"|^head office$|^table \{\}$|^profile \{\}$|\(cut: \{\} characters\)$|^bizverify: \{\}$"  # names in files
+    r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {
     *("gettext", "gettext_noop", "ngettext"),
-    *("debug", "info", "_doc", "compile", "removeprefix"),
+    *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }
 
 
 def unmarked() -> list[str]:
-    """English texts of the code that nothing translates."""
+    """English texts of the code that nothing translates; one that is marked somewhere may stand elsewhere as a key."""
+    marked = {text for one in messages() if one.id for text in ([one.id] if isinstance(one.id, str) else one.id)}
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
         if not any(name == one or name.startswith(f"{one}/") for one in NOT_FOR_PEOPLE):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            found += [f"{name}:{line}: nothing translates {text[:80]!r}" for line, text in _unmarked_texts(tree)]
+            found += [
+                f"{name}:{line}: nothing translates {text[:80]!r}"
+                for line, text in _unmarked_texts(tree)
+                if text not in marked
+            ]
             found += [
                 f"{name}:{line}: a message within an f-string is not collected" for line in _hidden_messages(tree)
             ]
@@ -217,7 +238,7 @@ def _unmarked_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if id(node) in passed or not isinstance(node, (ast.Constant, ast.JoinedStr)):
             continue
         text = _whole_text(node)
-        if _SENTENCE.search(text) and not _TECHNICAL.search(text):
+        if _WORDS.search(text) and not _TECHNICAL.search(text):
             yield node.lineno, text
         if isinstance(node, ast.JoinedStr):
             passed.update(id(one) for one in ast.walk(node))

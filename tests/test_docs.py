@@ -93,7 +93,7 @@ def test_the_korean_quickstart_runs_as_it_stands(tmp_path: Path, monkeypatch: py
     found = openpyxl.load_workbook(tmp_path / "결과.xlsx").worksheets[0]
     assert "조치" in [cell.value for cell in found[1]]
     assert openpyxl.load_workbook(tmp_path / "발송명단.xlsx").worksheets[0].max_row > 1
-    assert "검증 결과" in (tmp_path / "보고서.html").read_text(encoding="utf-8")
+    assert "확인 결과" in (tmp_path / "보고서.html").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     with use_language("ko"):
         scope: dict[str, Any] = {}

@@ -73,8 +73,8 @@ def test_the_commented_job_file_is_the_same_job_in_both_languages(tmp_path: Path
     ("text", "said"),
     [
         ("[[inputs]\n", "TOML 형식이 아닙니다"),
-        ('[[inputs]]\npath = "a"\n[run]\ndeadline = "soon"\n', "'soon'은(는) 시간이 아닙니다. 2h, 90m, 1h30m처럼"),
-        ('[[inputs]]\npath = "in.csv"\n[output]\npath = "{day}.csv"\n', "모르는 항목 {day}이(가) 있습니다"),
+        ('[[inputs]]\npath = "a"\n[run]\ndeadline = "soon"\n', "'soon': 시간 값이 아닙니다. 2h, 90m, 1h30m처럼"),
+        ('[[inputs]]\npath = "in.csv"\n[output]\npath = "{day}.csv"\n', "알 수 없는 항목({day})이 있습니다"),
         ('[[inputs]]\npath = "in.csv"\n[output]\npath = "in.csv"\n', "이미"),
     ],
 )

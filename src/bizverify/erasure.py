@@ -20,6 +20,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.retention import explain_unsettled
 from bizverify.ledger.schema import LEDGER_FILE
+from bizverify.library_messages import describe_os_error
 from bizverify.reference.choice_store import CHOICE_FILE, ChoiceStore
 from bizverify.reference.status_store import STATUS_FILE, StatusStore
 from bizverify.report_display import Shown
@@ -211,7 +212,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
-    why = error.strerror or type(error).__name__
+    why = describe_os_error(error) or type(error).__name__
     return StoreError(
         gettext(
             "{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again",

@@ -109,7 +109,14 @@ def choose_options(name: str, given: Options | None, flat: Options) -> Options:
     if given is None:
         return flat
     if not isinstance(given, type(flat)):
-        raise UsageError(f"{parameter(name)} is a {type(given).__name__}; give a bizverify.{type(flat).__name__}")
+        raise UsageError(
+            gettext(
+                "{option} is a {given}; give a bizverify.{wanted}",
+                option=parameter(name),
+                given=type(given).__name__,
+                wanted=type(flat).__name__,
+            )
+        )
     if twice := _differing(flat):
         raise UsageError(
             gettext(
@@ -392,7 +399,7 @@ def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
                 gettext(
                     "{option} is for {option2}, not for {name}",
                     option=parameter(name),
-                    option2=parameter("engine", " and ".join(owners)),
+                    option2=parameter("engine", gettext(" and ").join(owners)),
                     name=kind.name,
                 )
             )

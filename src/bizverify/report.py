@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from bizverify import charts
 from bizverify.column_words import word_of
 from bizverify.errors import BizverifyError, InputError, OutputError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar, reason_bars
@@ -350,7 +351,7 @@ def default_manifest(run_id: str) -> Path:
             gettext(
                 "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`",
                 folder=folder,
-                reason=error.strerror,
+                reason=describe_os_error(error),
             )
         ) from error
     return folder / f"{run_id}.json"
@@ -368,7 +369,7 @@ def write_manifest(report: Report, path: Path) -> None:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
     except OSError as error:
         raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=error.strerror)
+            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=describe_os_error(error))
         ) from error
 
 
@@ -381,7 +382,9 @@ def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str
                 digest.update(chunk)
         return digest.hexdigest()
     except OSError as error:
-        raise InputError(gettext("{path}: cannot be read: {reason}", path=path, reason=error.strerror)) from error
+        raise InputError(
+            gettext("{path}: cannot be read: {reason}", path=path, reason=describe_os_error(error))
+        ) from error
 
 
 def quota_as_dict(purchase: Purchase | None) -> dict[str, int | None]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from bizverify.colours import BETTER, GRADE_COLOURS, NEUTRAL, WORSE
 from bizverify.schema import GRADES
-from bizverify.translation import gettext
+from bizverify.translation import end_sentence, gettext
 
 _DARK_INK: Final = ("C", "D")
 """Grades whose colour is too light for white letters."""
@@ -28,7 +28,7 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
 
 def warning_list(warnings: Iterable[str]) -> str:
     """Return warnings as paragraphs."""
-    return "".join(f"<p>⚠ {escape(warning)}</p>" for warning in warnings)
+    return "".join(f"<p>⚠ {escape(end_sentence(warning))}</p>" for warning in warnings)
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:

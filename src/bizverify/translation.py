@@ -15,6 +15,7 @@ from __future__ import annotations
 import gettext as catalogues
 import locale
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +27,8 @@ from bizverify.schema import LANGS, Lang
 
 LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BIZVERIFY_LANG"
+
+_KOREAN_ENDING: Final = re.compile(r"(?:니다|[가-힣]요)\Z")
 
 _of_context: ContextVar[Lang | None] = ContextVar("bizverify_language", default=None)
 
@@ -47,6 +50,14 @@ def ngettext(singular: str, plural: str, count: int, /, **fields: object) -> str
 def gettext_noop(message: str) -> str:
     """Mark a message that is translated where it is said, and return it as it is."""
     return message
+
+
+def end_sentence(text: str) -> str:
+    """Return a message as it is said by itself: a Korean sentence gets its full stop, which the catalogue leaves out.
+
+    Messages are parts of others, too, where a stop would stand in the middle.
+    """
+    return f"{text}." if _KOREAN_ENDING.search(text) else text
 
 
 def current_language() -> Lang:

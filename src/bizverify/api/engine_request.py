@@ -64,7 +64,7 @@ class EngineRequest:
                 gettext(
                     "unknown engine {engine!r}; use {listed}, or an engine object",
                     engine=engine,
-                    listed=" or ".join(ENGINE_KINDS),
+                    listed=gettext(" or ").join(ENGINE_KINDS),
                 )
             )
         self.given, self.kind = given, kind

@@ -30,6 +30,7 @@ from bizverify.schema import Lang
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
 from bizverify.tables.frame_types import collect_like
+from bizverify.translation import gettext
 
 Frame = TypeVar("Frame")
 """A frame of polars, pandas or pyarrow: what is given is what comes back."""
@@ -94,7 +95,7 @@ def verify_frame(
     statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     if purchase is not None:
-        notes += [*purchase.notes, *([f"paused: {purchase.paused}"] if purchase.paused else [])]
+        notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
     for note in notes:
         python_warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)

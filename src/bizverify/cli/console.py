@@ -16,12 +16,13 @@ import click
 
 from bizverify.cli.flags import with_flags
 from bizverify.errors import OutputError
+from bizverify.library_messages import describe_os_error
 from bizverify.progress.display import ProgressDisplay
 from bizverify.progress.lines import ProgressLines
 from bizverify.progress.terminal_bar import terminal_bar
 from bizverify.report_display import aligned_rows, pad_text
 from bizverify.schema import Alert
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import end_sentence, gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.schema import Choice
@@ -77,7 +78,7 @@ class _Formatter(logging.Formatter):
 def say(text: str) -> None:
     """Print to stderr, where people's text goes; whoever has closed it does not stop the work."""
     with suppress(OSError):
-        _echo(with_flags(text), sys.stderr)
+        _echo(with_flags(end_sentence(text)), sys.stderr)
 
 
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
@@ -186,7 +187,7 @@ def print_out(text: str, *, needed: bool = False) -> None:
     A reader that has closed it (``| head``) has seen enough: that is no failure, unless it is ``needed`` that the text
     arrives.
     """
-    _print_as_is(with_flags(text), needed)
+    _print_as_is(with_flags(end_sentence(text)), needed)
 
 
 def _print_as_is(text: str, needed: bool) -> None:
@@ -198,7 +199,7 @@ def _print_as_is(text: str, needed: bool) -> None:
                 gettext("stdout: was closed before all was printed; leave it open, and try again")
             ) from error
     except OSError as error:
-        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=error.strerror)) from error
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
 
 
 def _echo(text: str, stream: TextIO) -> None:

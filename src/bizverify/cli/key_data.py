@@ -88,7 +88,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError(gettext("nothing was erased: there is no terminal to ask on; give --yes"))
-            say(f"key {key_id} has {_shown_counts(held)}")
+            say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
             if not click.confirm(gettext("Revoke it and erase them for good?"), err=True):
                 say(gettext("nothing was erased"))
                 return

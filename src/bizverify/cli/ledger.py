@@ -197,11 +197,21 @@ def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
     return [asdict(doubt) for doubt in held]
 
 
+_NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
+"""What the ledger notes in place of a file's name."""
+
+
+def _file_words(file: str) -> str:
+    return gettext(file) if file in _NO_FILES else file
+
+
 def _run_lines(runs: list[RunRecord]) -> list[str]:
     rows = [tuple(map(gettext, _RUN_COLUMNS))]
     for run in runs:
         ended = gettext(_ENDINGS.get(run.outcome or "killed", run.outcome or ""))
-        rows.append((_time(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, run.file))
+        rows.append(
+            (_time(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, _file_words(run.file))
+        )
     paid, answered = sum(run.paid for run in runs), sum(run.answered for run in runs)
     rows.append((gettext("in all"), "", f"{paid:,}", f"{answered:,}", "", ""))
     return aligned_rows(rows, right=(2, 3))
@@ -213,7 +223,7 @@ def _doubt_lines(held: list[Doubt]) -> list[str]:
         job = gettext("job {id}", id=doubt.job_id or gettext("not known"))
         what = doubt.b_no or ngettext("{count:,} row", "{count:,} rows", doubt.rows) + f", {job}"
         kind = pad_text(gettext(_DOUBT_WORDS[doubt.kind]), 8)
-        lines.append(f"{doubt.id}  {kind}{_state(doubt.state)}{_time(doubt.since)}  {what}  {doubt.file}")
+        lines.append(f"{doubt.id}  {kind}{_state(doubt.state)}{_time(doubt.since)}  {what}  {_file_words(doubt.file)}")
         if doubt.note:
             lines.append(f"    {doubt.note}")
     return lines
@@ -254,7 +264,7 @@ def _entry_lines(entry: LedgerEntry) -> list[str]:
     paid = gettext(", answered {at}", at=_time(entry.answered_at)) if entry.answered_at is not None else ""
     lines = [
         f"{entry.id}  {entry.b_no}  {_state(entry.state)}{_time(entry.since)}{paid}",
-        "    " + gettext("{file}, run {run}", file=entry.file, run=entry.run_id),
+        "    " + gettext("{file}, run {run}", file=_file_words(entry.file), run=entry.run_id),
     ]
     if entry.note:
         lines.append(f"    {entry.note}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -248,15 +249,23 @@ def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
         return [gettext("{a} and {b} say the same", a=a, b=b)]
     rows, others = [("", "a", "b", "")], list[str]()
     for difference in found:
-        one, other = difference.a, difference.b
+        one, other, what = difference.a, difference.b, _difference_words(difference.what)
         if isinstance(one, int) and isinstance(other, int) and not isinstance(one, bool):
-            rows.append((difference.what, f"{one:+d}", f"{other:+d}", f"{other - one:+d}"))
+            rows.append((what, f"{one:+d}", f"{other:+d}", f"{other - one:+d}"))
         elif isinstance(one, float) and isinstance(other, float):
-            rows.append((difference.what, f"{one:.4g}", f"{other:.4g}", ""))
+            rows.append((what, f"{one:.4g}", f"{other:.4g}", ""))
         else:
-            others += [difference.what, f"    a  {one}", f"    b  {other}"]
+            others += [what, f"    a  {one}", f"    b  {other}"]
     figures = aligned_rows(rows, right=(1, 2)) if len(rows) > 1 else []
     return [*_pair_lines([("a", a), ("b", b)]), "", *figures, *others]
+
+
+def _difference_words(what: str) -> str:
+    """Return what differs in words; a name of the file stays as it is."""
+    if found := re.fullmatch("grade (?P<grade>[A-E]) up to", what):
+        return gettext("grade {grade} up to", **found.groupdict())
+    name, _, points = what.rpartition(" ")
+    return gettext("{name} points", name=name) if points == "points" else what
 
 
 def _event_lines(events: list[Event]) -> list[str]:

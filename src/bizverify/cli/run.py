@@ -25,6 +25,7 @@ from bizverify.cli.console import (
 )
 from bizverify.cli.options import PATH, json_option
 from bizverify.errors import BizverifyError, OutputError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.schema import SEOUL
 from bizverify.translation import gettext, gettext_noop, ngettext
 
@@ -138,7 +139,9 @@ def _write_template(path: Path) -> None:
     except FileExistsError:
         raise UsageError(gettext("{path}: exists already and is left as it is; give another name", path=path)) from None
     except OSError as error:
-        raise OutputError(gettext("{path}: cannot be written: {reason}", path=path, reason=error.strerror)) from error
+        raise OutputError(
+            gettext("{path}: cannot be written: {reason}", path=path, reason=describe_os_error(error))
+        ) from error
     say(gettext("{path} written; fill it in, then: bizverify run {path}", path=path))
 
 

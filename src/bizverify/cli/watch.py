@@ -29,6 +29,7 @@ from bizverify.cli.options import (
     status_budget_option,
     status_store_option,
 )
+from bizverify.library_messages import describe_os_error
 from bizverify.options import STATUS_SOURCES
 from bizverify.report_display import pad_text
 from bizverify.translation import gettext
@@ -119,9 +120,16 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     words = {
         "added": gettext("is watched now"),
         "changed": gettext("was watched; name or address changed"),
-        "unchanged": "was watched",
+        "unchanged": gettext("was watched"),
     }
-    print_out(f"{business_number.format(placed.biz_no)} {words[placed.state]} (watch {placed.watch_id})")
+    print_out(
+        gettext(
+            "{number} {state} (watch {watch_id})",
+            number=business_number.format(placed.biz_no),
+            state=words[placed.state],
+            watch_id=placed.watch_id,
+        )
+    )
     if placed.first_check_at is not None:
         print_out(
             gettext(
@@ -277,7 +285,7 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=error.strerror)) from error
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
 
 
 def _print_lines(lines: Iterable[str]) -> None:

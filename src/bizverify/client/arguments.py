@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from bizverify import business_number
 from bizverify.errors import InputError, UsageError, parameter
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
     )
 
 
-def text(name: str, value: object, remedy: str = "a str") -> str:
+def text(name: str, value: object, remedy: str | None = None) -> str:
     """Return a text as it is. Raises :class:`UsageError`, as all functions here do."""
     if not isinstance(value, str):
-        wrong_type(name, value, remedy)
+        wrong_type(name, value, remedy or gettext("a str"))
     return value
 
 
@@ -73,7 +74,7 @@ def ten_digits(name: str, value: object) -> str:
 def flag(name: str, value: object) -> bool:
     """Return a truth value."""
     if not isinstance(value, bool):
-        wrong_type(name, value, "True or False")
+        wrong_type(name, value, gettext("True or False"))
     return value
 
 
@@ -84,9 +85,9 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
             raise TypeError
         found = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        wrong_type(name, value, "an int")
+        wrong_type(name, value, gettext("an int"))
     if least is not None and found < least:
-        wanted = "above zero" if least == 1 else f"{least} or more"
+        wanted = gettext("above zero") if least == 1 else gettext("{least} or more", least=least)
         raise UsageError(gettext("{option}: must be {wanted}", option=parameter(name, found), wanted=wanted))
     return found
 
@@ -157,7 +158,9 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and not isinstance(error, UnsupportedOperation):
             raise InputError(
-                gettext("{option}: cannot be read: {value}", option=parameter("content"), value=error.strerror or error)
+                gettext(
+                    "{option}: cannot be read: {value}", option=parameter("content"), value=describe_os_error(error)
+                )
             ) from None
         raise UsageError(
             gettext(
@@ -182,7 +185,7 @@ def _read_path(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        fault = error.strerror or str(error)
+        fault = describe_os_error(error)
     except ValueError:
         raise UsageError(
             gettext("{option}: no path has a NUL character in it", option=parameter("content", str(path)))

@@ -131,7 +131,7 @@ def body_message(body: bytes) -> str | None:
         return None
     if is_page(body):
         title = re.search(r"<title[^>]*>(.*?)</title", text, flags=re.S | re.I)
-        return one_line(unescape(title[1])) if title and title[1].strip() else "an HTML page"
+        return one_line(unescape(title[1])) if title and title[1].strip() else gettext("an HTML page")
     if text[0] in '{["':
         try:
             value = json.loads(text)

@@ -32,7 +32,7 @@ def parse_json(body: bytes, *, replacing: bool = False) -> object:
     With ``replacing``, bytes that are not UTF-8 become U+FFFD; without, the body is not JSON for them (G33).
     """
     if not body.strip():
-        raise UnreadableError("is empty")
+        raise UnreadableError(gettext("is empty"))
     if is_page(body):
         raise UnreadableError(gettext("is an HTML page, not JSON; is the base URL right?"))
     try:
@@ -42,7 +42,7 @@ def parse_json(body: bytes, *, replacing: bool = False) -> object:
 
 
 def _parse_leniently(body: bytes, errors: str) -> object:
-    problem = "is not JSON"
+    problem = gettext("is not JSON")
     try:
         value = json.loads(
             body.decode("utf-8-sig", errors), parse_constant=lambda word: None if word == "NaN" else float(word)
@@ -180,5 +180,10 @@ def _with_key(name: str, key: str, item: Object) -> Object:
 
 
 def _kind(value: object) -> str:
-    kinds: dict[type, str] = {list: "a list", str: "a text", bool: gettext("true or false"), type(None): "null"}
-    return kinds.get(type(value), "a number")
+    kinds: dict[type, str] = {
+        list: gettext("a list"),
+        str: gettext("a text"),
+        bool: gettext("true or false"),
+        type(None): "null",
+    }
+    return kinds.get(type(value)) or gettext("a number")

@@ -17,6 +17,7 @@ from typing import ClassVar, Final, NoReturn, Self, overload
 from urllib.parse import quote
 
 from bizverify.errors import UsageError, parameter
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext, gettext_noop
 
 ENV_KEY: Final = "BIZVERIFY_API_KEY"
@@ -59,7 +60,7 @@ class SecretKey:
             raise UsageError(
                 gettext(
                     "the {name} {fault}; copy it again from {origin}",
-                    name=self.NAME,
+                    name=gettext(self.NAME),
                     fault=fault,
                     origin=gettext(self.ORIGIN),
                 )
@@ -81,7 +82,7 @@ class SecretKey:
                 option=parameter(cls.FILE),
                 env_file=cls.ENV_FILE,
             )
-            raise UsageError(f"no {cls.NAME}: {remedy}")
+            raise UsageError(gettext("no {name}: {remedy}", name=gettext(cls.NAME), remedy=remedy))
         return found
 
     @classmethod
@@ -90,7 +91,7 @@ class SecretKey:
         if file is None and os.environ.get(cls.ENV, "").strip():
             return cls(os.environ[cls.ENV].strip())
         path = file or os.environ.get(cls.ENV_FILE)
-        return cls(_content(Path(path).expanduser(), cls.NAME)) if path else None
+        return cls(_content(Path(path).expanduser(), gettext(cls.NAME))) if path else None
 
     @property
     def header(self) -> tuple[bytes, bytes]:
@@ -144,7 +145,7 @@ class SecretKey:
 class ApiKey(SecretKey):
     """The key of the hosted service: a :class:`SecretKey` from BIZVERIFY_API_KEY, or a file."""
 
-    NAME = "API key"
+    NAME = gettext_noop("API key")
     ORIGIN = gettext_noop("the service's console")
     ENV = ENV_KEY
     ENV_FILE = ENV_KEY_FILE
@@ -165,7 +166,7 @@ def _forms_of(value: str) -> list[str]:
 
 def _fault(value: str) -> str | None:
     if not value:
-        return "is empty"
+        return gettext("is empty")
     if not value.isascii():
         return gettext("holds characters that no key has (outside ASCII)")
     if any(character.isspace() for character in value):
@@ -184,7 +185,7 @@ def _content(path: Path, name: str) -> str:
     except UnicodeDecodeError:
         fault = gettext("is not text")
     except OSError as error:
-        fault = gettext("cannot be read: {value}", value=error.strerror or error)
+        fault = gettext("cannot be read: {value}", value=describe_os_error(error))
     content = b""  # not for the frames of a traceback
     raise UsageError(
         gettext("{path}: {fault}; the file is to hold the {name} and nothing else", path=path, fault=fault, name=name)

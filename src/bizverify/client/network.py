@@ -14,6 +14,7 @@ import httpx
 from bizverify.client.arguments import wrong_type
 from bizverify.client.base_url import BaseUrl
 from bizverify.errors import UsageError, parameter
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext
 
 HttpTransport = httpx.AsyncBaseTransport
@@ -116,7 +117,7 @@ def _context_of(path: Path) -> ssl.SSLContext:
     except ssl.SSLError:
         fault = gettext("holds no certificates in PEM form")
     except OSError as error:
-        fault = gettext("cannot be read: {value}", value=error.strerror or error)
+        fault = gettext("cannot be read: {value}", value=describe_os_error(error))
     raise UsageError(
         gettext(
             "{option}: {fault}; give the path of a CA bundle (PEM)", option=parameter("verify", str(path)), fault=fault

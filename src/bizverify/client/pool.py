@@ -33,6 +33,7 @@ from bizverify.client.connection import (
 )
 from bizverify.client.network import Timeouts
 from bizverify.errors import UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext
 
 _CHUNK: Final = 64 * 1024
@@ -306,7 +307,7 @@ class Pool:
         except ssl.SSLCertVerificationError:
             raise
         except (OSError, ValueError, h11.ProtocolError, MuddledError) as error:
-            raise UnreachableError(f"cannot connect ({error})") from error
+            raise UnreachableError(gettext("cannot connect ({error})", error=describe_os_error(error))) from error
 
     async def _open_stream(self, timeouts: Timeouts) -> Stream:
         proxy = self._proxy

@@ -29,6 +29,7 @@ from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import current_language, gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
@@ -306,7 +307,9 @@ class HttpxAdapter:
                     gettext("no connection within {connect:g} s", connect=request.timeouts.connect)
                 ) from None
             except _NEVER_SENT as error:
-                raise certificate_error(error) or UnreachableError(f"cannot connect ({error})") from error
+                raise certificate_error(error) or UnreachableError(
+                    gettext("cannot connect ({error})", error=describe_os_error(error))
+                ) from error
             except httpx.TimeoutException:
                 raise TimeoutError from None
             except httpx.TransportError as error:

@@ -162,7 +162,7 @@ class WebhookSender:
         except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
             untrusted = certificate_error(error) is not None
             raise _UnconnectedError(
-                gettext("the receiver's certificate is not accepted") if untrusted else "cannot connect"
+                gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
             ) from None
 
     def _request(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> WireRequest:
@@ -193,7 +193,8 @@ def _outcome_of(status: int, headers: Mapping[str, str]) -> Outcome:
     if 200 <= status < 300:
         return Outcome(None)
     followed = gettext("; redirects are not followed") if 300 <= status < 400 else ""
-    return Outcome(f"answered {status}{followed}", seconds_to_wait(headers.get("retry-after")))
+    said = gettext("answered {status}{followed}", status=status, followed=followed)
+    return Outcome(said, seconds_to_wait(headers.get("retry-after")))
 
 
 def _is_loopback(host: str) -> bool:

@@ -22,6 +22,7 @@ from bizverify.cloud.remote_path import STORES, RemotePath
 from bizverify.cloud.store_errors import missing_object_error
 from bizverify.cloud.web_file import download_page
 from bizverify.errors import InputError, OutputError
+from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import create_private, private_folder
 from bizverify.translation import gettext
 
@@ -58,7 +59,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
                 gettext(
                     "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made",
                     url=path,
-                    reason=error.strerror or error,
+                    reason=describe_os_error(error),
                 )
             ) from error
         yield InputData(copy, version)
@@ -89,7 +90,7 @@ def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
         gettext(
             "{url}: cannot be written on this machine before it is sent: {reason}; TMPDIR chooses where",
             url=url,
-            reason=error.strerror or error,
+            reason=describe_os_error(error),
         )
     )
 

@@ -35,6 +35,11 @@ EXTRAS: Final = {
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
 """The extras of the package: their modules, and what they are for."""
+_CALLED: Final = (
+    *(gettext_noop("extra learn"), gettext_noop("extra server"), gettext_noop("extra cloud")),
+    *(gettext_noop("extra fast"), gettext_noop("extra notebook")),
+)
+"""What a diagnosis calls the extras."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
 _ROOM: Final = 1 << 30
 """Bytes that should be free: what a run writes besides its output is small, and a server needs room for uploads."""
@@ -45,7 +50,7 @@ _DATA: Final = gettext_noop("docs/data-sources.md says where it comes from")
 def look_at_versions() -> Iterator[Finding]:
     """Look at the versions of bizverify, Python and what it stands on."""
     yield Finding("bizverify", "ok", __version__)
-    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
     for package in _PACKAGES:
         yield Finding(package, "ok", _version_of(package) or gettext("there, of an unknown version"))
     if sqlite3.sqlite_version_info < WATCH_FILE.minimum:
@@ -74,19 +79,20 @@ def look_at_extras() -> Iterator[Finding]:
 def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
     """Look whether an extra is installed; ``missing`` is the level of the finding that it is not."""
     modules, purpose = EXTRAS[name]
+    called = next(one for one in _CALLED if one.endswith(name))
     absent = [module for module in modules if find_spec(module) is None]
     if absent:
         remedy = f"pip install 'bizverify[{name}]'"
         if missing == "note":
             remedy = gettext("{command}, if you want it", command=remedy)
         yield Finding(
-            f"extra {name}",
+            called,
             missing,
             gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose)),
             remedy,
         )
     else:
-        yield Finding(f"extra {name}", "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
+        yield Finding(called, "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
 
 
 def look_at_model(name: str | Path | None) -> Iterator[Finding]:
@@ -162,7 +168,11 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
         if gazetteer.source_date is None
         else gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
     )
-    yield Finding("gazetteer", "ok", f"{gazetteer.path}: version {gazetteer.version}{age}")
+    yield Finding(
+        "gazetteer",
+        "ok",
+        gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age),
+    )
     for caution in gazetteer.cautions(today):
         yield Finding("gazetteer", "warning", caution)
 

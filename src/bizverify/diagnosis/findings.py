@@ -10,6 +10,7 @@ from typing import Literal
 from polars.exceptions import PanicException
 
 from bizverify.errors import BizverifyError
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -54,7 +55,11 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         yield Finding(
             what,
             "error",
-            gettext("{place}cannot be looked at: {value}", place=place, value=error.strerror or type(error).__name__),
+            gettext(
+                "{place}cannot be looked at: {value}",
+                place=place,
+                value=describe_os_error(error) or type(error).__name__,
+            ),
             remedy,
         )
     except (Exception, PanicException) as error:  # a text of others might hold anything, a key too

@@ -129,18 +129,21 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
         remedy = gettext(
             "set {env_key} to buy answers of the hosted service; the local engine needs none", env_key=ENV_KEY
         )
-        yield Finding("API key", "note", "not set", remedy)
+        yield Finding("API key", "note", gettext("not set"), remedy)
         return
     key = ApiKey.load(options.key_file)
     yield Finding("API key", "ok", gettext("is there; it is never shown"))
     if options.base_url is None and not _is_set(ENV_BASE_URL):
         yield Finding(
-            "service", "warning", gettext("there is a key, and no address of the service"), f"set {ENV_BASE_URL}"
+            "service",
+            "warning",
+            gettext("there is a key, and no address of the service"),
+            gettext("set {variable}", variable=ENV_BASE_URL),
         )
         return
     url = BaseUrl.parse(options.base_url, allow_http=options.allow_http)
     if options.offline:
-        yield Finding("service", "note", f"{url.origin}: not asked (`offline=True`)")
+        yield Finding("service", "note", gettext("{origin}: not asked (`offline=True`)", origin=url.origin))
         return
     client = Client(url, key, timeout=options.timeout, max_retries=0)
 
@@ -152,9 +155,9 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     left = (
         gettext("what is left of the quota is not said")
         if account.remaining is None
-        else f"{account.remaining:,} lookups left"
+        else ngettext("{count:,} lookup left", "{count:,} lookups left", account.remaining)
     )
-    yield Finding("service", "ok", f"{url.origin}: answers, {left}")
+    yield Finding("service", "ok", gettext("{origin}: answers, {left}", origin=url.origin, left=left))
 
 
 def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
@@ -167,13 +170,16 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
             env_nts_key=ENV_NTS_KEY,
         )
         yield Finding(
-            gettext("tax authority's key"), "warning" if options.registry is None else "note", "not set", remedy
+            gettext("tax authority's key"),
+            "warning" if options.registry is None else "note",
+            gettext("not set"),
+            remedy,
         )
         return
     client = NtsClient(NtsKey.load(options.nts_key_file), timeout=options.timeout)
     yield Finding(gettext("tax authority's key"), "ok", gettext("is there; it is never shown"))
     if options.offline:
-        yield Finding("tax authority", "note", "not asked (`offline=True`)")
+        yield Finding("tax authority", "note", gettext("not asked (`offline=True`)"))
         return
 
     async def ask() -> int:
@@ -182,7 +188,7 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
 
     try:
         _ask_in_time(ask, gettext("the tax authority's API"), options.timeout)
-        yield Finding("tax authority", "ok", "answers")
+        yield Finding("tax authority", "ok", gettext("answers"))
     except (AuthenticationError, PlanError, UsageError):
         raise
     except ServiceError as error:

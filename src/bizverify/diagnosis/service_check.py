@@ -29,6 +29,7 @@ from bizverify.diagnosis.checks import (
 )
 from bizverify.diagnosis.findings import Diagnosis, Finding, findings_of
 from bizverify.errors import StoreError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.models.model_store import BUILTIN
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
@@ -77,7 +78,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         ("versions", look_at_versions),
-        ("extra server", lambda: look_at_extra("server", missing="error")),
+        (gettext_noop("extra server"), lambda: look_at_extra("server", missing="error")),
         ("plans", lambda: _look_at_plans(service.plans)),
         ("database", lambda: _look_at_database(service.db, running=running)),
         ("keys", lambda: _look_at_keys(service)),
@@ -87,7 +88,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
         ("gazetteer", lambda: look_at_gazetteer(service.gazetteer, today)),
         (gettext("tax authority's key"), lambda: _look_at_nts(service, today)),
         ("notices", lambda: _look_at_notices(service.notices)),
-        ("trusted proxies", lambda: _look_at_proxies(service.trusted_proxies)),
+        (gettext_noop("trusted proxies"), lambda: _look_at_proxies(service.trusted_proxies)),
         ("port", lambda: _look_at_port("port", service.host, service.port, running=running)),
         ("metrics", lambda: _look_at_metrics(service, running=running)),
     )
@@ -108,7 +109,8 @@ def _is_running(db: Path) -> bool:
 
 def _look_at_plans(path: Path | None) -> Iterator[Finding]:
     plans = load_plans(path)
-    yield Finding("plans", "ok", f"{path or 'built in'}: {', '.join(plans)}")
+    source = path or gettext("the built-in plans")
+    yield Finding("plans", "ok", f"{source}: {', '.join(plans)}")
 
 
 def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
@@ -138,7 +140,17 @@ def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
         )
         return
     used = gettext("in use by a server that is running") if running else gettext("no server is running on it")
-    yield Finding("database", "ok", f"{db}: version {SERVER_FILE.version}, {db.stat().st_size / 1e6:,.1f} MB, {used}")
+    yield Finding(
+        "database",
+        "ok",
+        gettext(
+            "{db}: version {version}, {size:,.1f} MB, {used}",
+            db=db,
+            version=SERVER_FILE.version,
+            size=db.stat().st_size / 1e6,
+            used=used,
+        ),
+    )
     if not os.access(db, os.W_OK):
         yield Finding("database", "error", gettext("{db}: cannot be written", db=db), gettext(_OWNER))
     yield from look_at_mode("database", db, 0o600)
@@ -266,7 +278,7 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
                     gettext("{host}:{port}: in use, as it should be while the server runs", host=host, port=port),
                 )
                 return
-            reason = getattr(error, "strerror", None) or error
+            reason = describe_os_error(error)
             remedy = gettext(
                 "stop what listens there, or choose another `{more}port=`", more="metrics_" if what == "metrics" else ""
             )
@@ -277,7 +289,7 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
                 remedy,
             )
             return
-    yield Finding(what, "ok", f"{host}:{port}: free")
+    yield Finding(what, "ok", gettext("{host}:{port}: free", host=host, port=port))
 
 
 def _look_at_metrics(service: ServiceToCheck, *, running: bool) -> Iterator[Finding]:
@@ -286,6 +298,6 @@ def _look_at_metrics(service: ServiceToCheck, *, running: bool) -> Iterator[Find
         yield Finding("metrics", "note", gettext("are answered nowhere, so nobody can watch the server"), remedy)
     elif service.metrics_port == service.port != 0:
         said = gettext("{port}: is the service's port, too", port=service.port)
-        yield Finding("metrics", "error", said, "choose another `metrics_port=`")
+        yield Finding("metrics", "error", said, gettext("choose another `metrics_port=`"))
     else:
         yield from _look_at_port("metrics", service.metrics_host, service.metrics_port, running=running)

@@ -10,6 +10,7 @@ from pathlib import Path
 from bizverify.cloud.remote_files import look_at_output
 from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.options import WriteOptions
 from bizverify.run.output_layout import Target, choose_target
 from bizverify.run.side_files import SideFiles
@@ -127,7 +128,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OutputError(
-            gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=error.strerror)
+            gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=describe_os_error(error))
         ) from error
 
 

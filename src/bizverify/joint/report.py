@@ -14,6 +14,7 @@ import polars as pl
 
 from bizverify import charts
 from bizverify.errors import OutputError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines, record_of
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar
@@ -206,7 +207,7 @@ def write_files_manifest(report: FilesReport, path: Path) -> None:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
     except OSError as error:
         raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=error.strerror)
+            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=describe_os_error(error))
         ) from error
 
 

@@ -17,6 +17,7 @@ from bizverify.errors import BizverifyError, InputError
 from bizverify.joint.kept_records import KeptRecords, keep_records
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.labels.history import LabelHistory
+from bizverify.library_messages import describe_os_error
 from bizverify.options import ALL_SHEETS, ReadOptions, StatusOptions
 from bizverify.report import Report
 from bizverify.run.accounting import plan as count_plan
@@ -156,7 +157,9 @@ def about_input(path: Path, data: InputData) -> tuple[int, int]:
         about = data.path.stat()
     except OSError as error:
         raise InputError(
-            gettext("{path}: cannot be opened: {reason}; check who may read it", path=path, reason=error.strerror)
+            gettext(
+                "{path}: cannot be opened: {reason}; check who may read it", path=path, reason=describe_os_error(error)
+            )
         ) from error
     return about.st_size, about.st_mtime_ns
 

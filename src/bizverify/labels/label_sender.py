@@ -90,7 +90,7 @@ class SendReport:
                 labels=ngettext("{count:,} label", "{count:,} labels", self.without_job),
             )
         if self.contradictory:
-            rows = "; ".join(" and ".join(map(str, group)) for group in self.contradictory[:_SHOWN])
+            rows = "; ".join(gettext(" and ").join(map(str, group)) for group in self.contradictory[:_SHOWN])
             yield gettext(
                 "not sent, rows of one lookup say both: {rows}{value}",
                 rows=rows,

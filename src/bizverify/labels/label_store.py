@@ -29,6 +29,7 @@ from bizverify.labels.mailing_file import (
     scan_rows,
 )
 from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import state_directory
 from bizverify.tables import is_unfinished, publish_file, remove_unfinished
 from bizverify.translation import gettext
@@ -257,7 +258,7 @@ class LabelStore:
                 gettext(
                     "{folder}: cannot be read: {strerror}; make it readable",
                     folder=self.folder,
-                    strerror=error.strerror,
+                    strerror=describe_os_error(error),
                 )
             ) from error
         return sorted(path for path in found if path.suffix == ".parquet" and not is_unfinished(path))
@@ -279,7 +280,7 @@ class LabelStore:
                 )
             ) from error
         except OSError as error:
-            why = error.strerror or str(error)
+            why = describe_os_error(error)
             raise LabelError(
                 gettext("{folder}: the label store cannot be written: {why}", folder=self.folder, why=why)
             ) from error

@@ -160,8 +160,12 @@ class _Outputs:
                     )
                 )
         keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
-        read = {"outcomes": outcomes, "enriched file": mailing.path, "labelled file": self.labelled}
-        keep_apart(read, {"output": None, "list (`unmatched=`)": self.unmatched}, False)
+        read = {
+            "outcomes": outcomes,
+            gettext("enriched file"): mailing.path,
+            gettext("labelled file"): self.labelled,
+        }
+        keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
         if self.labelled is not None:
             if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
                 raise UsageError(

@@ -70,9 +70,9 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
             )
         for name, before, now in (
-            ("returns requested", self.returns_requested, later.returns_requested),
-            ("mail class", self.mail_class, later.mail_class),
-            ("sent", self.sent, later.sent),
+            (gettext("returns requested"), self.returns_requested, later.returns_requested),
+            (gettext("mail class"), self.mail_class, later.mail_class),
+            (gettext("sent"), self.sent, later.sent),
         ):
             if before is not None and now is not None and before != now:
                 raise LabelError(

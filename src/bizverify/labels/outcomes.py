@@ -276,7 +276,7 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
                     name=table.name,
                     same=len(same),
                     header=header,
-                    names=" or ".join(same),
+                    names=gettext(" or ").join(same),
                 )
             )
     return chosen

@@ -408,7 +408,7 @@ def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.
 
 
 def _engine_names(engines: pl.DataFrame | None) -> str | None:
-    return None if engines is None else " and ".join(engines["group"].drop_nulls().unique().sort()) or None
+    return None if engines is None else gettext(" and ").join(engines["group"].drop_nulls().unique().sort()) or None
 
 
 def _bin_count(bins: int) -> str:

@@ -167,7 +167,7 @@ class _MailingChecks:
         riskiest = self.ranked.riskiest(LEVEL) if self.ranked is not None else (0, 0)
         control = ControlGroup.count(self._together(left), riskiest)
         if lacking := control.describe_loss():
-            self._doubt(left, (lacking,), "mailings")
+            self._doubt(left, (lacking,), gettext("mailings"))
             self.missing.append(lacking)
             return None
         return control.describe_uncertainty()
@@ -176,9 +176,13 @@ class _MailingChecks:
         """Patterns of several mailings, one below the other."""
         return pl.concat(self.counted[name] for name in names)
 
-    def _doubt(self, group: Sequence[str], why: tuple[str, ...], others: str = "small mailings") -> None:
+    def _doubt(self, group: Sequence[str], why: tuple[str, ...], others: str | None = None) -> None:
         together = (
-            gettext("together with {group:,} other {others}: ", group=len(group) - 1, others=others)
+            gettext(
+                "together with {group:,} other {others}: ",
+                group=len(group) - 1,
+                others=others or gettext("small mailings"),
+            )
             if len(group) > 1
             else ""
         )

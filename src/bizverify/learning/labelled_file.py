@@ -61,7 +61,10 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         text = _non_blank(pl.col(name))
         odd = rows.select(name).with_row_index("row", 1).filter(text.is_not_null() & expression.is_null()).head(1)
         for row, value in odd.select("row", text).collect().iter_rows():
-            expected = {"bounced": gettext("true, false or nothing"), "bounce_prob": "a fraction between 0 and 1"}[name]
+            expected = {
+                "bounced": gettext("true, false or nothing"),
+                "bounce_prob": gettext("a fraction between 0 and 1"),
+            }[name]
             raise LabelError(
                 gettext(
                     "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}",

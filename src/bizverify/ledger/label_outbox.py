@@ -23,6 +23,7 @@ from typing import Final, Literal, NamedTuple
 import polars as pl
 
 from bizverify.ledger.transaction import Transaction, clean
+from bizverify.translation import gettext
 
 _LAST: Final = (
     "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
@@ -132,7 +133,7 @@ class _LabelStep:
     @property
     def upload(self) -> str:
         """What an error calls it."""
-        return f"{self.label.upload}, row {self.label.place}"
+        return gettext("{upload}, row {row}", upload=self.label.upload, row=self.label.place)
 
 
 class LabelSent(_LabelStep):

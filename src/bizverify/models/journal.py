@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bizverify.errors import ModelError
+from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import open_private
 from bizverify.translation import gettext
 
@@ -59,7 +60,7 @@ def read_events(path: Path) -> list[Event]:
                 "{path}: the journal of the scorecards cannot be read: {reason}; let it be read by the user who runs "
                 "bizverify, or name another place",
                 path=path,
-                reason=error.strerror,
+                reason=describe_os_error(error),
             )
         ) from error
     *whole, last = content.split(b"\n")
@@ -90,7 +91,9 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
     except OSError as error:
         raise ModelError(
             gettext(
-                "{path}: the journal of the scorecards cannot be written: {reason}", path=path, reason=error.strerror
+                "{path}: the journal of the scorecards cannot be written: {reason}",
+                path=path,
+                reason=describe_os_error(error),
             )
         ) from error
     event = _parse_event(line)

@@ -17,6 +17,7 @@ import msgspec
 
 from bizverify.engine.risk.scorecard import Scorecard, check_scorecard
 from bizverify.errors import ModelError, parameter
+from bizverify.library_messages import describe_os_error
 from bizverify.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
 from bizverify.models.scorecard_levels import add_missing_levels
 from bizverify.storage.filesystem import state_directory
@@ -212,7 +213,7 @@ class ModelStore:
             card, added = _parse_scorecard(content, version)
             return StoredScorecard(card, added, promoted.data.get(_SINCE))
         except (OSError, ModelError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
+            reason = describe_os_error(error) if isinstance(error, OSError) else error
             raise ModelError(
                 gettext(
                     "{path}: the scorecard {version} cannot be used: {reason}; {remedy}",
@@ -238,7 +239,11 @@ class ModelStore:
             ) from error
         except OSError as error:
             raise ModelError(
-                gettext("{folder}: scorecards cannot be kept here: {reason}", folder=self.folder, reason=error.strerror)
+                gettext(
+                    "{folder}: scorecards cannot be kept here: {reason}",
+                    folder=self.folder,
+                    reason=describe_os_error(error),
+                )
             ) from error
         try:
             yield

@@ -35,7 +35,7 @@ from bizverify.run.engine import Agreement, Answering, Purchase, QuotaStatus, Ru
 from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bizverify.run.records import ROW_ID
 from bizverify.storage.filesystem import private_folder
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,10 @@ class PaidEngine(ABC):
     def files(self) -> Mapping[str, Path | None]:
         """The ledger, the file of the API key, and the local engine's files."""
         key = self.options.key_file
-        return local_files(self.local) | {"ledger": self.path, "key file": Path(key) if key is not None else None}
+        return local_files(self.local) | {
+            "ledger": self.path,
+            gettext_noop("key file"): Path(key) if key is not None else None,
+        }
 
     def prepare(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Add :data:`bizverify.run.lookups.LOOKUP`, what each row asks for, to rows with a record."""

@@ -21,6 +21,7 @@ from typing import IO, Final, Literal
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bizverify.errors import GazetteerError, UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.tables.publish import same_file
 from bizverify.translation import gettext, gettext_noop
 
@@ -94,7 +95,7 @@ class SourceFile:
             raise _unzippable(self.path, error) from error
         except OSError as error:
             raise GazetteerError(
-                gettext("{name}: cannot be read: {reason}", name=self.name, reason=error.strerror or error)
+                gettext("{name}: cannot be read: {reason}", name=self.name, reason=describe_os_error(error))
             ) from error
 
     def _open_member(self, archive: ZipFile, member: str) -> IO[bytes]:
@@ -120,7 +121,9 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
             sources, left = _find_in(source)
         except OSError as error:
             reason = (
-                gettext("there is no such file or folder") if isinstance(error, FileNotFoundError) else error.strerror
+                gettext("there is no such file or folder")
+                if isinstance(error, FileNotFoundError)
+                else describe_os_error(error)
             )
             raise GazetteerError(f"{error.filename or source}: {reason or error}") from error
         if not source.is_dir() and not sources:

@@ -17,7 +17,7 @@ from bizverify.report_page.page_figures import PageFigures
 from bizverify.report_page.tags import Markup, join, tag
 from bizverify.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bizverify.tables.publish import publish_file
-from bizverify.translation import current_language, gettext, gettext_noop, ngettext
+from bizverify.translation import current_language, end_sentence, gettext, gettext_noop, ngettext
 
 _POLICY: Final = "; ".join(("default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"))
 _TITLES: Final = {
@@ -147,7 +147,7 @@ def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         (gettext("do not send"), f"{actions['do_not_send']:,}"),
         (gettext("addresses corrected"), f"{figures.corrected:,}"),
     ]
-    alerts = [tag("p", str(text), class_="alert") for text in facts.get("warnings") or ()]
+    alerts = [tag("p", end_sentence(str(text)), class_="alert") for text in facts.get("warnings") or ()]
     return _section(gettext("Summary"), _cards(cards), *alerts)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from bizverify.errors import UsageError
+from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.options import EngineName, StatusSource
 from bizverify.run.changes import CHANGES, Change
 from bizverify.schema import Lang
@@ -167,11 +168,13 @@ def load_job_file(path: str | Path) -> JobFile:
             gettext(
                 "{path}: cannot be read: {strerror}; make one with `bizverify run --init`",
                 path=path,
-                strerror=error.strerror,
+                strerror=describe_os_error(error),
             )
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(gettext("{path}: is not TOML: {error}", path=path, error=error)) from None
+        raise UsageError(
+            gettext("{path}: is not TOML: {error}", path=path, error=describe_library_error(error))
+        ) from None
     try:
         job = msgspec.convert(values, JobFile)
     except msgspec.ValidationError as error:
@@ -179,7 +182,8 @@ def load_job_file(path: str | Path) -> JobFile:
     try:
         parse_duration(job.run.deadline)
     except ValueError as error:
-        raise UsageError(f"{path}, line {_line_of(text, ['run', 'deadline'])}: run.deadline: {error}") from None
+        line = _line_of(text, ["run", "deadline"])
+        raise UsageError(_at_line(path, line, "run.deadline", error)) from None
     return job
 
 
@@ -211,7 +215,11 @@ def _explain(path: Path, text: str, message: str) -> str:
     if unknown := _UNKNOWN.search(reason):
         steps.append(unknown["key"])
     field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
-    return f"{path}, line {_line_of(text, steps)}: {field or 'the file'}: {reason}"
+    return _at_line(path, _line_of(text, steps), field or gettext("the file"), describe_library_error(reason))
+
+
+def _at_line(path: Path, line: int, field: str, reason: object) -> str:
+    return gettext("{path}, line {line}: {field}: {reason}", path=path, line=line, field=field, reason=reason)
 
 
 def _steps(path: str) -> list[str | int]:

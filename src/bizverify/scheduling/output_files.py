@@ -10,6 +10,7 @@ from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError
 from bizverify.joint.output_places import make_folder
+from bizverify.library_messages import describe_os_error
 from bizverify.tables import publish_file
 from bizverify.translation import gettext
 
@@ -35,7 +36,7 @@ def set_mode(path: Path, mode: int) -> None:
                 "{path}: its mode cannot be made {mode:o}: {strerror}; check `mode`",
                 path=path,
                 mode=mode,
-                strerror=error.strerror,
+                strerror=describe_os_error(error),
             )
         ) from error
 

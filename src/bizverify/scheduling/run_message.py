@@ -16,7 +16,7 @@ from bizverify.errors import BizverifyError, OutputError, UsageError
 from bizverify.run.changes import CHANGES, Change
 from bizverify.scheduling.job_file import NotificationPart
 from bizverify.schema import SEOUL
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import end_sentence, gettext, gettext_noop
 from bizverify.watch.notifications import append_lines
 
 _WORDS: Final[Mapping[Change, str]] = {
@@ -52,7 +52,7 @@ def compose_message(
     lines = [_describe_changes(job, rows, since, counts)]
     lines += [gettext("failed: {error}", error=error) for error in failed]
     lines += [gettext("the next run goes on with some rows: {error}", error=error) for error in paused]
-    return "\n".join(lines)
+    return "\n".join(map(end_sentence, lines))
 
 
 def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[str, int]) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from bizverify.errors import OutputError, UsageError
 from bizverify.labels.label_store import LabelStore
+from bizverify.library_messages import describe_os_error
 from bizverify.server.account_erasure import list_mailings
 from bizverify.server.clock import as_text
 from bizverify.server.engine_pool import learning_folder
@@ -66,7 +67,7 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
                     counts = _AccountExport(connection, key, Settings(db=db).files, folder).write()
                 _publish(folder, target)
         except OSError as error:
-            why = error.strerror or str(error)
+            why = describe_os_error(error)
             raise OutputError(
                 gettext("{target}: the export cannot be written: {why}; choose another place", target=target, why=why)
             ) from error

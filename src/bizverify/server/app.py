@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from bizverify.client.address_policy import AddressPolicy
 from bizverify.client.webhook import WebhookSender
 from bizverify.errors import UsageError
+from bizverify.library_messages import describe_os_error
 from bizverify.server.auth import AuthMiddleware, KeyCache
 from bizverify.server.bounded_connection import HEAD_BYTES, BoundedConnection
 from bizverify.server.clock import Clock
@@ -44,6 +45,7 @@ from bizverify.server.settings import Settings
 from bizverify.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bizverify.server.watch.notifier import Notifier
 from bizverify.server.watch.scheduler import WatchScheduler
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from bizverify.server.status.nts_statuses import NtsStatuses
@@ -255,8 +257,14 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`") from error
+        reason = describe_os_error(error)
+        message = gettext(
+            "{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`",
+            host=host,
+            port=port,
+            reason=reason,
+        )
+        raise UsageError(message) from error
     return listener
 
 

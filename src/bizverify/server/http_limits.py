@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from bizverify.library_messages import describe_library_error
 from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.translation import gettext
 
@@ -71,7 +72,7 @@ def _explain_decode_error(error: Exception) -> str:
         return gettext(
             "{place} must be a business number: ten digits without hyphens or blanks, not all zero", place=place[1]
         )
-    return text
+    return describe_library_error(error)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

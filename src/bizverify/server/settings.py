@@ -11,6 +11,7 @@ import msgspec
 
 from bizverify.client.address_policy import IpNetwork
 from bizverify.errors import UsageError
+from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.options import StatusOptions
 from bizverify.schema import Lang
 from bizverify.server.client_address import TrustedProxies
@@ -79,14 +80,16 @@ def load_plans(path: Path | None = None) -> Plans:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
     except OSError as error:
         raise UsageError(
-            gettext("{path}: the plans cannot be read: {reason}; check `plans=`", path=path, reason=error.strerror)
+            gettext(
+                "{path}: the plans cannot be read: {reason}; check `plans=`", path=path, reason=describe_os_error(error)
+            )
         ) from error
     except msgspec.DecodeError as error:
         raise UsageError(
             gettext(
                 "{path}: not a file of plans: {error}; see the built-in {name}",
                 path=path,
-                error=error,
+                error=describe_library_error(error),
                 name=BUILT_IN.name,
             )
         ) from error

@@ -310,7 +310,7 @@ class _UploadParser:
 def display_name(name: str) -> str:
     """A client's file name as it may stand in a message: its last part, without what cannot be printed."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    return "".join(letter for letter in last if letter.isprintable())[-_NAME_KEPT:] or "the file"
+    return "".join(letter for letter in last if letter.isprintable())[-_NAME_KEPT:] or gettext("the file")
 
 
 def _suffix(called: str, media: bytes) -> str:

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from filelock import FileLock, Timeout
 
 from bizverify.errors import LedgerError, StoreError, parameter
+from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.storage.filesystem import (
     PRIVATE,
     create_private,
@@ -211,7 +212,7 @@ class FileKind:
             advice = gettext("make it writable, or ") if isinstance(error, PermissionError) else ""
             reason = gettext(
                 "cannot be used: {reason}; {advice}check {parameter}",
-                reason=error.strerror or error,
+                reason=describe_os_error(error),
                 advice=advice,
                 parameter=parameter(self.parameter),
             )
@@ -230,9 +231,10 @@ class FileKind:
             return gettext("is damaged ({error}); {restore}", error=error, restore=self._restore)
         if name.startswith("SQLITE_CONSTRAINT"):
             return gettext(
-                "was used against its rules ({error}); this is a defect of bizverify, please report it", error=error
+                "was used against its rules ({error}); this is a defect of bizverify, please report it",
+                error=describe_library_error(error),
             )
-        return gettext("cannot be used ({error}); look at the disk, and try again", error=error)
+        return gettext("cannot be used ({error}); look at the disk, and try again", error=describe_library_error(error))
 
     def _refuse_old_sqlite(self, path: Path) -> None:
         if sqlite3.sqlite_version_info < self.minimum:
@@ -423,7 +425,11 @@ class FileKind:
         if found != "ok":
             raise self.error(
                 f"{path}: "
-                + gettext("is damaged ({error}); {restore}", error=" ".join(found.split()), restore=self._restore)
+                + gettext(
+                    "is damaged ({error}); {restore}",
+                    error=describe_library_error(" ".join(found.split())),
+                    restore=self._restore,
+                )
             )
 
 

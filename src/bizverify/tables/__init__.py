@@ -25,6 +25,7 @@ import polars as pl
 
 from bizverify.column_words import with_words
 from bizverify.errors import InputError, UsageError, parameter
+from bizverify.library_messages import describe_os_error
 from bizverify.tables import csv
 from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
@@ -90,7 +91,7 @@ def open_table(
         try:
             table = _read_any(open_file(path, resources, data), sheet, encoding, json_path, has_header, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
-            reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+            reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(
                 gettext(
                     "{path}: cannot be read: {reason}; TMPDIR chooses where copies are made", path=path, reason=reason

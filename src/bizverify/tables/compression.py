@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import InputError
+from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.translation import gettext
@@ -98,7 +99,9 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
         ) from None
     except OSError as error:
         raise InputError(
-            gettext("{path}: cannot be opened: {reason}; check who may read it", path=path, reason=error.strerror)
+            gettext(
+                "{path}: cannot be opened: {reason}; check who may read it", path=path, reason=describe_os_error(error)
+            )
         ) from error
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):

@@ -18,6 +18,7 @@ from bizverify.cloud.object_store import RemoteVersion
 from bizverify.cloud.remote_files import publish_remote, unfinished_error
 from bizverify.cloud.remote_path import RemotePath
 from bizverify.errors import InputError, OutputError
+from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import (
     PRIVATE,
     create_private,
@@ -71,10 +72,10 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
         if _is_of_another_file(error, temporary):
             place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
             raise InputError(
-                gettext("{place}cannot be read: {reason}", place=place, reason=error.strerror or error)
+                gettext("{place}cannot be read: {reason}", place=place, reason=describe_os_error(error))
             ) from error
         raise OutputError(
-            gettext("{target}: cannot be written: {reason}", target=target, reason=error.strerror or error)
+            gettext("{target}: cannot be written: {reason}", target=target, reason=describe_os_error(error))
         ) from error
     finally:
         with suppress(OSError):  # what still has it open after an error must not hide that error; it is swept later
@@ -98,7 +99,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
             gettext(
                 "{target}: cannot be backed up: {reason}; give another output or `backup=False`",
                 target=target,
-                reason=error.strerror or error,
+                reason=describe_os_error(error),
             )
         ) from error
     try:
@@ -162,7 +163,9 @@ def _reserve(target: Path) -> tuple[Path, int]:
             temporary.unlink(missing_ok=True)
         raise OutputError(
             gettext(
-                "{target}: cannot be written: {reason}; choose another output", target=target, reason=error.strerror
+                "{target}: cannot be written: {reason}; choose another output",
+                target=target,
+                reason=describe_os_error(error),
             )
         ) from error
     return temporary, descriptor

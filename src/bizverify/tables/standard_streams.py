@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.errors import InputError, OutputError, UsageError, parameter
+from bizverify.library_messages import describe_os_error
 from bizverify.schema import INPUT_FORMATS
 from bizverify.storage.filesystem import create_private, private_folder
 from bizverify.tables.table import Format
@@ -30,7 +31,7 @@ def keep_input(resources: ExitStack) -> Path:
         with os.fdopen(create_private(path), "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     except OSError as error:
-        raise InputError(gettext("stdin: cannot be read: {reason}", reason=error.strerror)) from error
+        raise InputError(gettext("stdin: cannot be read: {reason}", reason=describe_os_error(error))) from error
     return path
 
 
@@ -71,4 +72,4 @@ def send_output(path: Path) -> None:
             gettext("stdout: was closed before all rows had been written; leave it open, and try again")
         ) from error
     except OSError as error:
-        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=error.strerror)) from error
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 
 from bizverify.errors import OutputError
+from bizverify.library_messages import describe_os_error
 from bizverify.schema import SEOUL
 from bizverify.storage.filesystem import last_byte, open_private, sync_folder
 from bizverify.translation import gettext
@@ -363,7 +364,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
             gettext(
                 "{path}: closures cannot be appended: {value}; make it writable, or free space",
                 path=path,
-                value=error.strerror or error,
+                value=describe_os_error(error),
             )
         ) from error
 

@@ -325,7 +325,7 @@ class SyncReport(Shown):
         for name, note in self.done.refused[:SHOWN]:
             yield gettext("refused"), f"{format_number(name)}: {note}"
         if len(self.done.refused) > SHOWN:
-            yield gettext("refused"), f"… and {len(self.done.refused) - SHOWN:,} more"
+            yield gettext("refused"), gettext("… and {count:,} more", count=len(self.done.refused) - SHOWN)
         if self.done.doubts:
             names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
             yield (
@@ -337,4 +337,4 @@ class SyncReport(Shown):
                 ),
             )
         if self.done.halt is not None:
-            yield gettext("stopped"), f"{self.left:,} left: {self.done.halt.note}"
+            yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=self.done.halt.note)

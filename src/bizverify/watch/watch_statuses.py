@@ -79,7 +79,7 @@ class WatchStatuses:
             known.append(gettext("the registry {version}", version=registry.version))
         left = ngettext("{count:,} number", "{count:,} numbers", sum(fetch.left for fetch in self._halted))
         by_what = (
-            gettext("judged by {names}", names=" and ".join(known))
+            gettext("judged by {names}", names=gettext(" and ").join(known))
             if known
             else gettext("not judged: nothing is known of their status")
         )

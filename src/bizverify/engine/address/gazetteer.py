@@ -7,7 +7,6 @@ own decoder ends the process over some damaged pages.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import polars as pl
 
 from bizverify.engine.text_values import parse_json_object
 from bizverify.errors import GazetteerError
+from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -310,9 +310,7 @@ def _parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, page_checksum_verification=True)
     except (FileNotFoundError, PermissionError) as error:
         raise GazetteerError(
-            gettext(
-                "{path}: cannot be read: {value}", path=path, value=os.strerror(error.errno) if error.errno else error
-            )
+            gettext("{path}: cannot be read: {value}", path=path, value=describe_os_error(error))
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise GazetteerError(

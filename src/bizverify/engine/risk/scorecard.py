@@ -25,6 +25,7 @@ from bizverify.engine.risk.assess import assess
 from bizverify.engine.risk.features import FEATURES, STALE_AFTER, Levels
 from bizverify.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
 from bizverify.errors import ModelError
+from bizverify.library_messages import describe_library_error
 from bizverify.schema import GRADES, LANGS, Lang
 from bizverify.translation import gettext, gettext_noop, ngettext
 
@@ -62,7 +63,7 @@ def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Ma
 
 
 def _misfits_of_table(table: object, kind: type, where: str, tables: set[str] | None = None) -> Iterator[str]:
-    place = f"[{where}]" if where else "the file"
+    place = f"[{where}]" if where else gettext("the file")
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     if not isinstance(table, dict):
         yield gettext(
@@ -115,8 +116,11 @@ def _describe_kind(kind: Any) -> str:
         case msgspec.inspect.LiteralType():
             return gettext("one of {names}", names=", ".join(map(str, info.values)))
         case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
-            number = "a whole number" if isinstance(info, msgspec.inspect.IntType) else "a number"
-            low = f" above {info.gt:g}" if info.gt is not None else f" from {info.ge:g} on"
+            whole = isinstance(info, msgspec.inspect.IntType)
+            number = gettext("a whole number") if whole else gettext("a number")
+            low = (
+                gettext(" above {gt:g}", gt=info.gt) if info.gt is not None else gettext(" from {ge:g} on", ge=info.ge)
+            )
             return f"{number}{low}" + (gettext(", at most {le:g}", le=info.le) if info.le is not None else "")
         case msgspec.inspect.BoolType():
             return gettext("true or false, without quotes")
@@ -157,7 +161,7 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
                 "version = {version!r} cannot be the name of a file; give at most 64 letters, digits, '.', '+' "
                 "and '-', a letter or digit first, and not {names!s}",
                 version=card.version,
-                names=" or ".join(RESERVED),
+                names=gettext(" or ").join(RESERVED),
             )
         )
     low, high = BASE_PROBABILITY
@@ -395,12 +399,15 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from error
 
     @classmethod
-    def parse(cls, text: str, name: str = "the scorecard") -> Scorecard:
+    def parse(cls, text: str, name: str | None = None) -> Scorecard:
         """Read the text of a scorecard file; raise :class:`ModelError` naming ``name``, the field and the remedy."""
         try:
+            name = name or gettext("the scorecard")
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ModelError(gettext("{name}: the scorecard is not TOML: {error}", name=name, error=error)) from error
+            raise ModelError(
+                gettext("{name}: the scorecard is not TOML: {error}", name=name, error=describe_library_error(error))
+            ) from error
         faults_of_shape = [*find_misfits(given, cls, _PARTS), find_misfit_of_grades(given.get("grades"), Points)]
         for fault in filter(None, faults_of_shape):
             raise ModelError(f"{name}: {fault}")

@@ -154,7 +154,7 @@ def _base_url(given: str | None) -> BaseUrl:
             gettext(
                 "http://{host}: plain http would show the {name} to the network; give {variable} with https",
                 host=base.host,
-                name=NtsKey.NAME,
+                name=gettext(NtsKey.NAME),
                 variable=ENV_NTS_URL,
             )
         )

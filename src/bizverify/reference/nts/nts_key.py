@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from bizverify.client.key import SecretKey
 from bizverify.options import ENV_NTS_KEY as ENV_NTS_KEY
 from bizverify.options import ENV_NTS_KEY_FILE as ENV_NTS_KEY_FILE
+from bizverify.translation import gettext_noop
 
 
 class NtsKey(SecretKey):
@@ -19,7 +20,7 @@ class NtsKey(SecretKey):
     The encoded form is decoded once, as the header takes no other. From BIZVERIFY_NTS_KEY, or a file.
     """
 
-    NAME = "NTS API key"
+    NAME = gettext_noop("NTS API key")
     ORIGIN = "data.go.kr (마이페이지 → 인증키)"
     ENV = ENV_NTS_KEY
     ENV_FILE = ENV_NTS_KEY_FILE

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, start_http_server
 
 from bizverify.errors import UsageError
+from bizverify.library_messages import describe_os_error
+from bizverify.translation import gettext
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +25,13 @@ def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> Iterator
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        message = f"{host}:{port}: metrics cannot be answered there: {reason}; choose another `metrics_port=`"
+        reason = describe_os_error(error)
+        message = gettext(
+            "{host}:{port}: metrics cannot be answered there: {reason}; choose another `metrics_port=`",
+            host=host,
+            port=port,
+            reason=reason,
+        )
         raise UsageError(message) from error
     try:
         _log.info("metrics are answered on %s, port %d", host, server.server_port)

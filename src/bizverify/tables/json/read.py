@@ -56,7 +56,7 @@ def read(file: File, format: Format, json_path: str | None, resources: ExitStack
             columns = ColumnTypes(file.path, data)
             records = _spool_records(document, columns, resources)
     except RecursionError as error:
-        raise scan.too_deep(file.path, "a value") from error
+        raise scan.too_deep(file.path, gettext("a value")) from error
     return _table(file, document, columns, records)
 
 
