@@ -28,7 +28,7 @@ from bizverify.schema import LANGS, Lang
 LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BIZVERIFY_LANG"
 
-_KOREAN_ENDING: Final = re.compile(r"(?:니다|[가-힣]요)\Z")
+_KOREAN_ENDING: Final = re.compile(r"(?:니다|세요)\Z")
 
 _of_context: ContextVar[Lang | None] = ContextVar("bizverify_language", default=None)
 

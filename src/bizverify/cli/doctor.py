@@ -23,7 +23,12 @@ from bizverify.translation import gettext, gettext_noop
 if TYPE_CHECKING:
     from bizverify.diagnosis import Diagnosis
 
-_MARKS: Final = {"ok": ("ok", "green"), "note": ("-", ""), "warning": ("look", "yellow"), "error": ("BROKEN", "red")}
+_MARKS: Final = {
+    "ok": (gettext_noop("ok"), "green"),
+    "note": ("-", ""),
+    "warning": (gettext_noop("look"), "yellow"),
+    "error": (gettext_noop("BROKEN"), "red"),
+}
 
 
 @click.command(short_help="What is missing or old, and its remedy.")
@@ -73,7 +78,7 @@ _NAMES: Final = (
 
 def print_findings(diagnosis: Diagnosis) -> None:
     """Print a table of what was found, then what to do about it."""
-    rows = [(gettext(finding.what), _MARKS[finding.level][0], finding.said) for finding in diagnosis.findings]
+    rows = [(gettext(finding.what), gettext(_MARKS[finding.level][0]), finding.said) for finding in diagnosis.findings]
     print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]
     if remedies:

@@ -112,6 +112,9 @@ def _translate_one(one: click.Command | click.Option) -> None:
     one.help = help and gettext(inspect.cleandoc(help))  # the docstring of a command has its margin still
     if isinstance(one, click.Command):
         one._help_option = None  # click's own, in the language of the call that made it
+        one.options_metavar = gettext("[OPTIONS]")
+        if isinstance(one, click.Group):
+            one.subcommand_metavar = gettext("COMMAND [ARGS]...")
         one.short_help = short_help and gettext(short_help)
 
 

@@ -28,7 +28,7 @@ from bizverify.reference.status_store import STATUS_FILE
 from bizverify.schema import seoul_day
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import is_in_use
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, gettext_noop, ngettext
 
 T = TypeVar("T")
 _PROBE: Final = "1248100998"
@@ -62,7 +62,7 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     """Look at everything that a run needs. Raises nothing: what is wrong is a finding."""
     today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
-        ("versions", look_at_versions),
+        (gettext_noop("versions"), look_at_versions),
         ("extras", look_at_extras),
         ("scorecard", lambda: look_at_model(options.model)),
         ("registry", lambda: look_at_registry(options.registry, options.model, today)),

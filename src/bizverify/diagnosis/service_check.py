@@ -77,20 +77,20 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
     today = today or seoul_day()
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
-        ("versions", look_at_versions),
+        (gettext_noop("versions"), look_at_versions),
         (gettext_noop("extra server"), lambda: look_at_extra("server", missing="error")),
-        ("plans", lambda: _look_at_plans(service.plans)),
+        (gettext_noop("plans"), lambda: _look_at_plans(service.plans)),
         ("database", lambda: _look_at_database(service.db, running=running)),
-        ("keys", lambda: _look_at_keys(service)),
-        ("folder", lambda: _look_at_folder(service)),
+        (gettext_noop("keys"), lambda: _look_at_keys(service)),
+        (gettext_noop("folder"), lambda: _look_at_folder(service)),
         ("scorecard", lambda: look_at_model(service.model or BUILTIN)),
         ("registry", lambda: look_at_registry(service.registry, service.model or BUILTIN, today)),
         ("gazetteer", lambda: look_at_gazetteer(service.gazetteer, today)),
         (gettext("tax authority's key"), lambda: _look_at_nts(service, today)),
-        ("notices", lambda: _look_at_notices(service.notices)),
+        (gettext_noop("notices"), lambda: _look_at_notices(service.notices)),
         (gettext_noop("trusted proxies"), lambda: _look_at_proxies(service.trusted_proxies)),
-        ("port", lambda: _look_at_port("port", service.host, service.port, running=running)),
-        ("metrics", lambda: _look_at_metrics(service, running=running)),
+        (gettext_noop("port"), lambda: _look_at_port("port", service.host, service.port, running=running)),
+        (gettext_noop("metrics"), lambda: _look_at_metrics(service, running=running)),
     )
     return Diagnosis(tuple(finding for what, check in checks for finding in findings_of(what, check)))
 

@@ -300,7 +300,7 @@ def _succession(events: Sequence[Event]) -> list[str]:
 
 
 def _list_versions(events: Sequence[Event]) -> str:
-    versions = ", ".join(_promotions(events)) or "none"
+    versions = ", ".join(_promotions(events)) or gettext("none")
     return gettext(
         "stored versions: {versions}; {builtin} is the one of this release, {version}",
         versions=versions,
