@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _NO_SENTENCE = re.compile(
-    r"`[^`\n]*`"  # parameters and commands
+    r"`[^`]*`"  # parameters and commands
     r"|'[^'\n]*'|\"[^\"\n]*\""  # values of a file
     r"|https?://\S+|(?:\.{0,2}/)?[\w.-]+(?:/[\w.-]+)+"  # addresses and paths
     r"|--[a-z][a-z-]*(?:[ =]\S+)?"  # options

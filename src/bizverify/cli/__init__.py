@@ -34,7 +34,7 @@ from bizverify.cli.stop_signals import let_stop_signals_interrupt
 from bizverify.cli.verify import verify
 from bizverify.cli.watch import watch
 from bizverify.errors import BizverifyError
-from bizverify.translation import end_sentence, gettext
+from bizverify.translation import gettext
 
 __all__ = ["app", "main"]
 
@@ -94,7 +94,6 @@ def _run() -> None:
         bought = f"; {error.__cause__}" if str(error.__cause__ or "") else ""  # click's Abort hides what it was
         _fail(gettext("interrupted; nothing was published{bought}", bought=bought), INTERRUPTED)
     except click.ClickException as error:
-        error.message = end_sentence(error.message)
         with suppress(OSError):
             error.show()
         code = 2
