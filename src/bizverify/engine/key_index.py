@@ -22,6 +22,14 @@ _MOST_SLOTS: Final = 2**25
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 
 
+def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
+    """Return the value at each place (UInt32) of a column, null where the place is, and behind the end."""
+    last = places.max()
+    if last is None or last < len(column):  # type: ignore[operator]  # of integers it is one
+        return column[places]  # fifty times as fast as gather, which is a query of its own
+    return column.gather(places, null_on_oob=True)
+
+
 class KeyIndex:
     """Finds keys in a sorted column; one object for all threads.
 
@@ -46,16 +54,17 @@ class KeyIndex:
             self._slots = self._make_slots()
         if self._slots is None:
             return self._search(keys)
-        places = self._slots.gather(self._slot_of(keys))
-        elsewhere = (self._keys.gather(places) != keys).fill_null(False)
+        places = self._slots[self._slot_of(keys)]
+        elsewhere = self._keys[places] != keys  # null where one of them is
         if elsewhere.any():
+            elsewhere = elsewhere.fill_null(False)
             places = places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
         return places
 
     def _search(self, keys: pl.Series) -> pl.Series:
         places = self._keys.search_sorted(keys)
-        there = self._keys.gather(places, null_on_oob=True) == keys
-        return places.zip_with(there.fill_null(False), _NOWHERE)
+        there = values_at(self._keys, places) == keys
+        return places.zip_with(there.fill_null(False) if there.null_count() else there, _NOWHERE)
 
     def _make_slots(self) -> pl.Series:
         """Return the place of the key with each remainder, null where there is none."""

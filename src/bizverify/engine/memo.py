@@ -10,6 +10,7 @@ import polars as pl
 from bizverify.engine.key_index import KeyIndex
 
 KEY: Final = "key"
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 class Memo:
@@ -30,16 +31,15 @@ class Memo:
         once; or ``None``, where they are not worth keeping: then this returns ``None``, too.
         """
         known = self._known
-        lines = known.index.find(keys) if known else pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(keys))
+        lines = known.index.find(keys) if known else _NOWHERE.new_from_index(0, len(keys))
         if known is None or lines.null_count():
             made = make(lines.is_null())
             if made is None:
                 return None
-            rows = made if known is None else pl.concat([known.rows, made])
-            known = _KnownRows(rows)
-            self._known = known if rows.height <= self._most else _KnownRows(made)
+            known = _KnownRows(made if known is None else pl.concat([known.rows, made]))
+            self._known = known if known.rows.height <= self._most else _KnownRows(made)
             lines = known.index.find(keys)
-        return known.rows.drop(KEY)[lines]
+        return known.values[lines]
 
 
 class _KnownRows:
@@ -47,4 +47,5 @@ class _KnownRows:
 
     def __init__(self, rows: pl.DataFrame) -> None:
         self.rows = rows.sort(KEY)
+        self.values = self.rows.drop(KEY)
         self.index = KeyIndex(self.rows[KEY])

@@ -16,7 +16,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import parse, regions
-from bizverify.engine.address.batches import PreparedStep
+from bizverify.engine.address.batches import PreparedStep, lacks_any
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.address.match import (
     LEVELS,
@@ -84,7 +84,7 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
     try:
         parsed = _PARSING.run(addresses.struct.unnest())
         answers = format_match(lookups, match_addresses(lookups, parsed), lang)
-        return _with_postal_conflict(answers, parsed).select(pl.struct(*ADDED)).to_series()
+        return _with_postal_conflict(answers, parsed)[list(ADDED)].to_struct("address")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
@@ -102,6 +102,8 @@ def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int
 
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     """Where no building was found, hold the postal code against the region, as is done without a gazetteer."""
+    if lacks_any(answers, "zipcode_given"):
+        return answers
     unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()
     if not unjudged.any():
         return answers

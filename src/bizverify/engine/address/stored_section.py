@@ -33,9 +33,9 @@ class StoredSection:
             return pl.Series(name, [None], SCHEMA[name]).new_from_index(0, len(places))
         group = self._starts.search_sorted(places.fill_null(strategy="min"), side="right") - 1
         groups = group.unique().sort()
-        lines = self._ranges["rows"].gather(groups)
-        shift = self._starts.gather(groups) - (lines.cum_sum() - lines)
-        return self._read_groups(name, groups).gather(places - shift.gather(groups.search_sorted(group)))
+        lines = self._ranges["rows"][groups]
+        shift = self._starts[groups] - (lines.cum_sum() - lines)
+        return self._read_groups(name, groups)[places - shift[groups.search_sorted(group)]]
 
     def between(self, first: pl.Series, last: pl.Series) -> pl.DataFrame:
         """Return ``place`` (UInt32) and ``key`` of the row groups that may hold a key of the ranges, in order.
@@ -74,7 +74,7 @@ class StoredColumn:
     def __init__(self, section: StoredSection, name: str) -> None:
         self._section, self._name = section, name
 
-    def gather(self, places: pl.Series) -> pl.Series:
+    def __getitem__(self, places: pl.Series) -> pl.Series:
         """Return the value at each place (UInt32), null where the place is."""
         return self._section.gather(self._name, places)
 

@@ -49,9 +49,9 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
         for found in (part.with_columns(kind=pl.lit(kind)) for kind, part in enumerate((*written, renamed)))
     ).join(decided, on=ROW)
     tables, place, other = lookups.tables, pairs["place"], pairs["other"]
-    same_zip = tables.building_zip.gather(place) == tables.building_zip.gather(other)
-    same_dong = tables.building_dong.gather(place) == tables.building_dong.gather(other)
-    same_key = tables.building_key.gather(place) == tables.building_key.gather(other)
+    same_zip = tables.building_zip[place] == tables.building_zip[other]
+    same_dong = tables.building_dong[place] == tables.building_dong[other]
+    same_key = tables.building_key[place] == tables.building_key[other]
     near = (pairs["kind"] == len(written)) & (same_zip | same_dong)
     agreed = pairs.select(ROW, "kind", same=same_key | near).group_by(ROW, "kind").agg(pl.col("same").any())
     return pl.concat([by_lot, agreed.filter(~pl.col("same")).select(ROW)]).unique()
@@ -89,7 +89,7 @@ def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
     found = candidates.find_lot(lookups, of_line).select(_line=ROW, other="place")
     pairs = found.join(rows.select(ROW, "_line", "_place"), on="_line")
     keys = lookups.tables.building_key
-    same = keys.gather(pairs["other"]) == keys.gather(pairs["_place"])
+    same = keys[pairs["other"]] == keys[pairs["_place"]]
     agreed = pairs.select(ROW, "_line", same=same).group_by(ROW, "_line").agg(pl.col("same").any())
     return agreed.filter(~pl.col("same")).select(ROW).unique()
 
@@ -126,7 +126,7 @@ def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
     alike = candidates.find_similar_roads(lookups, pairs.drop("place").with_columns(region="home")).join(
         decided, on=[ROW, "place"]
     )
-    key, name = lookups.tables.building_key.gather(pairs["place"]), lookups.tables.roads["key"].gather(pairs["road_id"])
+    key, name = lookups.tables.building_key[pairs["place"]], lookups.tables.roads["key"][pairs["road_id"]]
     same_number = (key % 2**17 == pairs["sub"]) & (key // 2**17 % 2**17 == pairs["main"])
     same_name = pairs.select(pl.col("road").str.ends_with(pl.lit(name)) | (pl.col("road_pre") == pl.lit(name)))
     return pairs.filter(~(same_number & same_name.to_series())).join(alike, on=ROW, how="anti").select(ROW)
@@ -190,8 +190,8 @@ def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     of_building = building.select(
         ROW,
         "zip",
-        of_emd=dongs["emd"].gather(building["dong"]),
-        of_ri=dongs["ri"].gather(building["dong"]),
+        of_emd=dongs["emd"][building["dong"]],
+        of_ri=dongs["ri"][building["dong"]],
     )
     other = [
         pl.col("zipcode_given").cast(pl.UInt32, strict=False) != pl.col("zip"),

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import ROW, Index, lacks_any, text_key
+from bizverify.engine.address.batches import ROW, Index, lacks_any, remember_last, text_key
 from bizverify.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
 from bizverify.engine.address.match.gazetteer_lookups import (
     Lookups,
@@ -23,7 +23,6 @@ from bizverify.engine.address.match.gazetteer_lookups import (
 from bizverify.engine.address.misspellings import gaps, holes, swaps
 
 NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
-_HAS_REGION_AND_NUMBER: Final = pl.col("region").is_not_null() & pl.col("main").is_not_null()
 _ROAD_NUMBER: Final = ("under", "main", "sub")
 _ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
 _LONGEST_PREFIX: Final = 10
@@ -81,32 +80,33 @@ def find_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Road and number as they stand, wherever the words allow: a province, a city, or anywhere."""
-    if lacks_any(rows, "main"):
-        return NO_CANDIDATES
-    rows = rows.filter(pl.col("main").is_not_null())
+    rows = _with_all(rows, "main")
     roads = lookups.roads_anywhere.find(rows, text_key("road"), "road_id", _ROAD_KEPT)
     return _find_buildings(lookups, _keep_in_scope(lookups, roads, lookups.tables.roads, "road_id"))
 
 
 def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The road's name after the name of a dong without a space between (``거창읍하동1길``), or all of it the name."""
-    rows = rows.clear() if lacks_any(rows, "region", "main") else rows.filter(_HAS_REGION_AND_NUMBER)
+    whole, place = pl.col("road_pre"), pl.col("_cut")
+    differs, is_long = whole != pl.col("road"), whole.str.len_chars() > _CUTS["_cut"][0] + 1
+    rows = _with_all(rows, "region", "main").filter(differs | is_long)
     if rows.is_empty():
         return NO_CANDIDATES
-    whole, place = pl.col("road_pre"), pl.col("_cut")
-    entire = rows.filter(whole != pl.col("road")).with_columns(name=whole)
+    rows = rows[[ROW, *_ROAD_KEPT, "road", "road_pre", "emd"]]
+    entire = rows.filter(differs).select(ROW, *_ROAD_KEPT, name=whole)
     cut = rows.join(_CUTS, how="cross").filter(whole.str.len_chars() > place + 1)
-    pieces = cut.with_columns(prefix=whole.str.head(place), name=whole.str.slice(place)).drop("_cut")
-    known = pieces.select(text_key("region", "prefix")).to_series().fill_null(0)
+    pieces = cut.with_columns(prefix=whole.str.head(place), name=whole.str.slice(place))
+    known = pieces.select(text_key("region", "prefix").fill_null(0)).to_series()
     explained = lookups.dongs_here.holds(known) | lookups.aliases_here.holds(known)
-    pieces = pieces.filter(explained | (pieces["prefix"] == pieces["emd"]).fill_null(False))
-    pieces = pl.concat([pieces.drop("prefix"), entire])
+    explained = explained | (pieces["prefix"] == pieces["emd"]).fill_null(False)
+    pieces = pl.concat([pieces[entire.columns].filter(explained), entire])
     return _find_buildings(lookups, lookups.roads_here.find(pieces, text_key("region", "name"), "road_id", _ROAD_KEPT))
 
 
 def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The same number below the ground or above it, where neither is written: 지하 is easily left out, not put in."""
-    roads = _find_roads(lookups, rows.filter(pl.col("under") == 0))
+    roads = _find_roads(lookups, rows)
+    roads = roads.filter(roads["under"] == 0)
     if roads.is_empty():
         return NO_CANDIDATES
     others = pl.concat(roads.with_columns(under=pl.lit(level, pl.UInt8)) for level in (1, 2))
@@ -119,14 +119,11 @@ def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     A road that exists as it is written is not taken for another: it may as well be the number that is wrong. Nor is one
     of a family (새내1길, 새내2길 …) whose members differ in a digit: it may be the digit.
     """
-    rows = rows.filter(_is_road_of_region())
-    if rows.is_empty():
-        return NO_CANDIDATES
     name = pl.coalesce("road", "loose_road")
-    known = lookups.roads_here.holds(rows.select(text_key("region", name).fill_null(0)).to_series())
-    numbered = rows.select(pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name))))
-    of_family = lookups.roads_without_digits.holds(numbered.to_series().fill_null(0))
-    return find_similar_roads(lookups, rows.filter(~known & ~of_family))
+    numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
+    keys = rows.select(whole=text_key("region", name).fill_null(0), numbered=numbered.fill_null(0))
+    stands = lookups.roads_here.holds(keys["whole"]) | lookups.roads_without_digits.holds(keys["numbered"])
+    return NO_CANDIDATES if stands.all() else find_similar_roads(lookups, rows.filter(~stands))
 
 
 def find_similar_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -152,9 +149,11 @@ def _is_road_of_region() -> pl.Expr:
 
 def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """The successor of an abolished road and number, in the one region that is given."""
-    return find_abolished(lookups, rows).drop_nulls("place")
+    found = find_abolished(lookups, rows)
+    return found.drop_nulls("place") if found["place"].null_count() else found
 
 
+@remember_last
 def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows whose road and number were abolished: ``row``, ``place`` (of the successor, null where none is certain)."""
     roads = _find_roads(lookups, rows)
@@ -212,13 +211,27 @@ def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     return lookups.roads_anywhere.holds(keys.fill_null(0))
 
 
+@remember_last
 def _find_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    rows = rows.clear() if lacks_any(rows, "region", "main") else rows.filter(_HAS_REGION_AND_NUMBER)
+    rows = _with_all(rows, "region", "main")
     return lookups.roads_here.find(rows, text_key("region", "road"), "road_id", _ROAD_KEPT)
 
 
+def _with_all(rows: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """Return rows with a value in each of these columns; counts of nulls say whether there is anything to do."""
+    if lacks_any(rows, *names):
+        return rows.clear()
+    given = [pl.col(name).is_not_null() for name in names if rows[name].null_count()]
+    return rows.filter(*given) if given else rows
+
+
 def _find_buildings(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
-    return NO_CANDIDATES if roads.is_empty() else lookups.buildings.find(roads, _building_key(), "place")
+    return NO_CANDIDATES if roads.is_empty() else _find_buildings_on(lookups, roads)
+
+
+@remember_last
+def _find_buildings_on(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
+    return lookups.buildings.find(roads, _building_key(), "place")
 
 
 @cache
@@ -356,7 +369,7 @@ def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, v
     """Keep the roads or dongs of a table whose region the words of their row allow."""
     if found.is_empty():
         return found
-    found = found.with_columns(table["region"].gather(found[value]).alias("home"))
+    found = found.hstack([table["region"][found[value]].alias("home")])
     return found.filter(lookups.is_in_scope(found))
 
 

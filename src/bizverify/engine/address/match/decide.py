@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.address.batches import ROW, text_key
+from bizverify.engine.address.batches import ROW, lacks_any, text_key
 from bizverify.engine.address.match.gazetteer_lookups import Lookups
 from bizverify.engine.address.misspellings import NameDifference, compare_names
 from bizverify.engine.address.regions import postal_fits
@@ -55,9 +55,9 @@ def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
     candidates = candidates.select(
         ROW,
         "place",
-        lookups.tables.building_key.gather(place).alias("key"),
-        lookups.tables.building_dong.gather(place).alias("dong"),
-        lookups.tables.building_zip.gather(place).alias("zip"),
+        lookups.tables.building_key[place].alias("key"),
+        lookups.tables.building_dong[place].alias("dong"),
+        lookups.tables.building_zip[place].alias("zip"),
     )
     return candidates.group_by(ROW, "key", "dong", "zip").agg(pl.col("place").min()).select(ROW, "place")
 
@@ -84,7 +84,7 @@ def _split_undoubted(
     """Set apart the only candidates of rows whose postal code does not speak against them, and the others."""
     given = rows.select(ROW, "region_conflict", "main", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
     pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
-    pairs = pairs.with_columns(lookups.tables.building_zip.gather(pairs["place"]).alias("zip"))
+    pairs = pairs.hstack([lookups.tables.building_zip[pairs["place"]].alias("zip")])
     agrees = pl.col("given").is_null() | (pl.col("given") == pl.col("zip"))
     plain = (pl.len().over(ROW) == 1) & agrees & ~pl.col("region_conflict").fill_null(False)
     pairs = pairs.with_columns(plain=plain & ~_on_twin_road(lookups, pairs))
@@ -151,8 +151,8 @@ def _same_city(lookups: Lookups, heard: pl.DataFrame) -> pl.Expr:
     In a ward that the gazetteer lacks, what is written may exist just so.
     """
     wards = lookups.tables.regions["sigungu"]
-    same = pl.col("sigungu").str.extract("^([^ ]+ )") == pl.lit(wards.gather(heard["home"]).str.extract("^([^ ]+ )"))
-    known = pl.col("sigungu") == pl.lit(wards.gather(heard["region"]))
+    same = pl.col("sigungu").str.extract("^([^ ]+ )") == pl.lit(wards[heard["home"]].str.extract("^([^ ]+ )"))
+    known = pl.col("sigungu") == pl.lit(wards[heard["region"]])
     return (same & known & (pl.col("sido") == pl.lit(_province(lookups, heard)))).fill_null(False)
 
 
@@ -163,7 +163,7 @@ def _in_written_ward(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
 
 
 def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    return lookups.tables.regions["sido"].gather(heard["home"])
+    return lookups.tables.regions["sido"][heard["home"]]
 
 
 def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
@@ -173,8 +173,8 @@ def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
     home = heard["home"]
     known = heard.select(
         "zipcode_given",
-        lookups.tables.regions["sido"].gather(home),
-        lookups.tables.regions["sigungu"].gather(home),
+        lookups.tables.regions["sido"][home],
+        lookups.tables.regions["sigungu"][home],
         _line=pl.int_range(pl.len(), dtype=pl.UInt32),
     ).join(lines, on="_line", how="left", maintain_order="left")
     by_prefix = ~postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu"))
@@ -224,6 +224,7 @@ def _is_borne_out() -> pl.Expr:
 REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
 _NEAR: Final = ("right", "neighbouring")
 _TOWN: Final = "[읍면]$"
+_NOT_JUDGED: Final = pl.Series("supported", [None], pl.Boolean)
 
 
 def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
@@ -246,10 +247,12 @@ def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     district was filled in. None is the region of a road that was repaired, nor that nothing else is like it; and the
     buildings of a complex share the name that was found on another lot than the one that is written.
     """
+    nothing = _NOT_JUDGED.new_from_index(0, rows.height)
+    if lacks_any(rows, "place"):
+        return nothing
     repaired = rows.filter(pl.col("level").is_in(REPAIRED) & pl.col("place").is_not_null())
-    nothing = pl.Series("supported", [], pl.Boolean)
     if repaired.is_empty():
-        return nothing.extend_constant(None, rows.height)
+        return nothing
     compared = _hear_and_compare(lookups, repaired, repaired.select(ROW, "place"))
     besides = repaired.select(
         *(ROW, "level", "lot_main"),
@@ -267,7 +270,7 @@ def _hear_and_compare(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
     pairs = hear_witnesses(lookups, rows, decided)
     written = rows.select(ROW, written=pl.coalesce("road", "loose_road"))
     pairs = pairs.join(written, on=ROW, how="left", maintain_order="left")
-    official = lookups.tables.roads["key"].gather(pairs["road_id"])
+    official = lookups.tables.roads["key"][pairs["road_id"]]
     return pairs.hstack(compare_names(pairs["written"], official))
 
 

@@ -10,13 +10,14 @@ import polars as pl
 from bizverify.engine.address.batches import ROW, PreparedStep, for_few, lacks_any, text_key
 from bizverify.engine.address.gazetteer import lot_key
 from bizverify.engine.address.match.decide import judge_support
-from bizverify.engine.address.match.gazetteer_lookups import Lookups
+from bizverify.engine.address.match.gazetteer_lookups import Lookups, NamesAndBuildings
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.schema import Lang
 
 _UNDER: Final = ("", "지하 ", "공중 ")
 _NUMBER_BITS: Final = 17
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
 _ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
 """Behind a dong in brackets: nothing, or words behind a comma. Of 나성동 1234 and 나성동 홍길동 it is a part."""
@@ -44,8 +45,8 @@ def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.Data
     """
     rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
-    rows = _LEVEL.run(rows.with_columns(postal_match=_postal_match(lookups, rows)))
-    rows = rows.with_columns(supported=judge_support(lookups, rows))
+    rows = _LEVEL.run(rows.hstack([_postal_match(lookups, rows).alias("postal_match")]))
+    rows = rows.hstack([judge_support(lookups, rows).alias("supported")])
     return _answering(lang).run(rows)
 
 
@@ -102,25 +103,32 @@ def _form() -> pl.Expr:
 def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     """Add what is known of the building: ``zip``, ``dong``, names, number; null where there is none."""
     tables, matched = lookups.tables, lookups.describe(matched)
-    key = tables.building_key.gather(matched["place"])
-    matched = matched.with_columns(
-        apartment=tables.building_apartment.gather(matched["place"]).fill_null(False),
+    place, dong, road, home = (matched[name] for name in ("place", "dong", "road_id", "home"))
+    apartment = tables.building_apartment[place]
+    if apartment.null_count():
+        apartment = apartment.fill_null(False)
+    known = {
+        "apartment": apartment,
+        "of_key": tables.building_key[place],
+        "of_building": _names_of(tables, place.zip_with(apartment, _NOWHERE)),
+        **{f"of_{name}": tables.dongs[name][dong] for name in ("emd", "ri", "code")},
+        "of_road": tables.roads["name"][road],
+        "of_road_key": tables.roads["key"][road],
+        **{f"of_{name}": tables.regions[name][home] for name in ("sido", "sigungu")},
+    }
+    key = pl.col("of_key")
+    return matched.hstack([values.alias(name) for name, values in known.items()]).with_columns(
         of_under=(key // 2 ** (2 * _NUMBER_BITS)) % 4,
         of_main=(key // 2**_NUMBER_BITS) % 2**_NUMBER_BITS,
         of_sub=key % 2**_NUMBER_BITS,
     )
-    dongs, roads, regions = tables.dongs, tables.roads, tables.regions
-    named = matched["place"].filter(matched["apartment"])
-    names = pl.DataFrame({"place": named, "of_building": tables.building_name.gather(named)}).unique()
-    return matched.with_columns(
-        dongs["emd"].gather(matched["dong"]).alias("of_emd"),
-        dongs["ri"].gather(matched["dong"]).alias("of_ri"),
-        dongs["code"].gather(matched["dong"]).alias("of_code"),
-        roads["name"].gather(matched["road_id"]).alias("of_road"),
-        roads["key"].gather(matched["road_id"]).alias("of_road_key"),
-        regions["sido"].gather(matched["home"]).alias("of_sido"),
-        regions["sigungu"].gather(matched["home"]).alias("of_sigungu"),
-    ).join(names, on="place", how="left", maintain_order="left")
+
+
+def _names_of(tables: NamesAndBuildings, place: pl.Series) -> pl.Series:
+    """Return the names of buildings; they are read from the file only where there is a place."""
+    if place.null_count() == len(place):
+        return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
+    return tables.building_name[place]
 
 
 def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -216,14 +224,15 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
     An administrative one, or a wrong one. All other words in brackets are somebody's: 홍길동, 김미리, 성북동주민센터.
     """
+    unchanged = rows.hstack([pl.Series("dong_replaced", [False]).new_from_index(0, rows.height)])
     if lacks_any(rows, "hint_dong", "brackets", "of_emd"):
-        return rows.with_columns(dong_replaced=pl.lit(False))
+        return unchanged
     other = ~pl.col("of_emd").str.contains(_TOWN) & (pl.col("hint_dong") != pl.col("of_emd"))
     behind = pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars())
     whole = pl.col("brackets").str.starts_with(pl.col("hint_dong")) & behind.str.contains(_ALONE)
     suspects = rows.filter(other).filter(whole)
     if suspects.is_empty():
-        return rows.with_columns(dong_replaced=pl.lit(False))
+        return unchanged
     known = lookups.is_dong_of(suspects, "home", "hint_dong")
     replaced = suspects.filter(known)[ROW]
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
@@ -349,9 +358,9 @@ def _means(typed: pl.Expr, official: pl.Expr) -> pl.Expr:
 
 def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     """How the postal code given fits the building: right, neighbouring, other_district; null if there is none."""
+    if lacks_any(rows, "zipcode_given"):
+        return pl.Series([None], dtype=pl.String).new_from_index(0, rows.height)
     pairs = rows.select("zip", "dong", "road_id", zip_given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
-    if pairs["zip_given"].null_count() == pairs.height:
-        return pl.Series("postal_match", [None], pl.String).new_from_index(0, pairs.height)
     differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
     near = differs.select("_line", near=lookups.is_neighbouring(differs))
     pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from secrets import randbits
+from typing import Final, Protocol, cast
 
 import polars as pl
 
@@ -13,10 +14,14 @@ from bizverify.engine.address.batches import ROW, Index, built_once, text_key
 from bizverify.engine.address.gazetteer import building_key
 from bizverify.engine.address.misspellings import gaps, holes
 from bizverify.engine.address.regions import members
+from bizverify.engine.memo import KEY, Memo
 
 _NUMBERED_DONG: Final = r"^(.*[가-힣])제?[0-9]+(동|리)$"
 _ROAD_BITS: Final = 36
 _ZIP_BITS: Final = 32
+_SCOPE_WORDS: Final = ["sido", "sido_typed", "sigungu", "region_conflict"]
+_SCOPES: Final = 1 << 14
+_SEED: Final = randbits(64)
 
 
 def without_number(dong: pl.Expr) -> pl.Expr:
@@ -27,8 +32,8 @@ def without_number(dong: pl.Expr) -> pl.Expr:
 class Column(Protocol):
     """A column of the gazetteer's buildings."""
 
-    def gather(self, places: pl.Series, /) -> pl.Series:
-        """Return the value at each place, null where the place is."""
+    def __getitem__(self, places: pl.Series, /) -> pl.Series:
+        """Return the value at each place (UInt32), null where the place is."""
 
 
 class NamesAndBuildings(Protocol):
@@ -59,6 +64,7 @@ class Lookups(ABC):
 
     def __init__(self, tables: NamesAndBuildings) -> None:
         self.tables = tables
+        self._scopes = Memo(_SCOPES)
 
     @abstractmethod
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
@@ -92,17 +98,19 @@ class Lookups(ABC):
 
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
         """Tell for each building whether its district has another road of that name."""
-        return self.tables.roads["several"].gather(_road_of(self.tables.building_key.gather(place))).fill_null(False)
+        return self.tables.roads["several"][_road_of(self.tables.building_key[place])].fill_null(False)
 
     def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add what is known of the building at ``place``: ``zip``, ``dong``, ``road_id``, ``home`` (its region)."""
         place = frame["place"]
-        frame = frame.with_columns(
-            self.tables.building_zip.gather(place).alias("zip"),
-            self.tables.building_dong.gather(place).alias("dong"),
-            _road_of(self.tables.building_key.gather(place)).alias("road_id"),
-        )
-        return frame.with_columns(self.tables.roads["region"].gather(frame["road_id"]).alias("home"))
+        road = _road_of(self.tables.building_key[place])
+        known = {
+            "zip": self.tables.building_zip[place],
+            "dong": self.tables.building_dong[place],
+            "road_id": road,
+            "home": self.tables.roads["region"][road],
+        }
+        return frame.hstack([values.alias(name) for name, values in known.items()])
 
     # ── roads ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,7 +218,7 @@ class Lookups(ABC):
         """Tell for each row whether the building at ``place`` is called ``building``; null where nothing is named."""
         if frame["building"].null_count() == frame.height:
             return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, frame.height)
-        official = self.tables.building_name.gather(frame["place"]).alias("official")
+        official = self.tables.building_name[frame["place"]].alias("official")
         pair = frame.select(compact_building(pl.col("building")).alias("written")).with_columns(official)
         same = compact_building(pl.col("official")) == pl.col("written")
         return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
@@ -223,7 +231,7 @@ class Lookups(ABC):
         region = self.tables.roads["region"]
 
         def build(places: pl.DataFrame) -> Index:
-            pairs = places.select(pl.col("zip").cast(pl.UInt64), region=region.gather(places["road"]))
+            pairs = places.select(pl.col("zip").cast(pl.UInt64), region=region[places["road"]])
             return Index.of(pairs, pl.col("zip"), "region")
 
         return self._index_postal(build, 0)
@@ -274,11 +282,11 @@ class Lookups(ABC):
         Districts are founded, split and abolished more often than files are renewed, so a district that the gazetteer
         does not know means those of its city, or its parts (see :func:`~bizverify.engine.address.regions.members`).
         """
-        words = ["sido", "sido_typed", "sigungu", "region_conflict"]
-        found = self._settle_words(rows.lazy().select(words).unique().with_row_index(ROW)).drop(ROW)
-        return rows.join(found, on=words, how="left", nulls_equal=True, maintain_order="left")
+        words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
+        found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
+        return rows.hstack(cast("pl.DataFrame", found))  # never None: each combination of words is worth keeping
 
-    def _settle_words(self, distinct: pl.LazyFrame) -> pl.DataFrame:
+    def _settle_words(self, distinct: pl.DataFrame) -> pl.DataFrame:
         # A province of before, alone, means its own districts only; where province and district contradict each other,
         # the district counts, which is the more particular.
         alone = pl.when(pl.col("sigungu").is_null()).then("sido_typed")
@@ -286,12 +294,12 @@ class Lookups(ABC):
         sido = pl.when(~conflict).then(pl.coalesce(alone, "sido")).fill_null("")
         sigungu = pl.col("sigungu").fill_null("")
         scope = pl.when((sido != "") | (sigungu != "")).then(text_key(sido, sigungu))
-        words = distinct.with_columns(scope=scope).collect(engine="in-memory")
+        words = distinct.with_row_index(ROW).select(ROW, KEY, scope=scope)
         words = words.with_columns(covered=self.scope_regions.holds(words["scope"].fill_null(0)))
         found = self.scope_regions.find(words, pl.col("scope"), "region")
-        several = found.lazy().group_by(ROW).agg(pl.col("region").first(), n=pl.len())
+        several = found.group_by(ROW).agg(pl.col("region").first(), n=pl.len())
         single = several.filter(pl.col("n") == 1).select(ROW, "region")
-        return words.lazy().join(single, on=ROW, how="left", maintain_order="left").collect(engine="in-memory")
+        return words.join(single, on=ROW, how="left").select(KEY, "scope", "covered", "region")
 
     @built_once
     def _scope_pairs(self) -> Index:
@@ -299,8 +307,8 @@ class Lookups(ABC):
 
     def is_in_scope(self, frame: pl.DataFrame) -> pl.Series:
         """Tell for each row whether its region ``home`` is within its ``scope`` (always, where there is none)."""
-        keys = frame.select(text_key("scope", "home")).to_series()
-        return frame.select(pl.col("scope").is_null() | pl.lit(self._scope_pairs.holds(keys.fill_null(0)))).to_series()
+        held = self._scope_pairs.holds(frame.select(text_key("scope", "home").fill_null(0)).to_series())
+        return held | frame["scope"].is_null() if frame["scope"].null_count() else held
 
 
 def without_digits(name: pl.Expr) -> pl.Expr:
@@ -330,6 +338,8 @@ def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> p
 
 def _road_of(building: pl.Series) -> pl.Series:
     """Return the road of each ``building_key`` (UInt32)."""
+    if building.null_count() == len(building):
+        return pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(building))
     return building.to_frame("key").select((pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32)).to_series()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import polars as pl
@@ -46,7 +45,8 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
     """
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
-    progress.leave_undecided(rows.filter(pl.col("moved_from") == ""))
+    if not lacks_any(rows, "moved_from"):
+        progress.leave_undecided(rows.filter(pl.col("moved_from") == ""))
     _apply_readings(lookups, progress, _AS_WRITTEN)
     if not progress.left.is_empty():
         progress.narrow(_narrow_regions(lookups, progress.left))
@@ -87,7 +87,7 @@ class _Progress:
         self._rows = rows
         self.left = rows
         self._decided: list[pl.DataFrame] = []
-        self._narrowed = rows.select(ROW, _home=pl.lit(None, pl.UInt32)).clear()
+        self._narrowed = pl.DataFrame(schema={ROW: pl.UInt32, "_home": pl.UInt32})
 
     def add(self, decided: pl.DataFrame, ambiguous: pl.DataFrame, level: str) -> None:
         """Take these rows out of what is left."""
@@ -105,19 +105,22 @@ class _Progress:
 
     def narrow(self, regions: pl.DataFrame) -> None:
         """Fill in the region of rows that are left; ``regions``: ``row``, ``home``."""
+        if regions.is_empty():
+            return
         self._narrowed = regions.select(ROW, _home=pl.col("home").cast(pl.UInt32))
         self.left = _fill_in_region(self.left, self._narrowed)
 
     def combine(self, rest: pl.DataFrame) -> pl.DataFrame:
-        """Return all rows in order with what was found; ``rest``: ``row``, ``match_level``, ``postal_only``."""
+        """Return all rows in order with what was found; ``rest``: the same of the rows that are left."""
         nothing = pl.lit(None, pl.UInt32)
         decided = [frame.with_columns(postal_only=nothing) for frame in self._decided]
-        last = rest.select(ROW, nothing.alias("place"), "match_level", pl.col("postal_only").cast(pl.UInt32))
         rows = _fill_in_region(self._rows, self._narrowed)
-        return rows.join(pl.concat([*decided, last]), on=ROW, how="left", maintain_order="left")
+        return rows.join(pl.concat([*decided, rest]), on=ROW, how="left", maintain_order="left")
 
 
 def _fill_in_region(rows: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
+    if regions.is_empty():
+        return rows
     rows = rows.join(regions, on=ROW, how="left", maintain_order="left")
     return rows.with_columns(
         narrowed=pl.col("narrowed") | pl.col("_home").is_not_null(), region=pl.coalesce("region", "_home")
@@ -163,25 +166,27 @@ def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.
 
 def _has_sole_district(lookups: Lookups, rows: pl.DataFrame) -> pl.Expr:
     """Whether a province alone is written, of which the gazetteer has one district: there may be others."""
-    district = pl.lit(lookups.tables.regions["sigungu"].gather(rows["region"]))
+    district = pl.lit(lookups.tables.regions["sigungu"][rows["region"]])
     return (pl.col("sigungu").is_null() & (district != "")).fill_null(False)
 
 
-@cache
-def _is_open() -> pl.Expr:
-    """Whether the region may be filled in: words that the gazetteer does not know name a region all the same."""
-    return pl.col("region").is_null() & (pl.col("scope").is_null() | pl.col("covered"))
+def _select_open(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows whose region may be filled in: words that the gazetteer does not know name a region all the same."""
+    return rows.filter(_IS_OPEN) if rows["region"].null_count() else rows.clear()
+
+
+_IS_OPEN: Final = pl.col("region").is_null() & (pl.col("scope").is_null() | pl.col("covered"))
 
 
 def _narrow_regions(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
     """Return ``row``, ``region`` where the postal code or the dong leaves one region within the scope."""
-    rows = left.filter(_is_open())
+    rows = _select_open(left)
     if rows.is_empty():
-        return rows.select(ROW, home="region")
+        return pl.DataFrame(schema={ROW: pl.UInt32, "home": pl.UInt32})
     zipcode, dong = pl.col("zipcode_given"), pl.coalesce("emd", "hint_dong", "lot_dong")
     by_zip = lookups.zip_regions.find(rows, zipcode.cast(pl.UInt64, strict=False), "home", ["scope"])
     dongs = lookups.dongs_anywhere.find(rows, text_key(dong), "dong_id", ["scope"])
-    by_dong = dongs.select(ROW, "scope", home=lookups.tables.dongs["region"].gather(dongs["dong_id"])).unique()
+    by_dong = dongs.select(ROW, "scope", home=lookups.tables.dongs["region"][dongs["dong_id"]]).unique()
     hints = [_keep_single(hint.filter(lookups.is_in_scope(hint))) for hint in (by_zip, by_dong)]
     return pl.concat(hints).unique(ROW, keep="first", maintain_order=True)
 
@@ -193,27 +198,44 @@ def _keep_single(hint: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row``, ``match_level`` and ``postal_only`` of the rows for which no building is sure."""
+    """Return ``row``, ``place`` (null), ``match_level``, ``postal_only`` of the rows for which no building is sure."""
+    nothing = pl.lit(None, pl.UInt32)
     if left.is_empty():
-        return left.select(ROW, match_level=pl.lit(None, pl.String), postal_only=pl.lit(None, pl.UInt32))
-    near = candidates.find_same_main_number(lookups, left)
-    zips = near.with_columns(lookups.tables.building_zip.gather(near["place"]).alias("zip"))
-    near = zips.group_by(ROW).agg(pl.col("zip").first().alias("postal_only"), n=pl.col("zip").n_unique())
-    near = near.with_columns(pl.when(pl.col("n") == 1).then("postal_only")).select(ROW, "postal_only")
+        return left.select(
+            ROW, nothing.alias("place"), pl.lit(None, pl.String).alias("match_level"), postal_only=nothing
+        )
+    near = _postal_of_same_number(lookups, candidates.find_same_main_number(lookups, left))
     named, gone = candidates.find_named_roads(lookups, left), candidates.find_abolished(lookups, left)
-    has_region = pl.any_horizontal(pl.col("region", "sido", "sigungu").is_not_null())
     level = (
-        pl.when(pl.col(ROW).is_in(gone[ROW].implode()))
+        pl.when(_is_among(gone))
         .then(pl.lit("abolished"))
-        .when(pl.col(ROW).is_in(near[ROW].implode()))
+        .when(_is_among(near))
         .then(pl.lit("building_only"))
-        .when(pl.col(ROW).is_in(named[ROW].implode()))
+        .when(_is_among(named))
         .then(pl.lit("road_only"))
-        .when(has_region)
+        .when(_HAS_REGION)
         .then(pl.lit("region_only"))
         .otherwise(pl.lit("none"))
     )
-    return left.select(ROW, match_level=level).join(near, on=ROW, how="left")
+    if near.is_empty():
+        return left.select(ROW, place=nothing, match_level=level, postal_only=nothing)
+    return left.select(ROW, place=nothing, match_level=level).join(near, on=ROW, how="left")
+
+
+_HAS_REGION: Final = pl.any_horizontal(pl.col("region", "sido", "sigungu").is_not_null())
+
+
+def _is_among(found: pl.DataFrame) -> pl.Expr:
+    return pl.lit(False) if found.is_empty() else pl.col(ROW).is_in(pl.lit(found[ROW]).implode())
+
+
+def _postal_of_same_number(lookups: Lookups, near: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` and ``postal_only``: the postal code of all buildings that are near, null where there are more."""
+    if near.is_empty():
+        return pl.DataFrame(schema={ROW: pl.UInt32, "postal_only": pl.UInt32})
+    zips = near.hstack([lookups.tables.building_zip[near["place"]].alias("zip")])
+    near = zips.group_by(ROW).agg(pl.col("zip").first().alias("postal_only"), n=pl.col("zip").n_unique())
+    return near.select(ROW, pl.when(pl.col("n") == 1).then("postal_only"))
 
 
 # ── the readings ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -229,11 +251,11 @@ def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    return candidates.find_road_in_scope(lookups, rows.filter(_is_open()))
+    return candidates.find_road_in_scope(lookups, _select_open(rows))
 
 
 def _read_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    return candidates.find_lot_in_scope(lookups, rows.filter(_is_open()))
+    return candidates.find_lot_in_scope(lookups, _select_open(rows))
 
 
 def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -244,7 +266,7 @@ def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         return candidates.NO_CANDIDATES
     city = pl.col("sigungu").str.extract("^([^ ]+) ")
-    rows = rows.with_columns(scope=text_key(pl.col("sido"), city)).filter(pl.col("scope").is_not_null())
+    rows = rows.with_columns(scope=text_key(pl.col("sido"), city))
     return candidates.find_in_scope(lookups, rows)
 
 

@@ -117,7 +117,7 @@ class FewLookups(Lookups):
             dong = self._stored.buildings.column("dong").to_frame().with_row_index("place")
             if rows is not None:
                 dong = dong.filter(pl.col("dong").is_in(rows["dong_id"].implode()))
-            return index_building_names(dong.with_columns(name=self.tables.building_name.gather(dong["place"])))
+            return index_building_names(dong.with_columns(name=self.tables.building_name[dong["place"]]))
 
         return FewIndex(build)
 
@@ -138,7 +138,7 @@ class FewLookups(Lookups):
             zips = self._stored.buildings.column("zipcode").alias("zip").to_frame().with_row_index("place")
             zips = zips.filter(pl.col("zip").is_in((asked // 2**zip_at).unique().implode()))
             place = zips["place"]
-            dong, key = self._stored.building_dong.gather(place), self._stored.building_key.gather(place)
+            dong, key = self._stored.building_dong[place], self._stored.building_key[place]
             return build(postal_places(zips["zip"], dong, key))
 
         return FewIndex(build_part)

@@ -136,13 +136,13 @@ class BeginningsRead:
     """
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
-        self._length = length
+        self._beginning = pl.col("text").str.head(length)
         self._memo = Memo(most)
 
     def find(self, texts: pl.Series) -> pl.Series:
         """Return the place of each text's head (UInt32), null for what is not usual."""
-        beginnings = texts.str.head(self._length)
-        found = self._memo.look_up(beginnings.hash(_SEED), lambda new: _read_beginnings(beginnings.filter(new)))
+        read = texts.to_frame("text").select(self._beginning, self._beginning.hash(_SEED).alias(KEY))
+        found = self._memo.look_up(read[KEY], lambda new: _read_beginnings(read["text"].filter(new)))
         return cast("pl.DataFrame", found)["place"]  # never None: all that is read is worth keeping
 
 
