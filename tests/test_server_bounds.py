@@ -29,7 +29,7 @@ from bizverify.storage.filesystem import list_folder
 from bizverify.tables.isolation import IsolationError
 from customers import numbers
 from handclock import HandClock
-from serving import HTTP, Served, ServedProcess, make_key, read_here, rows_of, served
+from serving import HTTP, Served, ServedProcess, answers_held, make_key, read_here, rows_of, served, wait_until
 
 BUSINESS = load_plans()["business"]
 KIND = "multipart/form-data; boundary=b"
@@ -334,6 +334,28 @@ def test_requests_at_once_are_bounded_by_key(tmp_path: Path) -> None:
         deadline = time.monotonic() + 20
         while HTTP.get(f"{server.url}/me", headers={"X-API-Key": key}).status_code != 200:
             assert time.monotonic() < deadline
+
+
+def test_keys_that_ask_all_they_may_shut_out_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While lookups of two keys are all that may wait, a third key is answered; more of the two is 503."""
+    begun, go = answers_held(monkeypatch)
+    with served(tmp_path / "db.sqlite") as server, ThreadPoolExecutor(10) as pool:
+        answerer = server.app.state.context.lookups.answerer
+        answerer.most_waiting = 6
+
+        def ask(key: str) -> int:
+            body = {"b_no": "1248100998"}
+            return HTTP.post(f"{server.url}/verify", json=body, headers={"X-API-Key": key}).status_code
+
+        loud, quiet = (server.key(), server.key()), server.key()
+        held = [pool.submit(ask, key) for key in loud * 3]
+        assert begun.wait(30)
+        wait_until(lambda: answerer.waiting == 6)
+        assert [ask(key) for key in loud] == [503, 503]
+        last = pool.submit(ask, quiet)
+        wait_until(lambda: answerer.waiting == 7)
+        go.set()
+        assert [one.result() for one in (*held, last)] == [200] * 7
 
 
 class HeldReading:

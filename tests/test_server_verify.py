@@ -232,7 +232,10 @@ def test_what_no_one_expects_reaches_each_asker() -> None:
 
 
 def test_too_many_lookups_are_refused_and_a_cancelled_one_harms_nobody(queries: list[list[VerifyRequest]]) -> None:
-    """Beyond the bound the refusal is 503; one that is cancelled makes room, is not asked, and its neighbour is."""
+    """Beyond the bound the refusal is 503 for whoever fills it, not for others.
+
+    One that is cancelled makes room, is not asked, and its neighbour is.
+    """
 
     async def ask() -> VerificationPayload:
         answering = LookupAnswerer(OneEngine(), waiting=3)  # type: ignore[arg-type]
@@ -242,14 +245,15 @@ def test_too_many_lookups_are_refused_and_a_cancelled_one_harms_nobody(queries: 
         gone, stays = (asyncio.create_task(answering.answer("a", one(number))) for number in (1, 2))
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as refused:
-            answering.admit()
+            answering.admit("a")
+        answering.admit("b")
         assert (refused.value.status, refused.value.code) == (503, "busy")
         assert int(refused.value.headers["Retry-After"]) > 0
         with pytest.raises(Refusal):
             await answering.answer("a", one(3))
         gone.cancel()
         await asyncio.wait([gone])
-        answering.admit()
+        answering.admit("a")
         await first
         return await stays
 

@@ -135,7 +135,7 @@ async def show_account(request: Request) -> Response:
 async def verify_business(request: Request) -> Response:
     """Answer one lookup (INTERFACE §4.1); it is taken from the quota, and given back if it cannot be answered."""
     context = context_of(request)
-    context.lookups.answerer.admit()
+    context.lookups.answerer.admit(key_of(request).scope)
     token = token_from(request, "POST /verify")
     # looking for parameters takes a while, and hardly any request has one
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)

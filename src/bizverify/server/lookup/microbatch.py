@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
@@ -38,7 +38,7 @@ _POLL: Final = 0.0005
 MOST: Final = 256
 """Lookups in one query at most."""
 WAITING: Final = 1_024
-"""Lookups that may wait at most, those in queries among them; more are refused as busy."""
+"""Lookups that may wait, those in queries among them; more are refused to keys that have their share of these."""
 _PATIENCE: Final = 0.5
 """A query costs nearly the same whatever its rows: half of its time for all that were asked in the one before."""
 _QUERIES: Final = 2
@@ -152,15 +152,15 @@ class LookupAnswerer:
     """Answers single lookups, as :meth:`bizverify.engine.LocalEngine.answer` answers each of them alone.
 
     ``statuses``: who is asked for the status of a business besides, except for lookups that are ``offline``.
-    ``waiting``: how many may wait. Scopes whose engines answer alike share their queries. Answers are cached until the
-    scope's engine is another one, or the business's status.
+    ``waiting``: how many may wait (:meth:`admit`). Scopes whose engines answer alike share their queries. Answers are
+    cached until the scope's engine is another one, or the business's status.
     """
 
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
         self._engines = engines
         self._statuses = statuses
         self.most_waiting = waiting
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
         self._of_scope: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
         self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
         self._cache: OrderedDict[tuple[int, _LookupValues, KnownStatus | None, int | None], VerificationPayload] = (
@@ -172,11 +172,18 @@ class LookupAnswerer:
     @property
     def waiting(self) -> int:
         """Lookups that wait, those in queries among them."""
-        return self._waiting
+        return self._waiting.total()
 
-    def admit(self) -> None:
-        """Raise the refusal 503 if as many lookups wait as may."""
-        if self._waiting >= self.most_waiting:
+    def admit(self, scope: str) -> None:
+        """Raise the refusal 503 if as many lookups wait as may, and this scope has its share of them.
+
+        All scopes whose lookups wait have equal shares. So some that ask all they may shut out nobody who asks little.
+        How many wait in all is bounded by the connections.
+        """
+        if self._waiting.total() < self.most_waiting:
+            return
+        own = self._waiting.get(scope, 0)
+        if own >= max(1, self.most_waiting // (len(self._waiting) + (not own))):
             raise busy(gettext("too many lookups are waiting"), 1)
 
     @contextmanager
@@ -199,8 +206,8 @@ class LookupAnswerer:
         Raises what the engine raises where an index is damaged, and :class:`~bizverify.server.errors.Refusal` 503
         where too many wait.
         """
-        self.admit()
-        self._waiting += 1
+        self.admit(scope)
+        self._waiting[scope] += 1
         try:
             statuses = None if offline else self._statuses
             status = None if statuses is None else await self._find_status(statuses, scope, lookup)
@@ -219,7 +226,9 @@ class LookupAnswerer:
                     self._cache.popitem(last=False)
             return found
         finally:
-            self._waiting -= 1
+            self._waiting[scope] -= 1
+            if not self._waiting[scope]:
+                del self._waiting[scope]
 
     async def _find_status(self, statuses: NtsStatuses, scope: str, lookup: VerifyRequest) -> KnownStatus | None:
         """Find the status of a lookup, which no query waits for meanwhile: that may take seconds."""
