@@ -314,12 +314,25 @@ def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
         assert b"as many as its plan allows" in refused
         assert b'"code":"limit_exceeded"' in refused
         assert b'"bound":"jobs","limit":4,"used":4' in refused
-        assert upload(server, other).status_code == 200
+        assert [upload(server, other).status_code for _ in range(2)] == [200, 200]
         assert b"more jobs wait than the server takes on" in told_without_a_body(server, other)
         held.go.set()
         for job_id in jobs:
             until(server, key, job_id)
         assert upload(server, key).status_code == 200
+
+
+def test_keys_that_fill_the_queue_shut_out_nobody(tmp_path: Path) -> None:
+    """While two keys have all the jobs that may wait, a third is taken on; the two are told to wait."""
+    held = Held()
+    with served(tmp_path / "db.sqlite", queue=4) as server:
+        sources(server, held)
+        *loud, quiet = (server.key(plan="enterprise") for _ in range(3))
+        taken = [upload(server, key).status_code for key in loud * 3]
+        assert taken == [200] * 5 + [503]
+        assert upload(server, quiet).status_code == 200
+        assert [upload(server, key).status_code for key in (*loud, quiet)] == [503] * 3
+        held.go.set()
 
 
 def told_without_a_body(server: Served, key: str) -> bytes:

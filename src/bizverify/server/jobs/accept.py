@@ -179,28 +179,34 @@ class JobAcceptance:
         return await self._store.write(change)
 
     def _load(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
-        own = self._coming.get(key.id, 0)
-        return _QueueLoad(key.id, self._coming.total() + more, own + more, self._settings.queue, plan.jobs)
+        coming = self._coming.copy()
+        coming[key.id] += more
+        return _QueueLoad(key.id, coming, self._settings.queue, plan.jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class _QueueLoad:
-    """Who comes in beside what is queued: ``all`` of them, ``own`` ones of a key; and how many may be there."""
+    """What comes in beside what is queued, by key, that of ``key_id`` last; and how many jobs may be there."""
 
     key_id: str
-    all: int
-    own: int
+    coming: Counter[str]
     queue: int
     jobs: int
 
     def refuse(self, db: sqlite3.Connection) -> None:
-        """Raise :class:`Refusal` if that is too many: 503 for the server, 429 for the plan."""
-        waiting, own = job_table.count_active(db, self.key_id)
-        if waiting + self.all > self.queue:
+        """Raise :class:`Refusal` if that is too many: 503 for the server, 429 for the plan.
+
+        All keys with jobs have equal shares of the queue, of one job at least. So some that send all they may shut out
+        nobody else.
+        """
+        waiting, active = job_table.count_active(db)
+        own = active.get(self.key_id, 0) + self.coming[self.key_id]
+        share = max(1, self.queue // len(active.keys() | self.coming.keys()))
+        if waiting + self.coming.total() > self.queue and own > share:
             raise busy(gettext("more jobs wait than the server takes on"), _AGAIN)
-        if own + self.own > self.jobs:
+        if own > self.jobs:
             message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
-            raise limit_exceeded("jobs", self.jobs, own + self.own - 1, message, _AGAIN)
+            raise limit_exceeded("jobs", self.jobs, own - 1, message, _AGAIN)
 
 
 def _count_down(counts: Counter[str], key_id: str) -> None:

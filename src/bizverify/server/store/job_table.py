@@ -89,11 +89,11 @@ def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
     return db.execute(query, (id_, key_id)).fetchone() is not None
 
 
-def count_active(db: sqlite3.Connection, key_id: str) -> tuple[int, int]:
-    """How many jobs of all keys wait, and how many of this key wait or run."""
+def count_active(db: sqlite3.Connection) -> tuple[int, dict[str, int]]:
+    """How many jobs of all keys wait, and how many of each key wait or run."""
     waiting = db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
-    own = db.execute(f"SELECT count(*) FROM jobs WHERE key_id = ? AND {_ACTIVE}", (key_id,)).fetchone()[0]  # noqa: S608
-    return waiting, own
+    of_keys = db.execute(f"SELECT key_id, count(*) FROM jobs WHERE {_ACTIVE} GROUP BY key_id")  # noqa: S608
+    return waiting, dict(of_keys.fetchall())
 
 
 def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
