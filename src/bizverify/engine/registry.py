@@ -183,8 +183,7 @@ class Registry:
 
 def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
     """Return the values of columns at places as a struct, its fields null where a place is."""
-    found = [pl.lit(column).gather(pl.lit(places)).alias(name) for name, column in columns.items()]
-    return pl.select(pl.struct(found)).to_series()
+    return pl.DataFrame([column[places].alias(name) for name, column in columns.items()]).to_struct("found")
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:

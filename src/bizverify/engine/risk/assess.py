@@ -182,7 +182,7 @@ class _Assessor:
         answers = self._look_up(rows)
         if answers[_PARTS].count():
             answers = self._fill(pl.concat([answers, rows.drop(_PATTERN)], how="horizontal"))
-        return answers.select(pl.struct(*ADDED)).to_series()
+        return answers[list(ADDED)].to_struct("answer")
 
     def _fill(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Join the reasons that are cut, each with the values of its row between."""
