@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from bizverify import cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
 from bizverify.engine.risk import assess
-from bizverify.scheduling import job, run_message, run_store
+from bizverify.scheduling import input_enrichment, job, run_message, run_store
 
 def stop_behind(owner, name):
     act = getattr(owner, name)
@@ -39,7 +40,8 @@ def stop_behind(owner, name):
 store = run_store.RunStore
 steps = {"found": (job, "find_inputs"), "noted": (store, "note_outputs"),
          "answered in a query": (assess._Assessor, "_answer"),
-         "published": (job, "enrich_file"), "verified": (job, "about_file"), "compared": (job, "advance"),
+         "published": (input_enrichment, "enrich_file"), "copied": (job, "copy_file"),
+         "verified": (job, "about_file"), "compared": (job, "advance"),
          "changes written": (job, "write_changes"), "snapshot put": (store, "_put_snapshot"),
          "committed": (store, "commit_run"), "sent": (run_message, "append_lines"),
          "delivered": (job, "deliver_message"),
@@ -53,27 +55,42 @@ main()
 JOB = """
 [output]
 path = "{name}.{date}.csv"
-latest = "latest.csv"
+latest = "{name}.latest.csv"
 changes = "changes.{date}.csv"
 [notify]
 file = "told.log"
 [run]
 metrics = "job.prom"
 """
-BEGUN = ("found", "noted", "answered in a query", "published", "verified", "compared", "changes written")
+BEGUN = ("found", "noted", "answered in a query", "published", "verified", "copied", "compared")
 """Steps at which a run ends at once."""
-WRITTEN_DOWN = {"snapshot put": 3, "committed": 3, "sent": 0, "delivered": 0, "noted as told": 0, "all done": 0}
+WRITTEN_DOWN = {
+    "snapshot put": 3,
+    "committed": 3,
+    "changes written": 3,
+    "sent": 0,
+    "delivered": 0,
+    "noted as told": 0,
+    "all done": 0,
+}
 """Steps at which a run ends with what is left of its recording, and its exit code: 3 where it left its message."""
 
 
 def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess[str]:
-    """A night on which a business has closed and whose run is stopped at a step."""
+    """A night on which a business has closed, in both of two lists, and whose run is stopped at a step in the first."""
     nights.write_job(inputs='path = "*.csv"', end=JOB)
+    copy_list(nights)
     run_job(nights.folder / "job.toml", now=lambda: time.time() - 2 * DAY)
     nights.statuses[next(iter(nights.statuses))] = "closed"
     nights.write_inputs()
+    copy_list(nights)
     command = [sys.executable, "-c", STOPPED_AT, stop, step]
     return subprocess.run(command, cwd=nights.folder, capture_output=True, text=True)
+
+
+def copy_list(nights: Nights) -> None:
+    """Have the same list twice."""
+    shutil.copyfile(nights.folder / "in.csv", nights.folder / "more.csv")
 
 
 def hidden_files(nights: Nights) -> list[Path]:
@@ -82,11 +99,22 @@ def hidden_files(nights: Nights) -> list[Path]:
 
 
 def told_in_the_end(nights: Nights) -> int:
-    """How often the closure is told after two more nights, in which no output is read as a list."""
+    """How often the closure is told after two more nights, in which no output is read as a list.
+
+    The outputs belong together then: each has the list's answers of the night, and so has its copy. What changed is in
+    one file, whatever the run that was stopped had written.
+    """
+    closed = next(iter(nights.statuses))
     for later in (1, 2):
         report = run_job(nights.folder / "job.toml", now=lambda later=later: time.time() + later * DAY)
-        assert [Path(one.path).name for one in report.inputs] == ["in.csv"]
+        assert [Path(one.path).name for one in report.inputs] == ["in.csv", "more.csv"]
         assert report.exit_code == 0
+        outputs = [Path(one.output or "") for one in report.inputs]
+        copies = [nights.folder / f"{name}.latest.csv" for name in ("in", "more")]
+        assert len({path.read_bytes() for path in (*outputs, *copies)}) == 1
+        assert f"{closed},상사 {closed},서울시 중구 세종대로 {int(closed) % 97},closed," in copies[0].read_text("utf-8")
+    told = [path.read_text("utf-8-sig").count("closed,") for path in nights.folder.glob("changes.*.csv")]
+    assert len(told) == 1
     return (nights.folder / "told.log").read_text("utf-8").count("1 newly closed")
 
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from bizverify.errors import StoreError, UsageError
+from bizverify.scheduling import job
 from bizverify.scheduling.job import run_job
 from bizverify.scheduling.run_store import RunStore
 from conftest import write
@@ -187,3 +188,37 @@ def test_a_full_disk_is_called_one_and_the_next_run_comes_to_the_same(
         with pytest.raises(StoreError, match="the disk is full"):
             nights.run()
     assert kinds(nights.run())["closed"] == 1
+
+
+def test_a_copy_that_a_killed_run_left_is_replaced(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is again as it was before the night that was killed, so its output is, and the copy beside it, too."""
+    nights.write_job(end='[output]\npath = "out/{name}.{date}.csv"\nlatest = "out/latest.csv"\n')
+    nights.run()
+    whole = (nights.folder / "in.csv").read_bytes()
+    (nights.folder / "in.csv").write_bytes(whole.replace("상사".encode(), "회사".encode()))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "commit_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            nights.run()
+    (nights.folder / "in.csv").write_bytes(whole)
+    report = nights.run()
+    assert report.inputs[0].what == "unchanged"
+    assert (nights.folder / "out" / "latest.csv").read_bytes() == Path(report.inputs[0].output or "").read_bytes()
+    assert "상사" in (nights.folder / "out" / "latest.csv").read_text("utf-8")
+
+
+def test_changes_that_a_killed_run_owed_are_written_by_the_next(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when the run is written down, and its file of changes is not: it has its own name, and what it should."""
+    nights.write_job(end='[output]\nchanges = "out/changes.{date}.csv"\n')
+    nights.run()
+    number = close(nights)
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "write_changes", lambda *_: (_ for _ in ()).throw(SystemExit))
+        with pytest.raises(SystemExit):
+            nights.run()
+    nights.night += 1
+    assert kinds(nights.run()) == {}
+    (written,) = (nights.folder / "out").iterdir()
+    assert (written.name, number in written.read_text("utf-8-sig")) == ("changes.2026-11-21.csv", True)

@@ -1,4 +1,4 @@
-"""A month of a scheduled job over a large list, with all that goes wrong in one."""
+"""A month of a scheduled job of the local engine over a large list, with all that goes wrong in one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import polars as pl
 import pytest
 
 from bizverify.scheduling.run_store import RunStore
-from bizverify.testing import FakeService
-from bizverify.testing.faults import Fault, Status
 from conftest import write
-from customers import KEY, numbers
+from customers import numbers
 from nightly_jobs import Nights
 
 SIZES = [pytest.param(2_000, seed, marks=pytest.mark.fuzz) for seed in range(3)]
@@ -51,48 +49,3 @@ def test_every_closure_of_a_month_is_told_once(
                 names[row] += "!"
             nights.statuses |= dict.fromkeys(closing, "closed") | {next(fresh): "active"}
     assert sorted(told) == sorted(closed)
-
-
-@pytest.mark.parametrize(
-    ("size", "engine"),
-    [pytest.param(400, "verify", marks=pytest.mark.fuzz), pytest.param(20_000, "batch", marks=pytest.mark.scale)],
-)
-def test_a_month_of_buying_pays_each_new_or_edited_row_once(
-    size: int, engine: str, nights: Nights, service: FakeService, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hundredth of the rows is edited each night; a kill on the 5th, an outage on the 8th, no quota left on the 12th.
-
-    What the nights without quota left is bought when the month turns; no night blocks the next, and none pays twice.
-    """
-    monkeypatch.setenv("NIGHTLY_KEY", KEY)
-    part = f'[engine]\nname = "{engine}"\nrate = 2000\nbase_url = "{url}"\nkey_env = "NIGHTLY_KEY"\n'
-    write(nights.folder / "job.toml", f'[[inputs]]\npath = "in.csv"\n{part}')
-    chance = random.Random(size)
-    rows, names, seen = numbers(size), dict[str, str](), set[tuple[str, str]]()
-    service.quota = None
-    for night in range(1, 31):
-        for row in rows if night == 1 else chance.sample(rows, size // 100):
-            names[row] = f"상사 {row}-{night}"
-        lines = [f"{row},{names[row]},서울시 중구 세종대로 {int(row) % 97}" for row in rows]
-        write(nights.folder / "in.csv", "\n".join(["사업자번호,상호,주소", *lines, ""]))
-        if night == 5:
-            with monkeypatch.context() as patch:
-                patch.setattr(RunStore, "commit_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-                with pytest.raises(KeyboardInterrupt):
-                    nights.run()
-        if night == 8:
-            service.faults.add(Fault("*", Status(503)))
-        if night == 12:
-            service.quota = service.paid_total + size // 200
-        if night == 16:
-            service.quota = None
-        report = nights.run()
-        service.faults.clear()
-        if night == 8 or 12 <= night < 16:
-            assert report.exit_code in (2, 3, 4, 5), night
-        else:
-            seen |= {*names.items()}
-            assert (report.exit_code, night) == (0, night)
-    paid = {(row, name) for row, name, _ in service.paid}
-    assert service.paid_again == 0
-    assert seen <= paid

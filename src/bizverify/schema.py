@@ -17,9 +17,9 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 needed."""
 
 
-def seoul_day() -> date:
-    """Return the day in Korea: a server elsewhere still has the day before until nine in the morning there."""
-    return datetime.now(SEOUL).date()
+def seoul_day(unix_time: float | None = None) -> date:
+    """Return the day in Korea, now or at a time: elsewhere it may still be the day before."""
+    return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
 ANSWER_COLUMNS: Final = (

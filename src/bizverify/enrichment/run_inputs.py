@@ -11,6 +11,7 @@ from bizverify._version import __version__
 from bizverify.labels.history import LabelHistory
 from bizverify.report import Versions
 from bizverify.run.engine import Engine, RunContext
+from bizverify.schema import seoul_day
 
 if TYPE_CHECKING:
     from bizverify.engine.address import Gazetteer
@@ -51,7 +52,9 @@ def open_statuses(
     if planned:
         return run_statuses.plan_statuses(rows, options)
     watch = getattr(context.progress, "watch", None)  # that of the command line shows the fetching, too
-    return run_statuses.fetch_for_rows(rows, options, watch=watch, cancel=context.cancel)
+    return run_statuses.fetch_for_rows(
+        rows, options, watch=watch, cancel=context.cancel, today=lambda: seoul_day(context.unix_time())
+    )
 
 
 def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:

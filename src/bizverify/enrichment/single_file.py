@@ -85,6 +85,7 @@ def enrich_file(
             progress=progress,
             cancel=cancel,
             resources=resources,
+            unix_time=start.unix_time,
         )
         run = EnrichmentRun(
             path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe, data=data

@@ -131,6 +131,7 @@ class JointRun:
             progress=self.progress,
             cancel=self.cancel,
             resources=resources,
+            unix_time=self.start.unix_time,
         )
         records = self.engine.prepare(scan_records([table.kept for one in inputs for table in one.tables]))
         if self.status is None:

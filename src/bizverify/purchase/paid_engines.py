@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import copy
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -59,9 +57,9 @@ class PaidEngine(ABC):
         self.scope = self._scope_at(self.url.name)
         self.path = ledger_path(Path(self.options.ledger) if self.options.ledger is not None else None)
 
-    def fresh_since(self) -> float:
+    def fresh_since(self, context: RunContext) -> float:
         """Return unix seconds: for a run that begins now, answers from before are too old."""
-        return time.time() - self.options.max_age * _DAY
+        return context.unix_time() - self.options.max_age * _DAY
 
     @property
     def priority(self) -> str | None:
@@ -96,8 +94,9 @@ class PaidEngine(ABC):
         """Return what a run over prepared rows would buy; spends nothing."""
         lookups, run = self._lookups(rows, context.priority), self._ledger_run(context)
         with ExitStack() as resources:
-            ledger = resources.enter_context(Ledger.open(self.path)) if self.path.exists() else None
-            return self._quote(lookups, ledger, run)
+            opened = Ledger.open(self.path, clock=context.unix_time) if self.path.exists() else None
+            ledger = None if opened is None else resources.enter_context(opened)
+            return self._quote(lookups, ledger, run, self.fresh_since(context))
 
     def answer(self, rows: pl.LazyFrame, context: RunContext) -> tuple[pl.LazyFrame, Purchase]:
         """Buy what prepared rows ask for, and add the nine columns to them.
@@ -114,7 +113,7 @@ class PaidEngine(ABC):
         Raises what :meth:`answer` raises.
         """
         lookups, run = self._lookups(rows, context.priority), self._ledger_run(context)
-        with Ledger.open(self.path) as ledger:
+        with Ledger.open(self.path, clock=context.unix_time) as ledger:
             begun = selection.continued_since(ledger.runs(), run)
             ledger.begin(run)
             if self.options.retry_trial:
@@ -195,8 +194,7 @@ class PaidEngine(ABC):
         return scope_of(origin, self.options.offline, self.options.paid)
 
     def _ledger_run(self, context: RunContext) -> LedgerRun:
-        started = datetime.now(UTC).timestamp()
-        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, started)
+        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
 
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
@@ -206,8 +204,8 @@ class PaidEngine(ABC):
             )
         return lookups
 
-    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun) -> Purchase:
-        begun, since = selection.continued_since(ledger.runs() if ledger else (), run), self.fresh_since()
+    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun, since: float) -> Purchase:
+        begun = selection.continued_since(ledger.runs() if ledger else (), run)
         standing = selection.standing(ledger, lookups, since, begun)
         wanted = self.select_wanted(standing)
         notes = [*self.cautions(ledger, wanted, since), *continuation_note(standing.continued, begun)]

@@ -50,7 +50,7 @@ class PaidRun:
     ) -> None:
         self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
         self._lookups, self._progress, self._cancel = lookups, context.progress, context.cancel or CancelToken()
-        self.since = engine.fresh_since()
+        self.since = engine.fresh_since(context)
         self._figures = PurchaseCounts()
         self._settled = self._late = 0
         self._unseen: tuple[str, ...] = ()

@@ -109,24 +109,25 @@ def fetch_for_rows(
     *,
     watch: Callable[[StatusFetch], None] | None = None,
     cancel: CancelToken | None = None,
+    today: Callable[[], date] = seoul_day,
 ) -> RunStatuses:
     """Ask the tax authority for the statuses of a run's rows, as far as stored ones are stale; return what is known.
 
     An outage is no error: what is stored goes on to count, and tells its age. ``watch`` is called with what it has come
-    to so far. Raises :class:`bizverify.errors.UsageError` where there is no key,
+    to so far; ``today``: the day in Korea. Raises :class:`bizverify.errors.UsageError` where there is no key,
     :class:`~bizverify.errors.AuthenticationError` for one that is refused where ``options.source`` says to ask, and
     ``KeyboardInterrupt`` or :class:`~bizverify.errors.StoppedError` when it was stopped; what was answered is stored.
     """
     load_nts_key(options)
     numbers, token = numbers_of(rows), cancel or CancelToken()
-    fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token), token)
+    fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token, today=today), token)
     if fetch.exit_code == StoppedError.exit_code:
         raise StoppedError(
             gettext("stopped while statuses were fetched; the same call goes on: {halt}", halt=fetch.halt)
         )
     if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
         raise AuthenticationError(gettext("{halt}; nothing was written", halt=fetch.halt))
-    day = seoul_day()
+    day = today()
     # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
     aged_before = day if fetch.halt is not None else day - timedelta(days=floor(options.max_age))
     with StatusStore(options.store) as store:

@@ -25,6 +25,7 @@ from bizverify.run.changes import (
     key_expr,
     recognize,
     settle,
+    status_code_expr,
 )
 from bizverify.tables.publish import same_file
 
@@ -84,7 +85,8 @@ def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
     cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
     number = business_number.compact_expr(pl.col("b_no").cast(pl.String)).alias("b_no")
     record = rows.select(number, *cells, pl.col("bounce_prob").cast(pl.Float64), input=pl.lit(""))
-    return record.with_columns(key_expr(RECORD).alias(KEY)).select(SNAPSHOT.names())
+    codes = status_code_expr(pl.col("biz_status")).alias("biz_status")
+    return record.with_columns(key_expr(RECORD).alias(KEY), codes).select(SNAPSHOT.names())
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> pl.DataFrame:

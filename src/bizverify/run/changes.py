@@ -13,6 +13,7 @@ from typing import Final, Literal, get_args
 import polars as pl
 
 from bizverify.column_words import HEADERS, KOREAN_WORDS
+from bizverify.engine.registry import meaning_expr
 from bizverify.schema import ACTIONS, GRADES
 from bizverify.tables import frames, publish_file, write_table
 from bizverify.tables.csv.write import escape_formula
@@ -54,6 +55,11 @@ def key_expr(columns: Iterable[str]) -> pl.Expr:
     """Return the text by which a row is known again: its cells in these columns, without blanks around."""
     cells = [pl.col(name).cast(pl.String).fill_null("").str.strip_chars() for name in columns]
     return pl.concat_str(cells, separator=_BETWEEN)
+
+
+def status_code_expr(status: pl.Expr) -> pl.Expr:
+    """Return the code of a status by what its word means, in Korean or English; a word that is not known stays."""
+    return pl.coalesce(meaning_expr(status), status)
 
 
 def advance(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

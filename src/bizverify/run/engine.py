@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -95,7 +96,8 @@ class RunContext:
     """The run that an engine answers for.
 
     ``file``: what its input is called; ``rows``: how many there are, where that is counted; ``priority``: the column of
-    the rows that orders what is bought; ``resources``: closed when the answers have been written.
+    the rows that orders what is bought; ``resources``: closed when the answers have been written. ``unix_time``: the
+    time in seconds since 1970, by which the age of stored answers is told.
     """
 
     file: str
@@ -105,6 +107,7 @@ class RunContext:
     progress: Progress | None = None
     cancel: CancelToken | None = None
     resources: ExitStack = field(default_factory=ExitStack)
+    unix_time: Callable[[], float] = time.time
 
 
 class Engine(Protocol):

@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
 import polars as pl
 from msgspec import structs
 
-from bizverify.api.engine_request import EngineRequest
 from bizverify.cancellation import CancelToken, StopRequest
-from bizverify.client.key import ApiKey
-from bizverify.cloud.remote_files import is_there
 from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment.enrichment_run import RunStart
-from bizverify.enrichment.single_file import enrich_file
-from bizverify.errors import BizverifyError, StoppedError, UsageError
-from bizverify.joint.joint_run import JointRun
-from bizverify.joint.output_places import OutputPlaces, make_folder
+from bizverify.errors import BizverifyError, StoppedError
+from bizverify.joint.output_places import make_folder
 from bizverify.joint.report import FilesReport
-from bizverify.labels.history import read_history
-from bizverify.options import (
-    ALL_SHEETS,
-    ReadOptions,
-    ServiceKeywords,
-    StatusOptions,
-    WriteOptions,
-    engine_kind,
-    status_options,
-)
+from bizverify.options import engine_kind
 from bizverify.progress.display import Progress
-from bizverify.report import Report
-from bizverify.run.changes import (
-    CHANGE_SCHEMA,
-    SNAPSHOT,
-    advance,
-    of_kinds,
-    write_changes,
-)
+from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, advance, of_kinds, write_changes
+from bizverify.scheduling.deadline import Deadline
+from bizverify.scheduling.input_enrichment import InputEnrichment
 from bizverify.scheduling.inputs import JobInput, OutputNames, content_of, find_inputs, fingerprint
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_place import job_place, refuse_shared_name
@@ -57,7 +35,6 @@ from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
-from bizverify.tables.input_files import InputFile
 from bizverify.translation import current_language, gettext, use_language
 
 _log = logging.getLogger(__name__)
@@ -96,50 +73,8 @@ def run_job(
         store = stack.enter_context(RunStore.alone(state))
         refuse_shared_name(path, name, store.job_file())
         store.note_job_file(path)
-        limit = stack.enter_context(_Deadline(seconds, cancel or CancelToken(), stop))
+        limit = stack.enter_context(Deadline(seconds, cancel or CancelToken(), stop))
         return _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
-
-
-class _Deadline:
-    """The time by which a run must be done: what is under way is ended then, and nothing more begins."""
-
-    def __init__(self, seconds: float | None, cancel: CancelToken, stop: StopRequest) -> None:
-        self.cancel = cancel
-        self.is_over = seconds is not None and seconds <= 0  # a timer would let something begin
-        self._stop = stop
-        self._interruptible = False
-        self._lock = threading.Lock()
-        self._timer = None if seconds is None else threading.Timer(seconds, self._end)
-
-    def __enter__(self) -> Self:
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    @contextmanager
-    def ending(self, *, buys: bool) -> Iterator[None]:
-        """End the block when the time comes: what buys is cancelled, what does not is interrupted."""
-        with self._lock:
-            self._interruptible = not buys
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._interruptible = False
-
-    def _end(self) -> None:
-        with self._lock:
-            self.is_over = True
-            if self._interruptible:
-                self._stop.interrupt()
-        self.cancel.cancel()
 
 
 class _Run:
@@ -152,7 +87,7 @@ class _Run:
         folder: Path,
         store: RunStore,
         now: Callable[[], float],
-        deadline: _Deadline,
+        deadline: Deadline,
         progress: Progress | None,
         stop: StopRequest,
     ) -> None:
@@ -162,11 +97,11 @@ class _Run:
         self._store = store
         self._now = now
         self._deadline = deadline
-        self._progress = progress
         self._stop = stop
-        self._start = replace(RunStart.now(), at=datetime.fromtimestamp(now(), SEOUL))
+        self._start = replace(RunStart.now(now), at=datetime.fromtimestamp(now(), SEOUL))
         self._names = OutputNames(folder, name, self._start.at.date())
         self._budget = job.engine.budget
+        self._enrichment = InputEnrichment(job, folder, self._start.at.date(), now, progress, deadline.cancel)
         self._verified: dict[str, pl.DataFrame] = {}
         self._known: dict[str, KnownInput] = {}
         self._changes: Path | None = None
@@ -193,11 +128,16 @@ class _Run:
             raise KeyboardInterrupt(reason) from None
 
     def _conclude(self, report: JobReport, after: pl.DataFrame | None, changed: pl.DataFrame) -> JobReport:
-        """Remember the run, deliver its message, write its metrics; return the report with what failed of that."""
+        """Remember the run, write what changed, deliver its message, write its metrics; return what failed of that."""
         self._remember(report, after, changed)
+        remembered = report.exit_code
+        with use_language(self._job.lang):
+            report = replace(report, changes_file=self._write_changes())
         self._problems += self._tell()
         report = replace(report, problems=tuple(self._problems))
-        if (metrics := self._path(self._job.run.metrics)) is not None:
+        if report.exit_code != remembered:
+            self._store.note_exit_code(report.run_id, report.exit_code)
+        if (metrics := self._enrichment.locate(self._job.run.metrics)) is not None:
             try:
                 write_metrics(report, metrics)
             except BizverifyError as error:
@@ -206,6 +146,7 @@ class _Run:
 
     def _verify_inputs(self) -> tuple[JobReport, pl.DataFrame | None, pl.DataFrame]:
         """Verify, compare and write; return what is to be remembered: report with message, new snapshot, changes."""
+        self._write_changes()  # first: it may have the name that tonight's would take
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
         inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
@@ -224,7 +165,6 @@ class _Run:
             inputs=tuple(outcomes),
             changes=shown,
             since=datetime.fromtimestamp(runs[-1].started, SEOUL) if runs else None,
-            changes_file=self._write_changes(shown),
         )
         return replace(report, message=self._compose(report)), after, changed
 
@@ -260,7 +200,7 @@ class _Run:
 
     def _take(self, one: JobInput, known: KnownInput | None) -> InputOutcome:
         """Verify an input, or leave it as it was."""
-        path, begun = str(one.path), time.time()
+        path, begun = str(one.path), self._now()
         try:
             self._stop.check()
             if self._deadline.is_over:
@@ -296,16 +236,16 @@ class _Run:
     def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
         if as_path(known.output) != one.output:
             copy_file(as_path(known.output), one.output, self._mode)
-        if one.latest is not None and not is_there(one.latest):
+        if one.latest is not None and (not known.latest or about_file(one.latest) != known.latest):
             copy_file(one.output, one.latest, self._mode)
-        self._known[str(one.path)] = replace(known, output=str(one.output), written=about_file(one.output))
+        self._know(one, known)
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
 
     def _verify(self, one: JobInput, fingerprint: str, content: str) -> InputOutcome:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrich(one, recorder)
+            report = self._enrichment.carry_out(one, recorder, self._budget)
         set_mode(one.output, self._mode)
         if one.latest is not None:
             copy_file(one.output, one.latest, self._mode)
@@ -314,13 +254,18 @@ class _Run:
         was_read = all(content in (part.input_version, part.input_sha256) for part in parts)
         # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
         finished = fingerprint if not report.exit_code and was_read else ""
-        written = about_file(one.output)
-        self._known[str(one.path)] = KnownInput(finished, self._now(), str(one.output), written, report.rows)
+        self._know(one, KnownInput(finished, self._now(), str(one.output), "", report.rows))
         paid = report.purchase.paid if report.purchase else 0
         self._spend(paid)
         return InputOutcome(
             str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
         )
+
+    def _know(self, one: JobInput, known: KnownInput) -> None:
+        """Note what is known of an input, with its output and the copy of it as they are now."""
+        latest = "" if one.latest is None else about_file(one.latest)
+        written = about_file(one.output)
+        self._known[str(one.path)] = replace(known, output=str(one.output), written=written, latest=latest)
 
     def _spend(self, paid: int) -> None:
         if self._budget is not None:
@@ -334,97 +279,31 @@ class _Run:
         from bizverify.ledger.schema import ledger_path
 
         try:
-            with Ledger.open(ledger_path(self._path(self._job.engine.ledger))) as ledger:
+            with Ledger.open(ledger_path(self._enrichment.locate(self._job.engine.ledger))) as ledger:
                 return sum(run.paid for run in ledger.runs() if run.started >= begun)
         except BizverifyError as error:  # it may be what failed
             _log.warning("what was paid before the failure is not known: %s", error)
             return 0
 
-    def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:
-        part, job, output = one.part, self._job, self._job.output
-        engine = EngineRequest(
-            job.engine.name,
-            self._service_keywords(),
-            *(self._path(name) for name in (job.reference.registry, job.reference.gazetteer, job.reference.model)),
-            job.lang,
-            self._start.at.date(),
-        )
-        known = read_history(self._path(job.reference.labels))
-        status = StatusOptions(
-            source=job.status.source,
-            max_age=job.status.max_age,
-            budget=job.status.budget,
-            store=self._path(job.status.store),
-            key_file=self._path(job.status.key_file),
-        )
-        answering = engine.open(known.history if known else None)
-        read = ReadOptions(part.columns or None, part.sheet, part.encoding, part.json_path, part.has_header)
-        write = WriteOptions(
-            output_encoding=output.encoding,
-            select=output.select,
-            prefix=output.prefix,
-            summary=output.summary,
-            with_outcomes=output.with_outcomes,
-            headers=output.headers,
-        )
-        options: dict[str, Any] = {
-            "start": RunStart.now(),
-            "known": known,
-            "model": self._path(job.reference.model),
-            "progress": self._progress,
-            "cancel": self._deadline.cancel,
-            "status": status_options(status, None, engine.kind, given=False),
-            "observe": recorder.observe,
-        }
-        if part.sheet is None or (isinstance(part.sheet, str) and part.sheet != ALL_SHEETS):
-            return enrich_file(one.path, one.output, answering, read, write, **options)
-        file = InputFile(one.path, one.path.parent)
-        places = OutputPlaces(write, naming=lambda _: one.output)
-        return JointRun(
-            files=[file], label=str(one.path), engine=answering, read=read, places=places, **options
-        ).carry_out()
+    def _write_changes(self) -> str | None:
+        """Write the files of changes that are due, of a run that was killed, too; return the last that was written.
 
-    def _service_keywords(self) -> ServiceKeywords:
-        """The job file's ``[engine]`` as keywords of :class:`bizverify.ServiceOptions`, the key out of its variable."""
-        part = self._job.engine
-        given = {name: getattr(part, name) for name in part.__struct_fields__ if name not in ("name", "key_env")}
-        given = {name: value for name, value in given.items() if value is not None}
-        for name in ("key_file", "ledger"):
-            if name in given:
-                given[name] = self._path(given[name])
-        if self._budget is not None:
-            given["budget"] = self._budget
-        if part.key_env is not None:
-            if not os.environ.get(part.key_env):
-                raise UsageError(
-                    gettext(
-                        "the variable {key_env} holds no key; set it, or take `key_env` out of [engine]",
-                        key_env=part.key_env,
-                    )
-                )
-            given["api_key"] = ApiKey(os.environ[part.key_env])
-        return given  # type: ignore[return-value]
-
-    def _path(self, name: str | None) -> Path | None:
-        return None if name is None else self._folder / as_path(name).expanduser()
-
-    def _write_changes(self, changes: pl.DataFrame) -> str | None:
-        """Write what changed to the job's file of changes, where there is one and anything changed.
-
-        Where that fails the run goes on: what changed is remembered, and told.
+        A run is written down before: so no file tells what its run does not remember, and the next would tell again.
+        Where a file cannot be written the run goes on: what changed is remembered, and told.
         """
-        if self._changes is None or changes.is_empty():
-            return None
-        try:
-            make_folder(self._changes.parent)
-            write_changes(changes, self._changes)
-            set_mode(self._changes, self._mode)
-        except BizverifyError as error:
-            self._problems.append(
-                gettext("{error} (write it again: `bizverify runs diff JOB last-1 last -o FILE`)", error=error)
-            )
-            return None
-        return str(self._changes)
+        written = None
+        for run_id, due, changed in self._store.changes_due():
+            try:
+                make_folder(due.parent)
+                write_changes(of_kinds(changed, self._job.changes.kinds), due)
+                set_mode(due, self._mode)
+                written = str(due)
+            except BizverifyError as error:
+                self._problems.append(
+                    gettext("{error} (write it again: `bizverify runs diff JOB last-1 last -o FILE`)", error=error)
+                )
+            self._store.mark_changes_written(run_id)
+        return written
 
     def _compose(self, report: JobReport) -> str | None:
         """Return what this run has to tell; ``None`` where ``when`` says that it has nothing."""
@@ -455,7 +334,8 @@ class _Run:
             [one.as_dict() for one in report.inputs],
             report.message,
         )
-        self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs)
+        due = None if report.changes.is_empty() else self._changes
+        self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
     def _tell(self) -> list[str]:
         """Deliver this run's message, and those of earlier runs, to the channels that have not taken them.

@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import ColumnError
-from bizverify.run.changes import KEY, SNAPSHOT, key_expr
+from bizverify.run.changes import KEY, SNAPSHOT, key_expr, status_code_expr
 from bizverify.run.records import DIGITS, ROW_ID
 from bizverify.translation import gettext
 
@@ -62,8 +62,19 @@ class AnswerRecorder:
         if not self._parts:
             return pl.DataFrame(schema=SNAPSHOT)
         rows = pl.concat(self._parts).sort(_TABLE, ROW_ID).with_columns(key_expr(self._key).alias(KEY))
+        codes = _status_codes(rows["biz_status"])
         return (
             rows.filter(pl.col(KEY).hash().is_first_distinct())
-            .with_columns(pl.lit(self._input).alias("input"))
+            .with_columns(pl.lit(self._input).alias("input"), pl.col("biz_status").replace(codes))
             .select(pl.col(name).cast(dtype) for name, dtype in SNAPSHOT.items())
         )
+
+
+def _status_codes(words: pl.Series) -> dict[str, str]:
+    """Return the code of each word that is none: a service may say ``폐업자``, which is a closure, too."""
+    found = pl.DataFrame({"word": words.drop_nulls().unique()}, schema={"word": pl.String})
+    return dict(
+        found.with_columns(status_code_expr(pl.col("word")).alias("code"))
+        .filter(pl.col("word") != pl.col("code"))
+        .iter_rows()
+    )

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 import polars as pl
 
+from bizverify.cloud.remote_path import as_path
 from bizverify.errors import JobRunningError, StoreError
 from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, format_counts
 from bizverify.storage.filesystem import state_directory
@@ -37,7 +38,8 @@ CREATE TABLE runs (
     changes BLOB,
     message TEXT,
     taken TEXT NOT NULL DEFAULT '[]',
-    delivered REAL
+    delivered REAL,
+    changes_due TEXT
 ) STRICT;
 
 CREATE TABLE inputs (
@@ -46,7 +48,8 @@ CREATE TABLE inputs (
     verified REAL NOT NULL,
     output TEXT NOT NULL,
     written TEXT NOT NULL,
-    rows INTEGER NOT NULL CHECK (rows >= 0)
+    rows INTEGER NOT NULL CHECK (rows >= 0),
+    latest TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE job_file (one INTEGER PRIMARY KEY CHECK (one = 1), path TEXT NOT NULL) STRICT;
@@ -55,8 +58,15 @@ CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
 """
+MIGRATIONS: Final = {
+    1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT ''"
+}
+"""What makes a state of one version one of the next.
+
+``changes_due``: the file of changes that is still to be written; ``latest``: size and time of the copy of an output.
+"""
 RUN_FILE: Final = FileKind(
-    gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, {}, StoreError
+    gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
 )  # "bvRn"
 _TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
 _PART: Final = 1_000_000
@@ -103,7 +113,8 @@ class JobRun:
 class KnownInput:
     """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows.
 
-    ``written``: size and time of the output as it was written, by which one that somebody has edited is told.
+    ``written`` and ``latest``: size and time of the output and of its copy as they were written, by which one that
+    somebody has edited, or that a killed run left, is told.
     """
 
     fingerprint: str
@@ -111,6 +122,7 @@ class KnownInput:
     output: str
     written: str
     rows: int
+    latest: str = ""
 
 
 def state_folder() -> Path:
@@ -164,7 +176,9 @@ class RunStore:
     def known_inputs(self) -> dict[str, KnownInput]:
         """Return what was verified, by the path of the input."""
         with RUN_FILE.errors(self.path):
-            rows = self._db.execute("SELECT path, fingerprint, verified, output, written, rows FROM inputs").fetchall()
+            rows = self._db.execute(
+                "SELECT path, fingerprint, verified, output, written, rows, latest FROM inputs"
+            ).fetchall()
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
@@ -213,20 +227,23 @@ class RunStore:
         changes: pl.DataFrame,
         known: Mapping[str, KnownInput],
         keep: int,
+        changes_due: Path | None = None,
     ) -> None:
         """Write a run down: all of it or nothing.
 
         ``snapshot``: ``None`` where it stays; inputs that it does not hold are forgotten. ``known``: inputs that were
-        verified; ``keep``: runs that are remembered.
+        verified; ``keep``: runs that are remembered; ``changes_due``: where what changed is still to be written.
         """
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.execute(
-                "INSERT INTO runs (id, started, finished, exit_code, rows, counts, inputs, changes, message)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO runs"
+                " (id, started, finished, exit_code, rows, counts, inputs, changes, message, changes_due)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(run.id, run.started, run.finished, run.exit_code, run.rows),
                     *(json.dumps(run.counts), json.dumps(run.inputs, ensure_ascii=False)),
                     *(None if changes.is_empty() else _pack(changes), run.message),
+                    None if changes_due is None else str(changes_due),
                 ),
             )
             if snapshot is not None:
@@ -234,14 +251,32 @@ class RunStore:
                 held = json.dumps(snapshot["input"].unique().to_list())
                 self._db.execute("DELETE FROM inputs WHERE path NOT IN (SELECT value FROM json_each(?))", (held,))
             self._db.executemany(
-                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [(path, *astuple(one)) for path, one in known.items()],
             )
             self._db.execute(
                 "DELETE FROM runs WHERE number <= (SELECT max(number) FROM runs) - ?"
-                " AND (message IS NULL OR delivered IS NOT NULL)",
+                " AND (message IS NULL OR delivered IS NOT NULL) AND changes_due IS NULL",
                 (keep,),
             )
+
+    def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
+        """Return the runs whose changes are still to be written to a file: id, file and what changed, oldest first."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(
+                "SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number"
+            ).fetchall()
+        return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
+
+    def mark_changes_written(self, run_id: str) -> None:
+        """Note that a run's changes are due no more."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute("UPDATE runs SET changes_due = NULL WHERE id = ?", (run_id,))
+
+    def note_exit_code(self, run_id: str, exit_code: int) -> None:
+        """Note with which exit code a run ended, where telling changed it."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute("UPDATE runs SET exit_code = ? WHERE id = ?", (exit_code, run_id))
 
     def _put_snapshot(self, snapshot: pl.DataFrame) -> None:
         self._db.execute("DELETE FROM snapshot")

@@ -1,0 +1,131 @@
+"""One input of a job through the engine: the job file's options as those of :func:`bizverify.enrich`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from bizverify.api.engine_request import EngineRequest
+from bizverify.cancellation import CancelToken
+from bizverify.client.key import ApiKey
+from bizverify.cloud.remote_path import as_path
+from bizverify.enrichment.enrichment_run import RunStart
+from bizverify.enrichment.single_file import enrich_file
+from bizverify.errors import UsageError
+from bizverify.joint.joint_run import JointRun
+from bizverify.joint.output_places import OutputPlaces
+from bizverify.joint.report import FilesReport
+from bizverify.labels.history import read_history
+from bizverify.options import (
+    ALL_SHEETS,
+    ReadOptions,
+    ServiceKeywords,
+    StatusOptions,
+    WriteOptions,
+    status_options,
+)
+from bizverify.progress.display import Progress
+from bizverify.report import Report
+from bizverify.scheduling.inputs import JobInput
+from bizverify.scheduling.job_file import InputPart, JobFile
+from bizverify.scheduling.recorder import AnswerRecorder
+from bizverify.tables.input_files import InputFile
+from bizverify.translation import gettext
+
+
+@dataclass(frozen=True, slots=True)
+class InputEnrichment:
+    """Enriches inputs of a job, on one ``day``; ``now``: the time in seconds since 1970."""
+
+    job: JobFile
+    folder: Path
+    day: date
+    now: Callable[[], float]
+    progress: Progress | None
+    cancel: CancelToken
+
+    def carry_out(self, one: JobInput, recorder: AnswerRecorder, budget: int | None) -> Report | FilesReport:
+        """Verify an input and publish its output; ``recorder`` takes its answers down, ``budget`` bounds what it buys.
+
+        Raises what :func:`bizverify.enrich` raises.
+        """
+        job, reference = self.job, self.job.reference
+        engine = EngineRequest(
+            job.engine.name,
+            self._service_keywords(budget),
+            *(self.locate(name) for name in (reference.registry, reference.gazetteer, reference.model)),
+            job.lang,
+            self.day,
+        )
+        known = read_history(self.locate(reference.labels))
+        answering = engine.open(known.history if known else None)
+        read, write = self._read_options(one.part), self._write_options()
+        options: dict[str, Any] = {
+            "start": RunStart.now(self.now),
+            "known": known,
+            "model": self.locate(reference.model),
+            "progress": self.progress,
+            "cancel": self.cancel,
+            "status": status_options(self._status_options(), None, engine.kind, given=False),
+            "observe": recorder.observe,
+        }
+        if read.sheet is None or (isinstance(read.sheet, str) and read.sheet != ALL_SHEETS):
+            return enrich_file(one.path, one.output, answering, read, write, **options)
+        file = InputFile(one.path, one.path.parent)
+        places = OutputPlaces(write, naming=lambda _: one.output)
+        return JointRun(
+            files=[file], label=str(one.path), engine=answering, read=read, places=places, **options
+        ).carry_out()
+
+    def locate(self, name: str | None) -> Path | None:
+        """Return the path that a name in the job file means."""
+        return None if name is None else self.folder / as_path(name).expanduser()
+
+    def _read_options(self, part: InputPart) -> ReadOptions:
+        return ReadOptions(part.columns or None, part.sheet, part.encoding, part.json_path, part.has_header)
+
+    def _write_options(self) -> WriteOptions:
+        output = self.job.output
+        return WriteOptions(
+            output_encoding=output.encoding,
+            select=output.select,
+            prefix=output.prefix,
+            summary=output.summary,
+            with_outcomes=output.with_outcomes,
+            headers=output.headers,
+        )
+
+    def _status_options(self) -> StatusOptions:
+        status = self.job.status
+        return StatusOptions(
+            source=status.source,
+            max_age=status.max_age,
+            budget=status.budget,
+            store=self.locate(status.store),
+            key_file=self.locate(status.key_file),
+        )
+
+    def _service_keywords(self, budget: int | None) -> ServiceKeywords:
+        """The job file's ``[engine]`` as keywords of :class:`bizverify.ServiceOptions`, the key out of its variable."""
+        part = self.job.engine
+        given = {name: getattr(part, name) for name in part.__struct_fields__ if name not in ("name", "key_env")}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in ("key_file", "ledger"):
+            if name in given:
+                given[name] = self.locate(given[name])
+        if budget is not None:
+            given["budget"] = budget
+        if part.key_env is not None:
+            if not os.environ.get(part.key_env):
+                raise UsageError(
+                    gettext(
+                        "the variable {key_env} holds no key; set it, or take `key_env` out of [engine]",
+                        key_env=part.key_env,
+                    )
+                )
+            given["api_key"] = ApiKey(os.environ[part.key_env])
+        return given  # type: ignore[return-value]
