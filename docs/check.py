@@ -1,4 +1,4 @@
-"""Checks documentation and translations against the code; ``--write`` regenerates ``docs/cli.md`` and the catalogues.
+"""Checks documentation and translations against the code; ``--write`` regenerates what is made from the code.
 
 Run by the tests and by CI: the command reference is the one the code gives, links lead somewhere, files that are named
 exist.
@@ -6,6 +6,7 @@ exist.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import translations
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "cli.md"
+JOB_SCHEMA = ROOT / "docs" / "bizverify-job.schema.json"
 
 
 def reference() -> str:
@@ -32,6 +34,15 @@ def reference() -> str:
     return "\n".join(parts)
 
 
+def job_schema() -> str:
+    """The JSON Schema of job files, as the code gives it."""
+    from bizverify.scheduling.job_file import json_schema
+    from bizverify.translation import use_language
+
+    with use_language("en"):
+        return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 def commands(command: click.Command, name: str) -> list[tuple[str, click.Command]]:
     found = [(name, command)]
     if isinstance(command, click.Group):
@@ -45,6 +56,8 @@ def faults() -> list[str]:
     found = []
     if not REFERENCE.exists() or REFERENCE.read_text(encoding="utf-8") != reference():
         found.append("docs/cli.md is not what the code gives; run: python docs/check.py --write")
+    if not JOB_SCHEMA.exists() or JOB_SCHEMA.read_text(encoding="utf-8") != job_schema():
+        found.append("docs/bizverify-job.schema.json is not what the code gives; run: python docs/check.py --write")
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     for page in pages:
         text = page.read_text(encoding="utf-8")
@@ -93,6 +106,7 @@ def unknown_tests(text: str) -> list[str]:
 def main() -> None:
     if "--write" in sys.argv:
         REFERENCE.write_text(reference(), encoding="utf-8")
+        JOB_SCHEMA.write_text(job_schema(), encoding="utf-8")
         translations.write()
     found = [*faults(), *translations.faults()]
     print("\n".join(found) or "documentation and translations agree with the code")

@@ -54,7 +54,7 @@ def test_an_english_job_sends_english_from_a_korean_shell(nights: Nights) -> Non
     assert report.message is not None
     assert report.message.endswith("1 newly closed, 1 with a higher risk of return")
     assert "changes" in pl.read_csv(nights.folder / "changes.csv", infer_schema=False).columns
-    assert shown["변경 내용"].startswith("폐업 1, 반송 위험 상승 1")
+    assert shown["변경 내용"].endswith("이후 새로 폐업 1곳, 반송 위험 상승 1곳, 조치 강화 1곳")
 
 
 def test_the_commented_job_file_is_the_same_job_in_both_languages(tmp_path: Path, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Scheduled jobs: the job file, runs one after the other, what changed, and what is told."""
+"""Scheduled jobs: runs one after the other, what changed, and what is told."""
 
 from __future__ import annotations
 
@@ -30,75 +30,15 @@ from bizverify.run.changes import (
     of_kinds,
     settle,
 )
-from bizverify.scheduling.job_file import CHANGES, job_template, json_schema, load_job_file
+from bizverify.scheduling.job_file import CHANGES
 from bizverify.scheduling.run_store import RunStore, state_folder
-from bizverify.schema import Lang
 from bizverify.testing import FakeService
-from bizverify.translation import use_language
 from conftest import write
 from customers import KEY as API_KEY
 from customers import customers, numbers
 from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-# ── the job file ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("lang", ["en", "ko"])
-def test_the_template_is_a_job_file_and_names_every_field(lang: Lang, tmp_path: Path) -> None:
-    """What `run --init` writes can be run, and no field of a job file is missing from it, in either language."""
-    with use_language(lang):
-        template = job_template()
-    job = load_job_file(write(tmp_path / "job.toml", template))
-    assert job.inputs[0].path == "customers.csv"
-    schema = json_schema()
-    missing = {
-        name
-        for part in schema["$defs"].values()
-        for name in part["properties"]
-        if f"{name} =" not in template and f"[{name}]" not in template and f"[[{name}]]" not in template
-    }
-    assert missing <= UNTOLD
-
-
-UNTOLD = {"json_path", "has_header", "ledger", "key_file", "priority", "buy_suspect", "rate", "concurrency", "offline",
-          "paid", "store", "model", "labels", "select", "prefix", "summary", "with_outcomes"}  # fmt: skip
-"""Fields that the template leaves to the documentation."""
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('[[inputs]]\npath = "a"\n\n[engine]\nnam = "local"\n', "line 5: engine.nam: Object contains unknown field"),
-        (
-            '[[inputs]]\npath = "a"\n[[inputs]]\nsheet = "b"\n',
-            "line 3: inputs[1]: Object missing required field `path`",
-        ),
-        ('[[inputs]]\npath = "a"\n[output]\nmode = "rw"\n', "line 4: output.mode: Expected `str` matching regex"),
-        ('[[inputs]]\npath = "a"\n[run]\ndeadline = "soon"\n', "line 4: run.deadline: 'soon' is no duration"),
-        ('[[inputs]]\npath = "a"\n[engine]\nname = "cloud"\n', "line 4: engine.name: Invalid enum value 'cloud'"),
-        ('[[inputs]]\npath = "a"\n[changes]\nkey = []\n', "line 4: changes.key: Expected `array` of length >= 1"),
-        ("[[inputs]\n", "is not TOML"),
-    ],
-)
-def test_what_is_wrong_with_a_job_file_is_said_with_its_line(text: str, told: str, tmp_path: Path, run: Run) -> None:
-    """A job file that is not right is exit code 2, with file, line, field and reason."""
-    write(tmp_path / "job.toml", text)
-    done = run("run", "job.toml")
-    assert done.returncode == 2
-    assert str(tmp_path / "job.toml") in done.stderr
-    assert told in done.stderr
-
-
-def test_init_writes_a_job_file_and_its_schema_once(tmp_path: Path, run: Run) -> None:
-    """`run --init` makes both files, and replaces no job file."""
-    assert run("run", "--init", "nightly.toml").returncode == 0
-    assert json.loads((tmp_path / "bizverify-job.schema.json").read_text("utf-8"))["$defs"]
-    (tmp_path / "nightly.toml").write_text("mine")
-    assert run("run", "--init", "nightly.toml").returncode == 2
-    assert (tmp_path / "nightly.toml").read_text() == "mine"
 
 
 # ── what changed ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -309,7 +249,7 @@ def test_quiet_is_quiet_unless_something_happened(nights: Nights, run: Run) -> N
     nights.statuses[next(iter(nights.statuses))] = "closed"
     nights.write_inputs()
     done = run("run", "job.toml", "--quiet")
-    assert (done.returncode, "closed 1" in done.stderr, done.stdout) == (0, True, "")
+    assert (done.returncode, "1 newly closed" in done.stderr, done.stdout) == (0, True, "")
 
 
 def test_runs_are_listed_shown_and_compared(nights: Nights, run: Run) -> None:
@@ -321,7 +261,8 @@ def test_runs_are_listed_shown_and_compared(nights: Nights, run: Run) -> None:
     nights.run()
     listed = json.loads(run("runs", "list", "job.toml", "--json").stdout)["runs"]
     assert [one["counts"].get("closed", 0) for one in listed] == [0, 1, 1, 1]
-    assert "closed 1" in run("runs", "show", "job.toml", "last").stdout
+    assert "closed 1" in run("runs", "show", "job.toml").stdout
+    assert "1 row changed" in run("runs", "diff", "job.toml").stdout
     done = run("runs", "diff", "job.toml", "last-2", "last", "-o", "changes.xlsx")
     assert "closed 2" in done.stdout
     assert pl.read_excel(nights.folder / "changes.xlsx").height == 2

@@ -222,3 +222,18 @@ def test_changes_that_a_killed_run_owed_are_written_by_the_next(
     assert kinds(nights.run()) == {}
     (written,) = (nights.folder / "out").iterdir()
     assert (written.name, number in written.read_text("utf-8-sig")) == ("changes.2026-11-21.csv", True)
+
+
+def test_outputs_are_removed_when_they_are_old(nights: Nights) -> None:
+    """What the job wrote long ago goes, by the day in its name; what it did not write, or writes each night, stays."""
+    names = 'path = "out/{name}.{date}.csv"\nlatest = "out/latest.csv"\nchanges = "out/changes.{date}.csv"'
+    nights.write_job(end=f"[output]\n{names}\n[run]\nkeep_outputs_days = 2\n")
+    (nights.folder / "out").mkdir()
+    mine = write(nights.folder / "out" / "mine.2020-01-01.csv", "a\n")
+    for night in range(5):
+        close(nights, night)
+        assert nights.run().problems == ()
+    assert mine.exists()
+    written = {path.name for path in (nights.folder / "out").iterdir()} - {mine.name}
+    days = ("2026-11-22", "2026-11-23", "2026-11-24")
+    assert written == {"latest.csv", *(f"in.{day}.csv" for day in days), *(f"changes.{day}.csv" for day in days)}

@@ -94,4 +94,6 @@ def test_every_line_of_the_log_is_json(nights: Nights, run: Run) -> None:
     for text, exit_code in (("[[inputs]]\npath = 'in.csv'\n", 0), ("[[inputs]]\npath = 'no.csv'\n", 2), ("no", 2)):
         (nights.folder / "job.toml").write_text(text, "utf-8")
         done = run("run", "job.toml", "--log-json")
-        assert [json.loads(line) for line in done.stderr.splitlines()][-1]["exit_code"] == done.returncode == exit_code
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert lines[-1]["exit_code"] == done.returncode == exit_code
+        assert [line["exit_code"] for line in lines if "input" in line] == [exit_code] * (text != "no")

@@ -57,9 +57,10 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     remembered for the next run. Inputs that are as before are not verified again. One run of a job at a time: a second
     one ends at once with exit code 6.
 
-    Exit codes: 0 done; 2 an input failed, or the job file is not right; 3 rows failed; 4 refused by the service; 5
-    paused, the next run goes on; 6 a run of this job is under way; 130 stopped by a signal, the next run does it again.
-    A signal that comes when the outputs are written and the run is being written down ends with one of the others.
+    Exit codes: 0 done; 2 an input failed, or the job file is not right; 3 rows failed, or a message or a file did not
+    get where it should; 4 refused by the service; 5 paused, the next run goes on; 6 a run of this job is under way; 130
+    stopped by a signal, the next run does it again. A signal that comes when the outputs are written and the run is
+    being written down ends with one of the others.
     """
     if init is not None:
         _write_template(init)
@@ -100,6 +101,9 @@ def _show(report: JobReport, *, quiet: bool, log_json: bool, as_json: bool) -> N
     if as_json:
         print_json(whole)
     if log_json:
+        about = {"job": report.job, "run_id": report.run_id}
+        for one in whole["inputs"]:
+            say(json.dumps(about | {"input": one.pop("path"), **one, "at": _now()}, ensure_ascii=False))
         say(json.dumps({name: whole[name] for name in _LOG_FIELDS} | {"at": _now()}, ensure_ascii=False))
         return
     if quiet and not (report.exit_code or report.problems or any(report.counts.values())):
@@ -135,7 +139,7 @@ def _write_template(path: Path) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(job_template())
-        schema.write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
+        schema.write_text(json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except FileExistsError:
         raise UsageError(gettext("{path}: exists already and is left as it is; give another name", path=path)) from None
     except OSError as error:
@@ -171,10 +175,10 @@ def list_(job: Path, as_json: bool) -> None:
 
 @runs.command()
 @click.argument("job", type=PATH)
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="[RUN]", default="last")
 @json_option
 def show(job: Path, run_id: str, as_json: bool) -> None:
-    """Show one run of the job file JOB: `last`, `last-1`, or its id or the beginning of it."""
+    """Show one run of the job file JOB: `last` (the default), `last-1`, or its id or the beginning of it."""
     from bizverify.scheduling.earlier_runs import find_run
     from bizverify.scheduling.job_report import WHATS
 
@@ -202,12 +206,15 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
 
 @runs.command()
 @click.argument("job", type=PATH)
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B", default="last")
+@click.argument("before", metavar="[A]", default="last-1")
+@click.argument("after", metavar="[B]", default="last")
 @click.option("-o", "--output", type=PATH, help="Write what changed to this file: xlsx or csv.")
 @json_option
 def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool) -> None:
-    """Show what changed from run A to run B of the job file JOB; a row that went and came back did not change."""
+    """Show what changed from run A to run B of the job file JOB, by default in the last run.
+
+    A row that went and came back did not change.
+    """
     from bizverify.run.changes import KIND_WORDS, count_kinds, write_changes
     from bizverify.scheduling.earlier_runs import compare_runs
 

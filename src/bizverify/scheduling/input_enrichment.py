@@ -86,7 +86,7 @@ class InputEnrichment:
         return None if name is None else self.folder / as_path(name).expanduser()
 
     def _read_options(self, part: InputPart) -> ReadOptions:
-        return ReadOptions(part.columns or None, part.sheet, part.encoding, part.json_path, part.has_header)
+        return ReadOptions(part.columns.by_role() or None, part.sheet, part.encoding, part.json_path, part.has_header)
 
     def _write_options(self) -> WriteOptions:
         output = self.job.output

@@ -6,16 +6,12 @@ import hashlib
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import date
-from itertools import count
 from pathlib import Path
-from string import Formatter
-from typing import Final
 
 import msgspec
 
 from bizverify._version import __version__
-from bizverify.cloud.remote_files import fetch_file, is_there, look_at_input
+from bizverify.cloud.remote_files import fetch_file, look_at_input
 from bizverify.cloud.remote_path import RemotePath, as_path, describe_given, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
@@ -23,15 +19,9 @@ from bizverify.models.model_store import resolve_model
 from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.output_files import about_file
-from bizverify.tables.compression import unpacked_name
+from bizverify.scheduling.output_names import OutputNames
 from bizverify.tables.input_files import InputFile, find_files, refuse_alike
 from bizverify.translation import gettext
-
-_READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
-"""Formats that are read and come back as another."""
-_TABLES_OF_CHANGES: Final = (".xlsx", ".csv")
-_OF_INPUT: Final = frozenset({"name", "ext", "folder"})
-_FIELDS: Final = _OF_INPUT | {"date", "job"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,74 +32,6 @@ class JobInput:
     part: InputPart
     output: Path
     latest: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class OutputNames:
-    """What outputs of a job are called on one day; see :class:`bizverify.scheduling.job_file.OutputPart`."""
-
-    folder: Path
-    job: str
-    day: date
-
-    def fill(self, pattern: str, input: InputFile | None = None) -> Path:
-        """Return the path of a pattern; raise :class:`UsageError` for a field that there is not."""
-        try:
-            fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
-        except ValueError as error:
-            raise UsageError(
-                gettext(
-                    "the pattern {pattern!r} cannot be read: {error}; write a brace itself twice",
-                    pattern=pattern,
-                    error=error,
-                )
-            ) from None
-        known = _FIELDS if input is not None else _FIELDS - _OF_INPUT
-        if unknown := sorted(fields - known):
-            raise UsageError(
-                gettext(
-                    "the pattern {pattern!r} has a field {{{unknown}}}; known are {names}",
-                    pattern=pattern,
-                    unknown=unknown[0],
-                    names=", ".join(sorted(known)),
-                )
-            )
-        stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
-        below = "" if input is None else str(input.relative.parent)
-        try:
-            filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
-        except ValueError as error:
-            raise UsageError(
-                gettext(
-                    "the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}",
-                    pattern=pattern,
-                    error=error,
-                )
-            ) from None
-        return self.folder / as_path(filled.replace("/./", "/")).expanduser()
-
-    def changes(self, pattern: str) -> Path:
-        """Return where what changed is written: beside the file of an earlier run of the day, not in its place."""
-        named = self.fill(pattern)
-        if named.suffix.lower() not in _TABLES_OF_CHANGES:
-            raise UsageError(
-                gettext(
-                    "output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv",
-                    named=named,
-                )
-            )
-        others = (named.with_name(f"{named.stem}.{place}{named.suffix}") for place in count(2))
-        if "{date}" not in pattern or not is_there(named):
-            return named
-        return next(path for path in others if not is_there(path))
-
-
-def _stem_and_ext(path: Path) -> tuple[str, str]:
-    """``a.csv.gz`` is ``a`` and ``csv.gz``; a format that is only read has the extension of what it comes back as."""
-    inner = unpacked_name(path)
-    packed = path.name.removeprefix(inner.name)
-    suffix = _READ_ONLY.get(inner.suffix.lower(), inner.suffix)
-    return inner.stem, f"{suffix}{packed}".removeprefix(".")
 
 
 def find_inputs(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +25,13 @@ from bizverify.progress.display import Progress
 from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, advance, of_kinds, write_changes
 from bizverify.scheduling.deadline import Deadline
 from bizverify.scheduling.input_enrichment import InputEnrichment
-from bizverify.scheduling.inputs import JobInput, OutputNames, content_of, find_inputs, fingerprint
+from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_place import job_place, refuse_shared_name
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
-from bizverify.scheduling.output_files import about_file, copy_file, set_mode
+from bizverify.scheduling.output_files import about_file, copy_file, remove_old_outputs, set_mode
+from bizverify.scheduling.output_names import OutputNames
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
@@ -130,12 +131,13 @@ class _Run:
     def _conclude(self, report: JobReport, after: pl.DataFrame | None, changed: pl.DataFrame) -> JobReport:
         """Remember the run, write what changed, deliver its message, write its metrics; return what failed of that."""
         self._remember(report, after, changed)
-        remembered = report.exit_code
+        first_code = report.exit_code
         with use_language(self._job.lang):
             report = replace(report, changes_file=self._write_changes())
+        self._remove_old_outputs()
         self._problems += self._tell()
         report = replace(report, problems=tuple(self._problems))
-        if report.exit_code != remembered:
+        if report.exit_code != first_code:
             self._store.note_exit_code(report.run_id, report.exit_code)
         if (metrics := self._enrichment.locate(self._job.run.metrics)) is not None:
             try:
@@ -218,7 +220,7 @@ class _Run:
         except BizverifyError as error:
             if self._stop.is_made:  # polars has made an error of the interruption
                 raise KeyboardInterrupt from error
-            _log.warning("%s: %s", path, error)
+            _log.info("%s: %s", path, error)  # the report says it
             paid = self._paid_since(begun)
             self._spend(paid)
             return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=str(error))
@@ -305,17 +307,27 @@ class _Run:
             self._store.mark_changes_written(run_id)
         return written
 
+    def _remove_old_outputs(self) -> None:
+        """Remove what this job wrote so long ago that nobody keeps it; never what the next run may copy."""
+        days = self._job.run.keep_outputs_days
+        if days is None:
+            return
+        used = {one.output for one in self._store.known_inputs().values()}
+        outputs = [as_path(path) for path in self._store.outputs() if path not in used]
+        try:
+            gone = remove_old_outputs(outputs, self._start.at.date() - timedelta(days=days))
+        except BizverifyError as error:
+            self._problems.append(str(error))
+        else:
+            self._store.forget_outputs(gone)
+
     def _compose(self, report: JobReport) -> str | None:
         """Return what this run has to tell; ``None`` where ``when`` says that it has nothing."""
         part = self._job.notify
         if not (part.webhook_env or part.command or part.file):
             return None
-        coded = {one.path: gettext("exit code {exit_code}", exit_code=one.exit_code) for one in report.inputs}
-        pending = gettext("pending rows")
-        failed = [
-            f"{one.path}: {one.error or coded[one.path]}" for one in report.inputs if one.exit_code not in (0, PAUSED)
-        ]
-        paused = [f"{one.path}: {one.error or pending}" for one in report.inputs if one.exit_code == PAUSED]
+        failed = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code not in (0, PAUSED)]
+        paused = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code == PAUSED]
         counts: dict[str, int] = {kind: report.counts[kind] for kind in part.kinds}
         wanted = {"always": True, "failure": bool(failed), "changes": bool(failed) or any(counts.values())}
         if not wanted[part.when]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -15,6 +16,8 @@ from bizverify.errors import UsageError
 from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.options import EngineName, StatusSource
 from bizverify.run.changes import CHANGES, Change
+from bizverify.scheduling.job_file_errors import explain_field, explain_syntax, explain_value, line_of
+from bizverify.scheduling.output_names import check_pattern
 from bizverify.schema import Lang
 from bizverify.translation import current_language, gettext
 
@@ -24,11 +27,27 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Mode = Annotated[str, msgspec.Meta(pattern="^0?[0-7]{3}$")]
 _KeyColumn = Literal["b_no", "name", "address", "zipcode"]
+_FILE_NAME: Final = r"""^[^\s/\\:*?"<>|]{1,64}$"""
 _Variable = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the job file; a key that is not one of its fields is refused."""
+
+
+class ColumnsPart(_Part, frozen=True):
+    """``columns`` of an input: the header, or headers that are joined, of each role."""
+
+    b_no: str | tuple[_Text, ...] | None = None
+    name: str | tuple[_Text, ...] | None = None
+    address: str | tuple[_Text, ...] | None = None
+    zipcode: str | tuple[_Text, ...] | None = None
+    confirmed: str | tuple[_Text, ...] | None = None
+
+    def by_role(self) -> dict[str, str | list[str]]:
+        """Return the roles that have a column."""
+        roles = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in roles if value is not None}
 
 
 class InputPart(_Part, frozen=True):
@@ -39,7 +58,7 @@ class InputPart(_Part, frozen=True):
     encoding: str | None = None
     json_path: str | None = None
     has_header: bool = True
-    columns: dict[str, str | list[str]] = {}
+    columns: ColumnsPart = ColumnsPart()
 
 
 class EnginePart(_Part, frozen=True):
@@ -121,6 +140,7 @@ class RunPart(_Part, frozen=True):
     deadline: _Text | None = None
     skip_unchanged_days: _Days = 7.0
     keep_runs: Annotated[int, msgspec.Meta(ge=1)] = 400
+    keep_outputs_days: Annotated[float, msgspec.Meta(ge=1)] | None = None
     metrics: str | None = None
 
 
@@ -132,7 +152,7 @@ class JobFile(_Part, frozen=True):
     """
 
     inputs: Annotated[tuple[InputPart, ...], msgspec.Meta(min_length=1)]
-    name: Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{1,64}$")] | None = None
+    name: Annotated[str, msgspec.Meta(pattern=_FILE_NAME)] | None = None
     lang: Lang | None = None
     engine: EnginePart = EnginePart()
     status: StatusPart = StatusPart()
@@ -145,9 +165,8 @@ class JobFile(_Part, frozen=True):
 
 _TEMPLATES: Final[Mapping[Lang, str]] = {"en": "job_template.toml", "ko": "job_template.ko.toml"}
 
-_PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
-_STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
-_UNKNOWN: Final = re.compile(r"unknown field `(?P<key>[^`]+)`")
+_HEAD: Final = re.compile(r"\[+(?P<table>\w+)\]+ +# (?P<said>.*)")
+_FIELD: Final = re.compile(r"(?:# )?(?P<field>\w+) = .+? +# (?P<said>.*)")
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
@@ -171,6 +190,7 @@ def load_job_file(path: str | Path) -> JobFile:
                 strerror=describe_os_error(error),
             )
         ) from error
+<<<<<<< HEAD
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             gettext("{path}: is not TOML: {error}", path=path, error=describe_library_error(error))
@@ -184,12 +204,63 @@ def load_job_file(path: str | Path) -> JobFile:
     except ValueError as error:
         line = _line_of(text, ["run", "deadline"])
         raise UsageError(_at_line(path, line, "run.deadline", error)) from None
+=======
+    except UnicodeDecodeError as error:
+        raise UsageError(gettext("{path}: is not UTF-8: {error}; save it as UTF-8", path=path, error=error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(explain_syntax(path, text, error)) from None
+    try:
+        job = msgspec.convert(values, JobFile)
+    except msgspec.ValidationError as error:
+        raise UsageError(explain_value(path, text, values, JobFile, str(error))) from None
+    for table, field, check in _checks(job):
+        try:
+            check()
+        except ValueError as error:
+            raise UsageError(
+                explain_field(path, line_of(text, [table, field]), f"{table}.{field}", str(error))
+            ) from None
+>>>>>>> 97c4b9d (Job file: errors with remedies in both languages, a template and a schema that say every field; old outputs can be removed)
     return job
 
 
+def _checks(job: JobFile) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """What the type of a field does not say: table, field, and what raises ValueError for a value that cannot be."""
+    yield "run", "deadline", partial(parse_duration, job.run.deadline)
+    for field, of_input in (("path", True), ("latest", True), ("changes", False)):
+        if (pattern := getattr(job.output, field)) is not None:
+            yield "output", field, partial(check_pattern, pattern, of_input=of_input)
+
+
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a job file, for editors that complete and check it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(JobFile)}
+    """Return the JSON Schema of a job file, for editors that complete and check it; it says what the template says."""
+    schema = msgspec.json.schema(JobFile)
+    tables = schema["$defs"]
+    top = tables["JobFile"]
+    top["description"] = gettext("A job of bizverify: what is verified, how, and who is told.")
+    for table, field, said in _described_fields(job_template()):
+        place = tables[_table_of(top["properties"][table])] if table else top
+        if field:
+            place = place["properties"][field]
+        place["description"] = said
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _table_of(field: Mapping[str, Any]) -> str:
+    """Return the name of the table that a field of the schema refers to."""
+    reference: str = field.get("items", field)["$ref"]
+    return reference.rpartition("/")[2]
+
+
+def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
+    """Return (table, field, what it means) of the template's lines; without a field, what the table means."""
+    table = ""
+    for line in template.splitlines():
+        if head := _HEAD.match(line):
+            table = head["table"]
+            yield table, "", head["said"]
+        elif field := _FIELD.match(line):
+            yield table, field["field"], field["said"]
 
 
 def parse_duration(text: str | None) -> float | None:
@@ -205,6 +276,7 @@ def parse_duration(text: str | None) -> float | None:
         raise ValueError(gettext("{text!r} is no duration; give it like 2h, 90m or 1h30m", text=text))
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return float(hours * 3600 + minutes * 60 + seconds)
+<<<<<<< HEAD
 
 
 def _explain(path: Path, text: str, message: str) -> str:
@@ -244,3 +316,5 @@ def _line_of(text: str, steps: list[str | int]) -> int:
         if found is not None:
             start, at = found, found + 1
     return at
+=======
+>>>>>>> 97c4b9d (Job file: errors with remedies in both languages, a template and a schema that say every field; old outputs can be removed)

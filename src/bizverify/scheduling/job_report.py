@@ -12,7 +12,8 @@ import polars as pl
 from bizverify.joint.report import FilesReport
 from bizverify.report import Report
 from bizverify.report_display import Shown
-from bizverify.run.changes import count_kinds, format_counts
+from bizverify.run.changes import count_kinds
+from bizverify.scheduling.run_message import describe_counts
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 PAUSED: Final = 5
@@ -46,6 +47,20 @@ class InputOutcome:
     exit_code: int = 0
     error: str | None = None
     report: Report | FilesReport | None = field(default=None, repr=False)
+
+    @property
+    def problem(self) -> str | None:
+        """Why its exit code is not 0, in a sentence; ``None`` where it is."""
+        if not self.exit_code or self.error:
+            return self.error
+        if self.exit_code == PAUSED:
+            return gettext("pending rows")
+        counts = self.report.counts if self.report else {}
+        return ngettext(
+            "{count:,} row without an answer (failed or in doubt)",
+            "{count:,} rows without an answer (failed or in doubt)",
+            counts.get("failed", 0) + counts.get("in_doubt", 0),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome as plain values for JSON, as it is remembered: its report's warnings may name values of rows."""
@@ -113,7 +128,6 @@ class JobReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
-        found_kinds = format_counts(self.counts)
         written = "  " + gettext("written to")
         found = [
             (
@@ -125,10 +139,16 @@ class JobReport(Shown):
             about = one.error or _describe_rows(one.rows, one.paid)
             found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
             found += [(written, one.output)] if one.output and one.what != "failed" else []
-        since = gettext("first run, nothing to compare with") if self.since is None else found_kinds or gettext("none")
-        found.append((gettext("changes"), since))
+        found.append((gettext("changes"), self._describe_changes()))
         found += [(written, self.changes_file)] if self.changes_file else []
         return [*found, *((gettext("attention"), problem) for problem in self.problems)]
+
+    def _describe_changes(self) -> str:
+        if self.since is None:
+            return gettext("first run, nothing to compare with")
+        changes = describe_counts(self.counts)
+        day = self.since.date().isoformat()
+        return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 
 def _describe_rows(rows: int, paid: int) -> str:

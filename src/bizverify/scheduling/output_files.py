@@ -1,9 +1,13 @@
-"""Files that a job writes: their folders, copies and modes. What fails raises :class:`OutputError`."""
+"""Files that a job writes: their folders, copies, modes and ends. What fails raises :class:`OutputError`."""
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
+from typing import Final
 
 from bizverify.cloud.object_store import look_at_object
 from bizverify.cloud.remote_files import fetch_file
@@ -13,6 +17,8 @@ from bizverify.joint.output_places import make_folder
 from bizverify.library_messages import describe_os_error
 from bizverify.tables import publish_file
 from bizverify.translation import gettext
+
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> None:
@@ -39,6 +45,34 @@ def set_mode(path: Path, mode: int) -> None:
                 strerror=describe_os_error(error),
             )
         ) from error
+
+
+def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
+    """Remove the outputs that carry a day before another in their names; return those that are no longer there.
+
+    A name without a day stays, and so do objects in a bucket, which has rules of its own for that. Raises
+    :class:`OutputError` for the first that cannot be removed.
+    """
+    gone: list[Path] = []
+    for path in outputs:
+        days = [day for day in map(_day_of, _DAY.findall(path.name)) if day is not None]
+        if is_remote(path) or not days or max(days) >= before:
+            continue
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(
+                gettext("{path}: is old and cannot be removed: {strerror}", path=path, strerror=error.strerror)
+            ) from error
+        gone.append(path)
+    return gone
+
+
+def _day_of(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def about_file(path: Path) -> str:

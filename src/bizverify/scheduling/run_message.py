@@ -59,10 +59,15 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
     if since is None:
         return gettext("{job}: first run, {rows:,} rows verified (no run before to compare with)", job=job, rows=rows)
     day = datetime.fromtimestamp(since, SEOUL).date().isoformat()
-    parts = [gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind)]
-    if not parts:
+    changes = describe_counts(counts)
+    if not changes:
         return gettext("{job}: nothing changed", job=job, day=day)
-    return gettext("{job}: since {day} {changes}", job=job, day=day, changes=", ".join(parts))
+    return gettext("{job}: since {day} {changes}", job=job, day=day, changes=changes)
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return how many rows changed in which way, in words; nothing where none did."""
+    return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 
 def channels_of(part: NotificationPart) -> frozenset[Channel]:

@@ -203,6 +203,11 @@ class RunStore:
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
 
+    def forget_outputs(self, paths: Iterable[Path]) -> None:
+        """Forget outputs that are no longer there."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.executemany("DELETE FROM outputs WHERE path = ?", [(str(path),) for path in paths])
+
     def runs(self) -> list[JobRun]:
         """Return the runs, the oldest first."""
         with RUN_FILE.errors(self.path):
