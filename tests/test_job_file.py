@@ -72,7 +72,10 @@ WRONG: Final = [
     ('[inputs]\npath = "a"\n', "line 1: inputs: is a table of which there may be several: write [[inputs]]"),
     ("", "line 1: the file: the field inputs is missing; add it"),
     ("[[inputs]\n", "line 1: is not TOML"),
-    ('[[inputs]]\npath = "C:\\lists\\a.csv"\n', "line 2: is not TOML: Unescaped '\\' in a string; write a path of Win"),
+    (
+        '[[inputs]]\npath = "C:\\lists\\a.csv"\n',
+        "line 2: is not TOML: Unescaped '\\' in a string (at line 2, column 13); wr",
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from bizverify.errors import UsageError
-from bizverify.library_messages import describe_library_error, describe_os_error
+from bizverify.library_messages import describe_os_error
 from bizverify.options import EngineName, StatusSource
 from bizverify.run.changes import CHANGES, Change
 from bizverify.scheduling.job_file_errors import explain_field, explain_syntax, explain_value, line_of
@@ -190,21 +190,6 @@ def load_job_file(path: str | Path) -> JobFile:
                 strerror=describe_os_error(error),
             )
         ) from error
-<<<<<<< HEAD
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(
-            gettext("{path}: is not TOML: {error}", path=path, error=describe_library_error(error))
-        ) from None
-    try:
-        job = msgspec.convert(values, JobFile)
-    except msgspec.ValidationError as error:
-        raise UsageError(_explain(path, text, str(error))) from None
-    try:
-        parse_duration(job.run.deadline)
-    except ValueError as error:
-        line = _line_of(text, ["run", "deadline"])
-        raise UsageError(_at_line(path, line, "run.deadline", error)) from None
-=======
     except UnicodeDecodeError as error:
         raise UsageError(gettext("{path}: is not UTF-8: {error}; save it as UTF-8", path=path, error=error)) from None
     except tomllib.TOMLDecodeError as error:
@@ -220,7 +205,6 @@ def load_job_file(path: str | Path) -> JobFile:
             raise UsageError(
                 explain_field(path, line_of(text, [table, field]), f"{table}.{field}", str(error))
             ) from None
->>>>>>> 97c4b9d (Job file: errors with remedies in both languages, a template and a schema that say every field; old outputs can be removed)
     return job
 
 
@@ -276,45 +260,3 @@ def parse_duration(text: str | None) -> float | None:
         raise ValueError(gettext("{text!r} is no duration; give it like 2h, 90m or 1h30m", text=text))
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return float(hours * 3600 + minutes * 60 + seconds)
-<<<<<<< HEAD
-
-
-def _explain(path: Path, text: str, message: str) -> str:
-    """Return what is wrong with which field, with its line."""
-    place = _PLACE.search(message)
-    steps = _steps(place["path"]) if place else []
-    reason = message[: place.start()] if place else message
-    if unknown := _UNKNOWN.search(reason):
-        steps.append(unknown["key"])
-    field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
-    return _at_line(path, _line_of(text, steps), field or gettext("the file"), describe_library_error(reason))
-
-
-def _at_line(path: Path, line: int, field: str, reason: object) -> str:
-    return gettext("{path}, line {line}: {field}: {reason}", path=path, line=line, field=field, reason=reason)
-
-
-def _steps(path: str) -> list[str | int]:
-    return [
-        step["key"] if step["key"] is not None else 0 if step["index"] == "..." else int(step["index"])
-        for step in _STEP.finditer(path)
-    ]
-
-
-def _line_of(text: str, steps: list[str | int]) -> int:
-    """Return the line of a field; of the last table on the way to it where the field itself is nowhere."""
-    lines, at = text.splitlines(), 1
-    start = 0
-    for place, step in enumerate(steps):
-        if isinstance(step, int):
-            heads = [i for i, line in enumerate(lines) if line.strip().startswith(f"[[{steps[place - 1]}]]")]
-            found = heads[step] if step < len(heads) else None
-        else:
-            name = re.escape(step)
-            pattern = re.compile(rf"""\s*(?:\[+\s*(?:[\w.]+\.)?["']?{name}["']?\s*\]+|["']?{name}["']?\s*[=.])""")
-            found = next((i for i in range(start, len(lines)) if pattern.match(lines[i])), None)
-        if found is not None:
-            start, at = found, found + 1
-    return at
-=======
->>>>>>> 97c4b9d (Job file: errors with remedies in both languages, a template and a schema that say every field; old outputs can be removed)

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import inspect
 
+from bizverify.library_messages import describe_library_error
 from bizverify.translation import gettext
 
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
@@ -39,7 +40,7 @@ def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str
     """Return why a text is not TOML, with its line and, for a path of Windows in it, the remedy."""
     found = _TOML_LINE.search(str(error))
     line = int(found[1]) if found else len(text.splitlines())
-    reason = str(error)[: found.start()] if found else str(error)
+    reason = describe_library_error(error)
     said = gettext("{path}, line {line}: is not TOML: {reason}", path=path, line=line, reason=reason)
     if "\\" not in "".join(text.splitlines()[line - 1 : line]):
         return said
@@ -113,7 +114,7 @@ def _explain(where: _Place, reason: str, found: Any) -> str:
     if isinstance(where.type, inspect.VarTupleType) and isinstance(found, dict):
         return gettext("is a table of which there may be several: write [[{name}]]", name=where.steps[-1])
     expected = _describe_type(where)
-    return gettext("must be {expected}", expected=expected) if expected else reason
+    return gettext("must be {expected}", expected=expected) if expected else describe_library_error(reason)
 
 
 def _names_of(type: inspect.Type | None) -> list[str]:

@@ -62,7 +62,9 @@ def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise OutputError(
-                gettext("{path}: is old and cannot be removed: {strerror}", path=path, strerror=error.strerror)
+                gettext(
+                    "{path}: is old and cannot be removed: {strerror}", path=path, strerror=describe_os_error(error)
+                )
             ) from error
         gone.append(path)
     return gone
