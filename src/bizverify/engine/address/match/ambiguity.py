@@ -38,6 +38,8 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     rows = rows.filter(
         pl.col("main").is_not_null() & (pl.col("lot_main").is_not_null() | candidates.names_further_road())
     )
+    if rows.is_empty():
+        return by_lot
     rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
         return by_lot
@@ -66,13 +68,13 @@ def _with_region_of(lookups: Lookups, rows: pl.DataFrame, place: str) -> pl.Data
 def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name another lot, too, on which other buildings stand."""
     if lacks_any(rows, "lot_main"):
-        return rows.select(ROW).clear()
+        return rows[[ROW]].clear()
     beside = pl.when(~pl.col("brackets").str.contains(candidates.OLD_ADDRESS)).then("brackets")
     text = pl.concat_str("detail", beside, separator=" , ", ignore_nulls=True)
     rows = rows.filter(pl.col("main").is_null() & pl.col("lot_main").is_not_null() & text.str.contains(_OTHER_LOT))
     rows = rows.join(decided.rename({"place": "_place"}), on=ROW)
     if rows.is_empty():
-        return rows.select(ROW)
+        return rows[[ROW]]
     rows = _with_region_of(lookups, rows, "_place").with_columns(_other=text.str.extract_all(_OTHER_LOT))
     rows = rows.explode("_other").with_row_index("_line")
     parts = pl.col("_other").str.extract_groups(_OTHER_LOT).struct
@@ -100,13 +102,13 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
     From 100 up it is a unit, unless there is such a part of the lot.
     """
     if lacks_any(rows, "lot_sub", "detail"):
-        return rows.select(ROW).clear()
+        return rows[[ROW]].clear()
     detail = pl.col("detail")
     whole = pl.col("main").is_null() & (pl.col("lot_sub") == 0)
     rows = rows.filter(whole & detail.str.contains(_PART) & ~detail.str.contains(_FLOORS))
     rows = rows.join(decided, on=ROW).with_columns(lot_sub=detail.str.extract(_PART).cast(pl.UInt32))
     if rows.is_empty():
-        return rows.select(ROW)
+        return rows[[ROW]]
     parts = _with_region_of(lookups, rows, "place").drop("place")
     found = pl.concat([candidates.find_lot(lookups, parts), candidates.find_lot_by_other_name(lookups, parts)])
     low = rows.filter(pl.col("lot_sub") < _LOWEST_UNIT)
@@ -116,12 +118,12 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
 def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows found by their lot that name a road and a number too, which are not the building's and not alike."""
     if lacks_any(rows, "road", "main", "lot_main"):
-        return rows.select(ROW).clear()
+        return rows[[ROW]].clear()
     written = rows.filter(
         pl.all_horizontal(pl.col("road", "main", "lot_main").is_not_null()) & (pl.col("road") != pl.col("lot_dong"))
     )
     if written.is_empty():
-        return written.select(ROW)
+        return written[[ROW]]
     pairs = lookups.describe(written.join(decided, on=ROW))
     alike = candidates.find_similar_roads(lookups, pairs.drop("place").with_columns(region="home")).join(
         decided, on=[ROW, "place"]
@@ -148,7 +150,7 @@ def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame
         )
         if not all(lacks_any(rows, name) for name in given)
     ]
-    return pl.concat(found).unique() if found else rows.select(ROW).clear()
+    return pl.concat(found).unique() if found else rows[[ROW]].clear()
 
 
 def _find_elsewhere(
@@ -157,7 +159,7 @@ def _find_elsewhere(
     """Rows whose text names a region where what was decided on does not lie; ``counts``: of what is split off it."""
     pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
-        return pairs.select(ROW)
+        return pairs[[ROW]]
     seconds = lookups.describe(lookups.settle_scope(regions.split_region(pairs.lazy()).collect()))
     either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
     other = ~pl.lit(lookups.is_in_scope(seconds)) | either
@@ -172,7 +174,7 @@ def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.Data
     """
     suspects = _find_contradicted(lookups, rows, decided)
     if suspects.is_empty():
-        return suspects.select(ROW)
+        return suspects[[ROW]]
     anywhere = suspects.with_columns(scope=pl.lit(None, pl.UInt64))
     others = pl.concat(
         [
@@ -186,13 +188,9 @@ def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.Data
 
 def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Rows of which a word, or the postal code, is not that of the building decided on."""
-    building, dongs = lookups.describe(decided.select(ROW, "place")), lookups.tables.dongs
-    of_building = building.select(
-        ROW,
-        "zip",
-        of_emd=dongs["emd"][building["dong"]],
-        of_ri=dongs["ri"][building["dong"]],
-    )
+    building, dongs = lookups.describe(decided[[ROW, "place"]]), lookups.tables.dongs
+    of_dong = [dongs[name][building["dong"]].alias(f"of_{name}") for name in ("emd", "ri")]
+    of_building = building[[ROW, "zip"]].hstack(of_dong)
     other = [
         pl.col("zipcode_given").cast(pl.UInt32, strict=False) != pl.col("zip"),
         pl.col("emd") != pl.col("of_emd"),
@@ -200,4 +198,4 @@ def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
         pl.col("region_conflict"),
     ]
     pairs = rows.join(of_building, on=ROW)
-    return pairs.filter(pl.any_horizontal(condition.fill_null(False) for condition in other)).select(rows.columns)
+    return pairs.filter(pl.any_horizontal(condition.fill_null(False) for condition in other))[rows.columns]

@@ -51,6 +51,8 @@ def decide_candidates(
 
 def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
     """Return candidates (``row``, ``place``) once each: entries of one road, number, dong and code are one address."""
+    if candidates[ROW].n_unique() == candidates.height:
+        return candidates[[ROW, "place"]]
     place = candidates["place"]
     candidates = candidates.select(
         ROW,
@@ -88,14 +90,15 @@ def _split_undoubted(
     agrees = pl.col("given").is_null() | (pl.col("given") == pl.col("zip"))
     plain = (pl.len().over(ROW) == 1) & agrees & ~pl.col("region_conflict").fill_null(False)
     pairs = pairs.with_columns(plain=plain & ~_on_twin_road(lookups, pairs))
-    return pairs.filter("plain").select(ROW, "place"), pairs.filter(~pl.col("plain")).select(ROW, "place")
+    plain, pairs = pairs["plain"], pairs[[ROW, "place"]]
+    return pairs.filter(plain), pairs.filter(~plain)
 
 
 def _decide_by_witnesses(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if candidates.is_empty():
-        return candidates, candidates.select(ROW)
+        return candidates, candidates[[ROW]]
     said = hear_witnesses(lookups, rows, candidates)
     best = said.filter(pl.col("pro") == pl.col("pro").max().over(ROW)).with_columns(best_count=pl.len().over(ROW))
     single = best.filter(pl.col("best_count") == 1)

@@ -98,7 +98,8 @@ class Lookups(ABC):
 
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
         """Tell for each building whether its district has another road of that name."""
-        return self.tables.roads["several"][_road_of(self.tables.building_key[place])].fill_null(False)
+        several = self.tables.roads["several"][_road_of(self.tables.building_key[place])]
+        return several.fill_null(False) if several.null_count() else several
 
     def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add what is known of the building at ``place``: ``zip``, ``dong``, ``road_id``, ``home`` (its region)."""

@@ -91,12 +91,17 @@ class _Progress:
 
     def add(self, decided: pl.DataFrame, ambiguous: pl.DataFrame, level: str) -> None:
         """Take these rows out of what is left."""
-        self._decided += [
-            decided.select(ROW, pl.col("place").cast(pl.UInt32), match_level=pl.lit(level)),
-            ambiguous.select(ROW, place=pl.lit(None, pl.UInt32), match_level=pl.lit("ambiguous")),
+        nothing = pl.lit(None, pl.UInt32)
+        found = [
+            decided.select(ROW, pl.col("place").cast(pl.UInt32), match_level=pl.lit(level), postal_only=nothing),
+            ambiguous.select(ROW, place=nothing, match_level=pl.lit("ambiguous"), postal_only=nothing),
         ]
-        gone = pl.concat([decided.select(ROW), ambiguous.select(ROW)])
-        self.left = self.left.join(gone, on=ROW, how="anti", maintain_order="left")
+        self._decided += [rows for rows in found if not rows.is_empty()]
+        gone = pl.concat([decided[[ROW]], ambiguous[[ROW]]])
+        if gone[ROW].n_unique() == self.left.height:
+            self.left = self.left.clear()
+        elif not gone.is_empty():
+            self.left = self.left.join(gone, on=ROW, how="anti", maintain_order="left")
 
     def leave_undecided(self, rows: pl.DataFrame) -> None:
         """Take rows that may mean several places out of what is left, before they are read."""
@@ -112,10 +117,8 @@ class _Progress:
 
     def combine(self, rest: pl.DataFrame) -> pl.DataFrame:
         """Return all rows in order with what was found; ``rest``: the same of the rows that are left."""
-        nothing = pl.lit(None, pl.UInt32)
-        decided = [frame.with_columns(postal_only=nothing) for frame in self._decided]
         rows = _fill_in_region(self._rows, self._narrowed)
-        return rows.join(pl.concat([*decided, rest]), on=ROW, how="left", maintain_order="left")
+        return rows.join(pl.concat([*self._decided, rest]), on=ROW, how="left", maintain_order="left")
 
 
 def _fill_in_region(rows: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
@@ -139,7 +142,7 @@ def _apply_readings(lookups: Lookups, progress: _Progress, readings: Sequence[_R
 def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, proposed: pl.DataFrame) -> None:
     if reading.renames:
         proposed = _drop_existing_elsewhere(lookups, progress.left, proposed)
-    rows = progress.left.join(proposed.select(ROW).unique(), on=ROW, how="semi")
+    rows = progress.left.join(proposed[[ROW]], on=ROW, how="semi", maintain_order="left")
     if reading.renames:
         rows = rows.with_columns(candidates.is_road_anywhere(lookups, rows).alias("needs_witness"))
     decided, ambiguous = decide_candidates(lookups, rows, proposed, reading.trust)
@@ -150,9 +153,12 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
         doubts.append(ambiguity.find_other_road)
     if reading.trust is Trust.GIVEN:
         doubts.append(ambiguity.find_better_elsewhere)
-    doubtful = pl.concat(doubt(lookups, rows, decided) for doubt in doubts).unique()
-    decided = decided.join(doubtful, on=ROW, how="anti")
-    progress.add(decided, pl.concat([ambiguous, doubtful]), reading.level)
+    doubtful = pl.concat(doubt(lookups, rows, decided) for doubt in doubts)
+    if not doubtful.is_empty():
+        doubtful = doubtful.unique()
+        decided = decided.join(doubtful, on=ROW, how="anti")
+        ambiguous = pl.concat([ambiguous, doubtful])
+    progress.add(decided, ambiguous, reading.level)
 
 
 def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.DataFrame) -> pl.DataFrame:
