@@ -5,6 +5,7 @@ Their messages are English. The frequent ones are translated here; a rare one st
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final
 
@@ -94,6 +95,8 @@ _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 
 def describe_os_error(error: Exception) -> str:
     """Return why the operating system refused something, without the path and the error's number."""
+    if isinstance(error, FileNotFoundError | PermissionError) and error.errno:  # pyarrow's strerror has the path
+        return gettext(os.strerror(error.errno))
     return gettext(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)))
 
 

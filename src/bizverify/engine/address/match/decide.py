@@ -90,8 +90,8 @@ def _split_undoubted(
     agrees = pl.col("given").is_null() | (pl.col("given") == pl.col("zip"))
     plain = (pl.len().over(ROW) == 1) & agrees & ~pl.col("region_conflict").fill_null(False)
     pairs = pairs.with_columns(plain=plain & ~_on_twin_road(lookups, pairs))
-    plain, pairs = pairs["plain"], pairs[[ROW, "place"]]
-    return pairs.filter(plain), pairs.filter(~plain)
+    is_plain, pairs = pairs["plain"], pairs[[ROW, "place"]]
+    return pairs.filter(is_plain), pairs.filter(~is_plain)
 
 
 def _decide_by_witnesses(
