@@ -29,6 +29,7 @@ from measure import Figures, alternate, bizverify, once
 import bizverify as bv
 
 WEIGHTS = (1, 3, 7, 1, 3, 7, 1, 3, 5)
+ROWS_AT_ONCE = 2_000_000
 
 
 def numbers(first: int, count: int) -> pl.DataFrame:
@@ -41,7 +42,14 @@ def numbers(first: int, count: int) -> pl.DataFrame:
 
 
 def make_customers(path: Path, rows: int) -> None:
-    place = pl.int_range(pl.len(), dtype=pl.UInt64)
+    """Write the file part by part: fifty million rows do not fit into memory."""
+    with path.open("wb") as file:
+        for first in range(0, rows, ROWS_AT_ONCE):
+            customers(first, min(ROWS_AT_ONCE, rows - first)).write_csv(file, include_header=not first)
+
+
+def customers(first: int, count: int) -> pl.DataFrame:
+    place = pl.int_range(first, first + pl.len(), dtype=pl.UInt64)
     text = pl.col("b_no").cast(pl.String)
     roads = [
         "서울특별시 강남구 테헤란로 ",
@@ -53,7 +61,7 @@ def make_customers(path: Path, rows: int) -> None:
     for turn, name in enumerate(roads):
         road = pl.when(place % 4 == turn).then(pl.lit(name)).otherwise(road)
     house = (place * 7919 % 899 + 1).cast(pl.String)
-    numbers(0, rows).select(
+    return numbers(first, count).select(
         place.cast(pl.String).str.zfill(9).alias("고객번호"),
         (text.str.slice(0, 3) + "-" + text.str.slice(3, 2) + "-" + text.str.slice(5, 5)).alias("사업자등록번호"),
         ("주식회사 " + (place * 6101 % 1_000_000).cast(pl.String) + "상사").alias("상호"),
@@ -62,7 +70,7 @@ def make_customers(path: Path, rows: int) -> None:
         (place * 31 % 62_999 + 1000).cast(pl.String).str.zfill(5).alias("우편번호"),
         pl.lit("02-1234-5678").alias("전화"),
         pl.lit("2024-01-02").alias("등록일"),
-    ).write_csv(path)
+    )
 
 
 def make_registry(folder: Path, rows: int) -> None:
@@ -85,15 +93,17 @@ def make_registry(folder: Path, rows: int) -> None:
     bv.build_registry([source], target, as_of=date.today() - timedelta(days=1))
 
 
-def make(folder: str, rows: int) -> None:
+def make(folder: str, rows: int, businesses: int) -> None:
     make_customers(Path(folder) / f"customers_{rows}.csv", rows)
-    make_registry(Path(folder), rows)
+    make_registry(Path(folder), businesses)
 
 
-def prepared(folder: Path, rows: int) -> tuple[Path, Path]:
+def prepared(folder: Path, rows: int, businesses: int | None = None) -> tuple[Path, Path]:
     """Make customers and registry in a process of its own: a child's peak memory starts at its parent's."""
-    once([sys.executable, "-c", f"import scale; scale.make({str(folder)!r}, {rows})"], cwd=Path(__file__).parent)
-    return folder / f"customers_{rows}.csv", folder / f"registry_{rows}.parquet"
+    businesses = businesses or rows
+    code = f"import scale; scale.make({str(folder)!r}, {rows}, {businesses})"
+    once([sys.executable, "-c", code], cwd=Path(__file__).parent)
+    return folder / f"customers_{rows}.csv", folder / f"registry_{businesses}.parquet"
 
 
 BASELINE = """

@@ -22,7 +22,7 @@ import bizverify as bv
 from bizverify.cloud import object_store, remote_files
 from bizverify.cloud.remote_path import RemotePath, as_path, describe_given
 from bizverify.enrichment import single_file
-from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.errors import BizverifyError, InputError, OutputError, UsageError
 from bizverify.scheduling.job import run_job
 from bizverify.translation import use_language
 from korean import english_sentences
@@ -230,6 +230,15 @@ def test_a_review_is_read_from_the_bucket_it_was_written_to_and_sources_of_regis
     assert sources.startswith(f"{ROOT}/statuses.csv: is a URL, which is not read for this; copy the file here")
     s3.put("no-review.csv", CSV.encode())
     assert f"{ROOT}/no-review.csv: is no review" in refused(lambda: bv.apply_review(Path(f"{ROOT}/no-review.csv")))
+
+
+@pytest.mark.parametrize("option", ["registry", "gazetteer", "model", "labels"])
+def test_what_stays_on_this_machine_is_not_looked_for_at_a_url(option: str, tmp_path: Path) -> None:
+    """That there is no such file would send people looking for the wrong fault."""
+    (tmp_path / "in.csv").write_text(CSV, "utf-8")
+    options: Any = {option: f"{ROOT}/{option}.parquet"}
+    with pytest.raises(BizverifyError, match=rf"{ROOT}/{option}\.parquet: is a URL, which is not read for this; copy"):
+        bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv", **options)
 
 
 # ------------------------------------------------------------------------------------------------ somebody else writes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import SAMPLE
 from s3_server import BUCKET, S3Server, serving_s3
 
 OLD = b"the old object"
@@ -25,23 +27,26 @@ import os, signal, sys
 from bizverify.cloud import remote_files
 import bizverify.tables.publish
 
-def kill_at(owner, name, before):
-    act = getattr(owner, name)
+def kill_at(owner, name, before, nth):
+    act, left = getattr(owner, name), [nth]
     def act_and_die(*given, **more):
+        left[0] -= 1
+        if left[0]:
+            return act(*given, **more)
         if before:
             os.kill(os.getpid(), signal.SIGKILL)
         done = act(*given, **more)
         os.kill(os.getpid(), signal.SIGKILL)
     setattr(owner, name, act_and_die)
 
-step = sys.argv.pop(1)
+step, nth = sys.argv.pop(1), int(sys.argv.pop(1))
 steps = {
     "nothing known": (remote_files, "look_at_object", True),
     "version known": (remote_files, "look_at_object", False),
     "file finished": (remote_files, "upload_object", True),
     "object written": (remote_files, "upload_object", False),
 }
-kill_at(*steps[step])
+kill_at(*steps[step], nth)
 from bizverify.cli import main
 main()
 """
@@ -135,13 +140,50 @@ def enrich_again(server: S3Server, folder: Path) -> bytes:
 def test_a_run_killed_between_two_steps_leaves_the_old_object_or_the_new_one(
     s3: S3Server, tmp_path: Path, step: str
 ) -> None:
-    command = [sys.executable, "-c", KILLED_AT, step, "enrich", "in.csv", "-o", f"s3://{BUCKET}/out.csv"]
+    command = [sys.executable, "-c", KILLED_AT, step, "1", "enrich", "in.csv", "-o", f"s3://{BUCKET}/out.csv"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(s3, tmp_path), capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     left = s3.get("out.csv")
     assert (left == OLD) == (step != "object written")
     assert (s3.names(), s3.unfinished_uploads()) == (["out.csv"], 0)
     assert enrich_again(s3, tmp_path) == (left if left != OLD else s3.get("out.csv"))
+
+
+@pytest.mark.parametrize(
+    ("step", "nth", "finished"),
+    [
+        pytest.param("file finished", 1, 0, marks=pytest.mark.crash),
+        pytest.param("object written", 1, 1, marks=pytest.mark.crash),
+        ("file finished", 2, 1),
+        pytest.param("object written", 2, 2, marks=pytest.mark.crash),
+    ],
+)
+def test_a_run_over_several_inputs_killed_between_two_objects_leaves_each_old_or_new(
+    s3: S3Server, tmp_path: Path, step: str, nth: int, finished: int
+) -> None:
+    """In the order of the inputs, a workbook and a list; no parts, and the same command comes to the same objects."""
+    shutil.copy(SAMPLE / "customers.xlsx", tmp_path / "a.xlsx")
+    for name in ("a.xlsx", "in.csv"):
+        s3.put(f"wanted/{name}", OLD)
+        s3.put(f"killed/{name}", OLD)
+    call = ["enrich", "a.xlsx", "in.csv", "-o"]
+    whole = [sys.executable, "-m", "bizverify", *call]
+
+    def run(command: list[str], folder: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*command, f"s3://{BUCKET}/{folder}/"], cwd=tmp_path, env=environment(s3, tmp_path), capture_output=True
+        )
+
+    def objects(folder: str) -> list[bytes]:
+        return [s3.get(f"{folder}/{name}") for name in ("a.xlsx", "in.csv")]
+
+    assert run(whole, "wanted").returncode == 0
+    wanted = objects("wanted")
+    assert run([sys.executable, "-c", KILLED_AT, step, str(nth), *call], "killed").returncode == -signal.SIGKILL
+    assert objects("killed") == wanted[:finished] + [OLD] * (2 - finished)
+    assert (len(s3.names()), s3.unfinished_uploads()) == (5, 0)
+    assert run(whole, "killed").returncode == 0
+    assert objects("killed") == wanted
 
 
 class KillingProxy:
@@ -269,9 +311,9 @@ def stat_of(path: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_fifty_megabytes_go_out_and_in_with_little_memory(s3: S3Server, tmp_path: Path) -> None:
+def test_a_hundred_megabytes_go_out_and_in_with_little_memory(s3: S3Server, tmp_path: Path) -> None:
     """It is sent and fetched in pieces: what is in memory of it does not grow with its size."""
-    size, most = 50_000_000, 30_000_000
+    size, most = 100_000_000, 50_000_000  # 23 million where nothing else runs
     (tmp_path / "large").write_bytes(os.urandom(1_000_000) * (size // 1_000_000))
     command = [sys.executable, "-c", MEMORY, f"s3://{BUCKET}/large", "large", "back"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(s3, tmp_path), capture_output=True, text=True)

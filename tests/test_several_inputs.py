@@ -169,6 +169,66 @@ def test_a_killed_run_leaves_whole_outputs_and_pays_nothing_twice(
     assert all(is_right(row, service) for row in answers(tmp_path / "out" / "b.csv").iter_rows(named=True))
 
 
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+replace, count, (nth, before) = Path.replace, [0], sys.argv[1:3]
+def dying(self, target):
+    if not self.name.startswith(".bizverify-"):
+        return replace(self, target)
+    count[0] += 1
+    if count[0] == int(nth) and before == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(self, target)
+    if count[0] == int(nth):
+        os.kill(os.getpid(), signal.SIGKILL)
+Path.replace = dying
+sys.argv[:3] = ["bizverify"]
+from bizverify.cli import main
+main()
+"""
+PUBLISHED = ("out/a.csv", "out/b.csv", "out/c.csv", "letters.csv", "manifest.json")
+"""What the run that is killed publishes, in this order."""
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="no SIGKILL")
+@pytest.mark.parametrize(
+    ("nth", "moment"),
+    [
+        pytest.param(nth, moment, marks=() if (nth, moment) == (2, "before") else pytest.mark.crash)
+        for nth in range(1, 6)
+        for moment in ("before", "after")
+    ],
+)
+def test_killed_at_any_rename_each_file_is_the_old_one_or_the_new_one_in_their_order(
+    tmp_path: Path, nth: int, moment: str
+) -> None:
+    """Outputs first, in the order of the inputs, then the list of letters, then the manifest; the same call again."""
+    inputs = [
+        part(tmp_path / "in" / f"{name}.csv", ROWS[at : at + 20]) for at, name in ((0, "a"), (15, "b"), (30, "c"))
+    ]
+    call = ["enrich", *map(str, inputs), "-o", "out", "--registry", str(REGISTRY)]
+    call += ["--letters", "letters.csv", "--manifest", "manifest.json"]
+    for place in ("wanted", "killed"):
+        (tmp_path / place / "out").mkdir(parents=True)
+        for name in PUBLISHED:
+            (tmp_path / place / name).write_text("old")
+    command = [sys.executable, "-m", "bizverify", *call]
+    subprocess.run(command, cwd=tmp_path / "wanted", check=True, capture_output=True)
+    wanted = [(tmp_path / "wanted" / name).read_bytes() for name in PUBLISHED[:-1]]
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED_AT, str(nth), moment, *call], cwd=tmp_path / "killed", capture_output=True
+    )
+    assert died.returncode == -9, died.stderr
+    done = nth - (moment == "before")
+    left = [(tmp_path / "killed" / name).read_bytes() for name in PUBLISHED]
+    assert left[: min(done, 4)] == wanted[:done]
+    assert left[done:] == [b"old"] * (5 - done)
+    subprocess.run(command, cwd=tmp_path / "killed", check=True, capture_output=True)
+    assert [(tmp_path / "killed" / name).read_bytes() for name in PUBLISHED[:-1]] == wanted
+    assert json_of(tmp_path / "killed" / "manifest.json")["rows"] == 60
+
+
 def test_an_interruption_says_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the first output keeps that; the error counts the outputs."""
     inputs, publish = [part(tmp_path / name) for name in ("a.csv", "b.csv")], JointRun._publish
@@ -290,6 +350,34 @@ def test_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
         bv.enrich([part(tmp_path / "z" / "b.csv"), tmp_path / "b.csv"], tmp_path)
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "b.csv").read_text(encoding="utf-8").startswith(HEADER)
+
+
+def test_several_inputs_are_not_written_to_one_file(tmp_path: Path) -> None:
+    """A folder called `out.csv`, or `-`, is not what was meant: refused, unless it is there or ends with a slash."""
+    inputs = [part(tmp_path / "a.csv"), part(tmp_path / "b.csv")]
+    for output, told in ((tmp_path / "out.csv", "is the name of a file"), ("-", "standard output takes one table")):
+        with pytest.raises(UsageError, match=told):
+            bv.enrich([*inputs], output)
+    with pytest.raises(UsageError, match="is the name of a file"):
+        bv.enrich([tmp_path / "a*.csv"], tmp_path / "out.csv.gz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+    bv.enrich([*inputs], f"{tmp_path}/out.csv/")
+    assert sorted(path.name for path in (tmp_path / "out.csv").iterdir()) == ["a.csv", "b.csv"]
+    assert bv.enrich([*inputs], tmp_path / "out.csv").exit_code == 0
+    bv.enrich([inputs[0]], tmp_path / "one.parquet")
+    assert pl.read_parquet(tmp_path / "one.parquet").height == 3
+
+
+def test_where_tables_have_other_columns_the_report_says_which(tmp_path: Path) -> None:
+    """Parts of one dataset may have their columns in another order, or under another name: each is told once."""
+    for year, header in (("2024", HEADER), ("2025", HEADER), ("2026", HEADER.replace("사업자등록번호", "사업자번호"))):
+        write(tmp_path / f"{year}.csv", "".join((header, *ROWS[:3])))
+    report = bv.enrich([tmp_path / "*.csv"], tmp_path / "out")
+    told = [value for what, value in report.lines() if what == "columns"]
+    assert [line.partition(", name")[0] for line in told] == [
+        f"{tmp_path}/2024.csv and 1 more: b_no '사업자등록번호'",
+        f"{tmp_path}/2026.csv: b_no '사업자번호'",
+    ]
 
 
 def test_a_broken_input_stops_the_run_before_anything_is_bought(service: FakeService, url: str, tmp_path: Path) -> None:
@@ -451,6 +539,9 @@ def test_every_sheet_with_customers_is_enriched_and_the_others_stay(tmp_path: Pa
     one = run("enrich", "in.xlsx", "--sheet", "부산", "--sheet", "서울", "-o", "named/")
     assert one.returncode == 0, one.stderr
     assert load_workbook(tmp_path / "named" / "in.xlsx")["부산"].max_column == 15
+    assert run("enrich", "in.xlsx", "--sheet", "*", "-o", "whole.xlsx", "--registry", REGISTRY).returncode == 0
+    assert (tmp_path / "whole.xlsx").read_bytes() == (tmp_path / "out" / "in.xlsx").read_bytes()
+    assert run("enrich", "in.xlsx", "--sheet", "*", "-o", "whole.csv").returncode == 2
     missing = run("enrich", "in.xlsx", "--sheet", "부산", "--sheet", "대전", "-o", "out3")
     assert (missing.returncode, "대전" in missing.stderr, (tmp_path / "out3").exists()) == (2, True, False)
     mixed = bv.enrich([part(tmp_path / "a.csv"), tmp_path / "in.xlsx"], tmp_path / "mixed", sheet="*")

@@ -156,10 +156,10 @@ def enrich(
 
     A list of inputs is enriched in one run, which returns a :class:`FilesReport`: its items are files, globs, folders
     (the tables in them) and partitioned Parquet datasets, ``output`` is a folder, in which each output has the name
-    that its input has below what was given. ``sheet`` may be several names then, or ``*``, every sheet with business
-    numbers. What the same in several files is bought once, and addresses and numbers are counted over all. Every input
-    is read, and every output's place looked at, before anything is bought; one that cannot be enriched ends the run
-    then, or, with ``keep_going``, is left out.
+    that its input has below what was given; of a single file it may be a file. ``sheet`` may be several names then, or
+    ``*``, every sheet with business numbers. What is the same in several files is bought once, and addresses and
+    numbers are counted over all. Every input is read, and every output's place looked at, before anything is bought;
+    one that cannot be enriched ends the run then, or, with ``keep_going``, is left out.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers where the choice
     from the headers is not the right one, several joined by ``+`` or in a list where they make up one value
@@ -251,15 +251,15 @@ def _joint_run(
     **options: Any,
 ) -> JointRun:
     """Return the run over all files that are meant; raise what :func:`enrich` raises."""
-    folder = as_path(output) if output is not None else None
+    places = OutputPlaces.of(write, output, inputs)
     besides = files_read(engine, options["model"], options["status"]).values()
-    files, passed_over = collect_inputs(inputs, folder, [path for path in besides if path is not None])
+    files, passed_over = collect_inputs(inputs, places.folder, [path for path in besides if path is not None])
     return JointRun(
         files=files,
         label=label_inputs(inputs),
         engine=engine,
         read=read,
-        places=OutputPlaces(write, folder),
+        places=places,
         passed_over=passed_over,
         **options,
     )

@@ -97,7 +97,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--output",
     type=click.Path(),
     help="Default: INPUT.enriched.EXT beside it. Its extension chooses the format. Of several inputs, the folder for "
-    "all outputs. -: standard output.",
+    "all outputs; of one workbook with several sheets, the file or a folder. -: standard output.",
 )
 @click.option("--in-place", is_flag=True, help="Replace the input by the enriched file; the old one stays as NAME.bak.")
 @click.option("--no-backup", is_flag=True, help="With --in-place: keep no NAME.bak.")

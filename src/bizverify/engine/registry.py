@@ -78,6 +78,9 @@ class Registry:
         path = Path(path)
         remedy = gettext("build one with: bizverify data build-registry SRC… -o OUT.parquet")
         if not path.is_file():
+            from bizverify.tables.compression import refuse_url
+
+            refuse_url(path, RegistryError)
             raise RegistryError(gettext("{path}: there is no such registry file; {remedy}", path=path, remedy=remedy))
         try:
             with path.open("rb") as file:  # a name would be taken for a glob where it has brackets

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bizverify.cloud.remote_files import look_at_output
-from bizverify.cloud.remote_path import RemotePath, is_remote
+from bizverify.cloud.remote_path import RemotePath, as_path, is_remote
 from bizverify.errors import OutputError, UsageError
 from bizverify.library_messages import describe_os_error
 from bizverify.options import WriteOptions
@@ -16,8 +16,10 @@ from bizverify.run.output_layout import Target, choose_target
 from bizverify.run.side_files import SideFiles
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Format, Table
-from bizverify.tables.detect import default_output
-from bizverify.tables.input_files import InputFile
+from bizverify.tables.compression import unpacked_name
+from bizverify.tables.detect import EXTENSIONS, default_output
+from bizverify.tables.input_files import InputFile, is_one_file
+from bizverify.tables.standard_streams import STREAM
 from bizverify.translation import gettext
 
 
@@ -28,6 +30,31 @@ class OutputPlaces:
     write: WriteOptions
     folder: Path | None = None
     naming: Callable[[InputFile], Path] | None = None
+
+    @classmethod
+    def of(cls, write: WriteOptions, output: str | Path | None, inputs: Sequence[str | Path]) -> OutputPlaces:
+        """Return where outputs go that were given as ``output``: a folder, or of one file with several sheets, a file.
+
+        Raises :class:`UsageError` where several inputs would go to one file, or to standard output.
+        """
+        if output is None:
+            return cls(write)
+        place = as_path(output)
+        if place == STREAM:
+            raise UsageError(
+                gettext("standard output takes one table; of several inputs or sheets, name the folder or the file")
+            )
+        if not _is_file_name(output, place):
+            return cls(write, place)
+        if len(inputs) == 1 and is_one_file(inputs[0]):
+            return cls(write, naming=lambda _: place)
+        raise UsageError(
+            gettext(
+                "{output}: is the name of a file, and each of several inputs has an output of its own; name a folder, "
+                "or end its name with a slash: {output}/",
+                output=place,
+            )
+        )
 
     def target_of(self, file: InputFile, table: Table, *, several: bool) -> Target:
         """Return where the output of an input goes; ``several``: whether it is one of several sheets of a workbook.
@@ -63,8 +90,9 @@ class OutputPlaces:
                 if other != file.path:
                     raise UsageError(
                         gettext(
-                            "{output}: would be the output of {path} and of {other}; rename one of them, or enrich "
-                            "them into different folders",
+                            "{output}: would be the output of {path} and of {other}; rename one of them, enrich them "
+                            "into different folders, or give a folder above both with `/**/*`, so that outputs keep "
+                            "the folders of their inputs",
                             output=output,
                             path=file.path,
                             other=other,
@@ -86,7 +114,7 @@ class OutputPlaces:
         if self.folder is not None:
             return self.folder / default_output(file.relative, format, mark="")
         if file.partitions and not self.write.in_place:  # beside the input it would be one more file of the dataset
-            dataset = file.dataset.resolve()
+            dataset = file.dataset if file.dataset.name not in ("", "..") else file.dataset.resolve()
             beside = dataset.with_name(f"{dataset.name}.enriched")
             return beside / default_output(file.path.relative_to(file.dataset), format, mark="")
         return None
@@ -109,12 +137,20 @@ class OutputPlaces:
             raise UsageError(
                 gettext(
                     "{path}: several sheets go back into the .xlsx or .xlsm workbook they came from, with all their "
-                    "columns and a header; name one sheet, or save the file as .xlsx",
+                    "columns and a header; name one sheet, or let input and output be .xlsx",
                     path=file.path,
                 )
             )
         if self.sides_of(target).wanted:
             raise UsageError(gettext("{path}: `split=` is for one sheet of a workbook; name it", path=file.path))
+
+
+def _is_file_name(output: str | Path, place: Path) -> bool:
+    """Whether an output that was given is the name of a file, and not that of a folder."""
+    named = unpacked_name(place).suffix.lower() in EXTENSIONS
+    if isinstance(place, RemotePath):
+        return named and not place.is_folder
+    return named and not os.fspath(output).endswith(("/", os.sep)) and not place.is_dir()
 
 
 def make_folder(folder: Path) -> None:

@@ -164,7 +164,8 @@ class FilesReport(Shown):
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
             found += quote_lines(self.purchase, sure) if self.dry_run else purchase_lines(self.purchase, sure)
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
-        return [*found, *(self.beside.lines() if self.beside else []), *self._part_lines()]
+        beside = self.beside.lines() if self.beside else []
+        return [*found, *beside, *self._part_lines(), *self._column_lines()]
 
     def _part_lines(self) -> list[tuple[str, str]]:
         """A line for each table, as far as somebody reads them; the manifest has all."""
@@ -172,6 +173,21 @@ class FilesReport(Shown):
         if (more := len(self.parts) - _SHOWN) > 0:
             rest = ngettext("and {count:,} more, in the manifest", "and {count:,} more, in the manifest", more)
             lines.append((gettext("table"), rest))
+        return lines
+
+    def _column_lines(self) -> list[tuple[str, str]]:
+        """Which headers were chosen, where they, or their places, are not the same in all tables."""
+        if self.columns:
+            return []
+        alike: dict[str, list[str]] = {}
+        for part in self.parts:
+            chosen = ", ".join(f"{role} {_headers_of(choice)}" for role, choice in part.columns.items())
+            alike.setdefault(chosen, []).append(_called(part))
+        lines = []
+        for chosen, (first, *others) in [*alike.items()][:_SHOWN]:
+            more = len(others)
+            tables = ngettext("{table} and {count:,} more", "{table} and {count:,} more", more, table=first)
+            lines.append((gettext("columns"), f"{tables if others else first}: {chosen}"))
         return lines
 
     def _sum_of(self, name: str) -> dict[str, int]:
@@ -244,14 +260,22 @@ def _part_as_dict(part: Report, place: int) -> dict[str, object]:
 
 def _describe(part: Report) -> str:
     rows = ngettext("{count:,} row", "{count:,} rows", part.rows)
-    called = f"{part.input} [{part.sheet}]" if part.sheet else part.input
     if part.account is None:
-        return f"{called}: {rows}"
-    return f"{called}: {rows} ({listed_counts(part.counts)}) → {part.output}"
+        return f"{_called(part)}: {rows}"
+    return f"{_called(part)}: {rows} ({listed_counts(part.counts)}) → {part.output}"
+
+
+def _called(part: Report) -> str:
+    """What a table is called in the report over all."""
+    return f"{part.input} [{part.sheet}]" if part.sheet else part.input
+
+
+def _headers_of(choice: Choice) -> str:
+    return " + ".join(repr(column.header) for column in choice.parts)
 
 
 def _of_table(part: Report, warning: str) -> str:
-    named = f"{part.input} [{part.sheet}]: {warning}" if part.sheet else f"{part.input}: {warning}"
+    named = f"{_called(part)}: {warning}"
     return Alert(named) if isinstance(warning, Alert) else named
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
+from bizverify.tables.compression import refuse_url
 from bizverify.translation import gettext
 
 Labels = str | Path | Literal[False] | None
@@ -62,6 +63,7 @@ def _open_store(labels: Labels) -> LabelStore | None:
         return None
     store = LabelStore(None if labels is None else Path(labels))
     if labels is not None and not store.folder.is_dir():
+        refuse_url(store.folder, LabelError)
         raise LabelError(
             gettext(
                 "{folder}: there is no such folder; give `labels=` the folder of a label store", folder=store.folder

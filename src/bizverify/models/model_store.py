@@ -21,6 +21,7 @@ from bizverify.library_messages import describe_os_error
 from bizverify.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
 from bizverify.models.scorecard_levels import add_missing_levels
 from bizverify.storage.filesystem import state_directory
+from bizverify.tables.compression import refuse_url
 from bizverify.tables.publish import publish_file
 from bizverify.translation import gettext
 
@@ -269,6 +270,7 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
         if Path(name).exists() and not Path(name).is_dir():
             return Scorecard.load(name)
     if os.sep in name or name.endswith(".toml"):
+        refuse_url(Path(name), ModelError)
         raise ModelError(gettext("{name}: there is no such scorecard file", name=name))
     events = store.history()
     if name in (*_promotions(events), Scorecard.load().version):

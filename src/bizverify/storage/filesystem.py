@@ -7,10 +7,14 @@ else. What it refuses beside, to move or remove a file that is open, the callers
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import secrets
+import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -69,6 +73,8 @@ def state_directory() -> Path:
 
 
 PRIVATE: Final = 0o600
+_PRIVATE_FOLDER: Final = "bizverify-private-"
+_STALE: Final = 24 * 3600.0
 _BYTES: Final[int] = getattr(os, "O_BINARY", 0)
 """Windows ends lines its own way in a file that is opened without it."""
 
@@ -165,13 +171,51 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a folder that only its owner may enter, gone with all that it holds when the block ends."""
-    folder = tempfile.TemporaryDirectory(prefix="bizverify-", ignore_cleanup_errors=True)
+    """Yield a folder that only its owner may enter, gone with all that it holds when the block ends.
+
+    It is locked for as long as this process lives. Those that processes have left which were killed a day ago hold
+    people's addresses, too, and are removed.
+    """
+    _sweep_private(tempfile.gettempdir())
+    folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
+    lock = _lock_folder(folder.name)
     try:
         yield Path(folder.name)
     finally:
         try:
+            if lock is not None:
+                os.close(lock)
             folder.cleanup()
         except KeyboardInterrupt:  # came while it was removed, and people's data must not stay
             folder.cleanup()
             raise
+
+
+def _lock_folder(folder: str) -> int | None:
+    """Open and lock a folder; ``None`` where another has its lock, or the system locks no folders (Windows)."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    if lock_file(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+@functools.cache
+def _sweep_private(place: str) -> None:
+    """Remove private folders of the same user that are a day old and that no process has, once for each place."""
+    with suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PRIVATE_FOLDER) and _is_left(entry.stat(follow_symlinks=False)):
+                lock = _lock_folder(entry.path)
+                if lock is not None:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    os.close(lock)
+
+
+def _is_left(found: os.stat_result) -> bool:
+    """Whether a private folder of this user has not been touched for a day."""
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == (os.getuid() if hasattr(os, "getuid") else found.st_uid)
+    return is_ours and time.time() - found.st_mtime > _STALE

@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 
 from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
-from bizverify.errors import InputError
+from bizverify.errors import BizverifyError, InputError
 from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.size_limits import limits, or_raise_limit
@@ -73,13 +73,9 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
         with where.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
-        if (url := url_of(path)) and is_remote(as_path(path)):
-            raise InputError(
-                gettext(
-                    "{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url
-                )
-            ) from None
-        if url:
+        if is_remote(as_path(path)):
+            refuse_url(path, InputError)
+        if url := url_of(path):
             remedy = (
                 gettext("give the path alone")
                 if url.startswith("file:")
@@ -113,6 +109,14 @@ def url_of(path: Path) -> str | None:
     """The URL that was given as a path, which as a path has lost its slashes; ``None`` for other paths."""
     found = _URL.match(path.as_posix())
     return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
+
+
+def refuse_url(path: Path, failure: type[BizverifyError]) -> None:
+    """Raise ``failure`` for a URL, where only files of this machine are read."""
+    if url := url_of(path):
+        raise failure(
+            gettext("{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url)
+        )
 
 
 def _spell_path(path: Path, resources: ExitStack) -> Path:

@@ -88,6 +88,9 @@ class Gazetteer:
         """
         path = Path(path)
         if not path.is_file():
+            from bizverify.tables.compression import refuse_url
+
+            refuse_url(path, GazetteerError)
             raise GazetteerError(
                 gettext("{path}: there is no such gazetteer file; {remedy}", path=path, remedy=gettext(_REMEDY))
             )
