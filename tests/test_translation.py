@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import sys
 import threading
 
@@ -12,9 +15,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from bizverify.cli import app
+from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.translation import (
     current_language,
+    end_sentence,
     gettext,
+    join_clauses,
     match_language,
     ngettext,
     set_language,
@@ -95,6 +101,54 @@ def test_fields_are_filled_in_and_braces_stay() -> None:
     assert gettext("") == ""
     assert gettext("{name!r} is here", name="a") == "'a' is here"
     assert [ngettext("{count:,} row", "{count:,} rows", count) for count in (1, 2000)] == ["1 row", "2,000 rows"]
+
+
+def test_clauses_are_joined_as_the_language_has_it() -> None:
+    """English has semicolons; Korean sentences follow one another, phrases have commas, and the last gets its stop."""
+    assert join_clauses("a", "", "b") == "a; b"
+    with use_language("ko"):
+        assert join_clauses("연결할 수 없습니다(연결이 거부됨)", "다시 시도해 주세요") == (
+            "연결할 수 없습니다(연결이 거부됨). 다시 시도해 주세요"
+        )
+        assert join_clauses("호출 3회", "응답 2건") == "호출 3회, 응답 2건"
+    assert [end_sentence(text) for text in ("저장했습니다", "이름을 확인해 주세요", "e값 20 필요", "done")] == [
+        "저장했습니다.",
+        "이름을 확인해 주세요.",
+        "e값 20 필요",
+        "done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "korean"),
+    [
+        ("Expected `str`, got `int`", "텍스트 값이 필요한데 정수 값이 있습니다"),
+        (
+            "Expected `int | null`, got `str` - at `$.budget`",
+            "`$.budget`: 정수 | null 값이 필요한데 텍스트 값이 있습니다",
+        ),
+        ("Object contains unknown field `x`", "알 수 없는 `x` 항목이 있습니다"),
+        ("Invalid value (at line 3, column 5)", "값을 읽을 수 없습니다(3번째 줄 5번째 글자)"),
+        ("Invalid value (at end of document)", "값을 읽을 수 없습니다(파일 끝)"),
+        ("database disk image is malformed", "데이터베이스 파일이 손상됨"),
+        ("something that nobody knows", "something that nobody knows"),
+    ],
+)
+def test_what_libraries_say_is_translated(said: str, korean: str) -> None:
+    """Messages of msgspec, the TOML parser and SQLite are Korean in a Korean run, and as they are in an English one."""
+    assert describe_library_error(said) == said
+    with use_language("ko"):
+        assert describe_library_error(said) == korean
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.ENOENT, errno.EISDIR, errno.EADDRINUSE])
+def test_what_the_system_says_is_translated(number: int) -> None:
+    """Why a file or an address cannot be used is said in Korean, without the number of the error."""
+    error = OSError(number, os.strerror(number), "/somewhere")
+    assert describe_os_error(error) == os.strerror(number)
+    with use_language("ko"):
+        assert not re.search("[a-z]", describe_os_error(error))
+        assert describe_os_error(OSError("[Errno 111] Connection refused")) == "연결이 거부됨"
 
 
 def test_help_and_usage_errors_speak_korean() -> None:

@@ -29,6 +29,7 @@ LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BIZVERIFY_LANG"
 
 _KOREAN_ENDING: Final = re.compile(r"(?:니다|세요)\Z")
+_KOREAN_SENTENCE: Final = re.compile(r"(?:니다|세요)(?:\(.*\))?\Z")
 
 _of_context: ContextVar[Lang | None] = ContextVar("bizverify_language", default=None)
 
@@ -58,6 +59,18 @@ def end_sentence(text: str) -> str:
     Messages are parts of others, too, where a stop would stand in the middle.
     """
     return f"{text}." if _KOREAN_ENDING.search(text) else text
+
+
+def join_clauses(*clauses: str) -> str:
+    """Join what is said one after the other, without those that are blank: by semicolons, as English has them.
+
+    In Korean whole sentences follow one another, and phrases have commas between them.
+    """
+    said = [clause for clause in clauses if clause]
+    if current_language() != "ko":
+        return "; ".join(said)
+    joints = [". " if _KOREAN_SENTENCE.search(clause) else ", " for clause in said[:-1]]
+    return "".join(f"{clause}{joint}" for clause, joint in zip(said, [*joints, ""], strict=True))
 
 
 def current_language() -> Lang:

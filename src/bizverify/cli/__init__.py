@@ -34,7 +34,7 @@ from bizverify.cli.stop_signals import let_stop_signals_interrupt
 from bizverify.cli.verify import verify
 from bizverify.cli.watch import watch
 from bizverify.errors import BizverifyError
-from bizverify.translation import gettext
+from bizverify.translation import gettext, join_clauses
 
 __all__ = ["app", "main"]
 
@@ -91,8 +91,8 @@ def _run() -> None:
     except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
         code = error.code if sys.stdout is stdout else 0
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        bought = f"; {error.__cause__}" if str(error.__cause__ or "") else ""  # click's Abort hides what it was
-        _fail(gettext("interrupted; nothing was published{bought}", bought=bought), INTERRUPTED)
+        bought = str(error.__cause__ or "")  # click's Abort hides what it was
+        _fail(join_clauses(gettext("interrupted; nothing was published"), bought), INTERRUPTED)
     except click.ClickException as error:
         with suppress(OSError):
             error.show()

@@ -12,7 +12,7 @@ from bizverify.cli.options import json_option
 from bizverify.column_words import word_of
 from bizverify.errors import UsageError
 from bizverify.report_display import aligned_rows, pad_text
-from bizverify.translation import current_language, gettext, gettext_noop, ngettext
+from bizverify.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -293,7 +293,7 @@ def _why(event: Event) -> str:
             get2=data.get("checked"),
             listed=", ".join(data["mailings"]),
         )
-    text = "; ".join(map(str, why)) if isinstance(why, list | tuple) else str(why)
+    text = join_clauses(*map(str, why)) if isinstance(why, list | tuple) else str(why)
     return gettext("mailing {id}: {text}", id=data["mailing"], text=text) if "mailing" in data else text
 
 

@@ -35,7 +35,7 @@ from bizverify.errors import (
     ServiceError,
     TooLargeError,
 )
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, join_clauses
 
 RAW_KEPT: Final = 64 * 1024
 _LONGEST: Final = 300
@@ -120,7 +120,9 @@ def status_error(
     else:
         kind, what = NotSentError, gettext("answered before all was sent ({phrase})", phrase=_phrase(status))
         remedy = gettext("nothing was paid; try again")
-    words = f"{asked}: {status}, {what}{_colon(detail)}; {remedy}"
+    if detail is not None:
+        what = gettext("{what}: {detail}", what=what, detail=detail)
+    words = join_clauses(f"{asked}: {status}, {what}", remedy)
     return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
 
 
@@ -221,10 +223,6 @@ def _code(value: dict[str, object]) -> str | None:
 
 def _first(found: Iterable[str | None]) -> str | None:
     return next((text for text in found if text), None)
-
-
-def _colon(detail: str | None) -> str:
-    return "" if detail is None else f": {detail}"
 
 
 def _phrase(status: int) -> str:

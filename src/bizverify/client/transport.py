@@ -30,7 +30,7 @@ from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
 from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
 from bizverify.library_messages import describe_os_error
-from bizverify.translation import current_language, gettext, gettext_noop
+from bizverify.translation import current_language, gettext, gettext_noop, join_clauses
 
 _log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class Transport:
         )
         words = f"{asked}: {what}"
         if isinstance(fault, UnreachableError):
-            return NotSentError(f"{words}; {gettext(self._wording.unreachable)}")
+            return NotSentError(join_clauses(words, gettext(self._wording.unreachable)))
         if status is None and not complete:
             return NotSentError(
                 gettext(
@@ -262,7 +262,7 @@ class Transport:
                     incomplete=gettext(self._wording.incomplete),
                 )
             )
-        words = f"{words}; {gettext(self._wording.in_doubt)}"
+        words = join_clauses(words, gettext(self._wording.in_doubt))
         return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:

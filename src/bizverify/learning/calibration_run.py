@@ -24,7 +24,7 @@ from bizverify.models.journal import DECIDING, PROMOTED
 from bizverify.models.model_store import ModelStore
 from bizverify.models.scorecard_levels import levels_of
 from bizverify.report_display import Shown, pad_text
-from bizverify.translation import current_language, gettext, gettext_noop, ngettext
+from bizverify.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -112,7 +112,7 @@ class Calibrated(Shown):
                     "{letters} of mailing {mailing}: {names}",
                     letters=ngettext("{count:,} letter", "{count:,} letters", letters),
                     mailing=mailing,
-                    names="; ".join(why),
+                    names=join_clauses(*why),
                 ),
             )
             for mailing, (letters, why) in self.set_aside.items()
@@ -194,7 +194,7 @@ class Calibrated(Shown):
             return gettext(
                 "{champion} stays, the labels are quarantined: {names}",
                 champion=self.champion,
-                names="; ".join(self.doubts),
+                names=join_clauses(*self.doubts),
             )
         if self.unproven:
             return gettext(
@@ -302,7 +302,7 @@ class CalibrationRun:
         """The quarantined mailings that an audit can release; those released before would only thin its sample."""
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
-            why = "; ".join(f"{mailing}: {'; '.join(why)}" for mailing, (_, why) in data.set_aside.items())
+            why = join_clauses(*(f"{mailing}: {join_clauses(*why)}" for mailing, (_, why) in data.set_aside.items()))
             raise LabelError(gettext("no quarantined labels can be released by an audit ({why})", why=why))
         return data.auditable
 

@@ -30,7 +30,7 @@ from bizverify.ledger import JobFetched, JobLost, JobUnfetched, passes
 from bizverify.purchase.purchase_context import PurchaseContext
 from bizverify.purchase.result_matching import MatchedResults, match_results
 from bizverify.run.lookups import KEY, keys_of, scope_of, split
-from bizverify.translation import gettext
+from bizverify.translation import gettext, join_clauses
 
 if TYPE_CHECKING:
     from bizverify.client import BatchStatus
@@ -281,9 +281,8 @@ def _cut_at(matched: MatchedResults, rows: int) -> int | None:
 def _note_job(job_id: str, ended: BatchStatus, matched: MatchedResults) -> str | None:
     if ended.state != "failed":
         return matched.note
-    return gettext("job {job_id} ended as {status!r}", job_id=job_id, status=ended.status) + (
-        f"; {matched.note}" if matched.note else ""
-    )
+    said = gettext("job {job_id} ended as {status!r}", job_id=job_id, status=ended.status)
+    return join_clauses(said, matched.note or "")
 
 
 async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStatus | None:

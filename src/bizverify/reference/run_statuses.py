@@ -21,7 +21,7 @@ from bizverify.options import ENV_NTS_KEY_FILE, StatusOptions
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bizverify.schema import seoul_day
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, join_clauses, ngettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class RunStatuses:
                     ),
                 )
             ]
-        return [(gettext("asked nts"), f"{self.fetch}; {stored}")]
+        return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
 
 
 def status_files(options: StatusOptions) -> dict[str, Path | None]:

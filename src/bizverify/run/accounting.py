@@ -17,7 +17,7 @@ from bizverify.errors import AccountingError
 from bizverify.run.lookups import LOOKUP
 from bizverify.run.records import RIGHT, ROW_ID
 from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, join_clauses, ngettext
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
 """Why a row is not asked about: its number cannot be one, or it is no row of the list."""
@@ -206,7 +206,7 @@ def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_
         found.append(gettext("rows left in another order than they came"))
     if found:
         raise AccountingError(
-            gettext("nothing was published, the rows do not balance: {faults}", faults="; ".join(found))
+            gettext("nothing was published, the rows do not balance: {faults}", faults=join_clauses(*found))
         )
 
 

@@ -11,7 +11,7 @@ from bizverify.errors import parameter
 from bizverify.run.accounting import RowCounts
 from bizverify.run.alerts import how_to_check_statuses, is_majority
 from bizverify.schema import seoul_day
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, join_clauses, ngettext
 
 if TYPE_CHECKING:
     from bizverify.run.engine import Engine
@@ -42,7 +42,7 @@ class NtsCounts:
             parts.append(gettext("not all could be asked of the tax authority: {halt}", halt=self.halt))
         elif self.aged:
             parts = [gettext("{aged}, because the tax authority gave no answer to these numbers", aged=aged)]
-        return "; ".join(parts)
+        return join_clauses(*parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,22 @@ class StatusCounts:
         )
         caution = self.nts.caution if self.nts is not None else ""
         if why := self._why_none(caution):
-            return gettext("{checked}, so no row says `send`{why}", checked=checked, why=why)
+            said = gettext("{checked}, so no row says `send`", checked=checked)
+            return join_clauses(said, why) if self.nts is not None else gettext("{said}: {why}", said=said, why=why)
         stale = self._stale(with_remedy=not caution) if self.stale else ""
         missing = 0 if self.bought else self.rows - self.checked
         parts = [f"{checked}{stale}", *([self._missing(missing)] if missing else []), *([caution] if caution else [])]
-        return "; ".join(parts)
+        return join_clauses(*parts)
 
     def _why_none(self, caution: str) -> str:
         """Why no status was checked and what to do; empty where some were, or the service was asked."""
         if self.bought or (self.checked and (self.registry or self.nts is not None)):
             return ""
         if self.nts is not None:
-            return "; " + (caution or gettext("the tax authority gave no answer: try again later"))
+            return caution or gettext("the tax authority gave no answer: try again later")
         if not self.registry:
-            return f": {how_to_check_statuses()}"
-        return ": " + gettext("none of the numbers is in the registry; is it the right one?")
+            return how_to_check_statuses()
+        return gettext("none of the numbers is in the registry; is it the right one?")
 
     def _stale(self, *, with_remedy: bool) -> str:
         said = gettext(
@@ -117,7 +118,7 @@ class StatusCounts:
         if self.nts.oldest:
             text = gettext("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
         others = gettext("{count:,} by {registry}", count=self.checked - count, registry=registry)
-        return f" ({text}; {others})" if registry else f" ({text})"
+        return f" ({join_clauses(text, others)})" if registry else f" ({text})"
 
     @property
     def is_alarming(self) -> bool:

@@ -36,7 +36,7 @@ from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
-from bizverify.translation import current_language, gettext, use_language
+from bizverify.translation import current_language, gettext, join_clauses, use_language
 
 _log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class _Run:
             " nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
             job=self._name,
         )
-        return "; ".join(filter(None, (safe, str(error))))
+        return join_clauses(safe, str(error))
 
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool

@@ -29,7 +29,7 @@ from bizverify.server.errors import Refusal, invalid, too_large
 from bizverify.storage.filesystem import create_private
 from bizverify.tables.compression import SUFFIXES
 from bizverify.tables.detect import EXTENSIONS
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, join_clauses
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
 """It says what it parses and what it cannot, and that is people's data."""
@@ -325,7 +325,7 @@ def _suffix(called: str, media: bytes) -> str:
 
 def unsupported_file(what: str) -> Refusal:
     """The file is of a kind that is not read here."""
-    return Refusal(415, "unsupported_media_type", f"{what}; " + gettext(_KINDS))
+    return Refusal(415, "unsupported_media_type", join_clauses(what, gettext(_KINDS)))
 
 
 def _remove_folder(folder: Path) -> None:

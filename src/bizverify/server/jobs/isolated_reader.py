@@ -23,7 +23,7 @@ from bizverify.server.upload_form import ReceivedUpload, disk_full, unsupported_
 from bizverify.tables import open_table, publish_file, reading
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import drop_limit_remedy
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, join_clauses
 
 _FUNCTION: Final = "bizverify.server.jobs.isolated_reader:write_records"
 _THREADS: Final = 2
@@ -73,7 +73,7 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds:
     except BizverifyError as error:
         message = drop_limit_remedy(str(error)).replace(upload.path.name, upload.name)
         if isinstance(error, ColumnError):
-            raise invalid(f"{message}; " + gettext(_RENAME), code="no_number_column") from None
+            raise invalid(join_clauses(message, gettext(_RENAME)), code="no_number_column") from None
         raise invalid(message, code="unreadable_file") from None
     if "disk" in found:
         raise disk_full()

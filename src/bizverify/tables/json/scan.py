@@ -13,7 +13,7 @@ import msgspec
 
 from bizverify.errors import InputError
 from bizverify.tables.size_limits import limits, or_raise_limit
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext, gettext_noop, join_clauses
 
 _READ_SIZE: Final = 1 << 20
 _AT: Final = re.compile(r" \(byte (\d+)\)")
@@ -65,7 +65,7 @@ def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputE
     plain = _AT.sub("", reason).removeprefix("JSON is malformed: ")
     remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
     remedy = gettext_noop("take it out") if "comma" in plain else remedy
-    said = f"{gettext(plain)}; {gettext(remedy)}" if remedy else gettext(plain)
+    said = join_clauses(gettext(plain), gettext(remedy))
     return InputError(
         gettext(
             "{path}: {where}: is not valid JSON: {said}",
