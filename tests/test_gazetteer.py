@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bizverify as bv
-from bizverify.engine.address import attach
+from bizverify.engine.address import attach, building_code
 from bizverify.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
+from bizverify.engine.address.match import open_lookups
 from bizverify.engine.address.stored_section import StoredSection
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.reference import GazetteerReport, gazetteer_builder
@@ -850,15 +851,19 @@ def test_old_sources_and_missing_lots_are_cautioned_against(full: Path) -> None:
     assert "jibun_rnaddrkor_*.txt" in lots
 
 
-def as_first_format(path: Path) -> None:
-    """Make of a gazetteer one of the first format, as it was written before 2026-12."""
+def as_earlier_format(path: Path, number: int) -> None:
+    """Make of a gazetteer one of format 1, as it was written before 2026-12, or 2."""
     about = json.loads(pq.read_schema(path).metadata[METADATA_KEY.encode()])
-    for name in ("source_date", "kinds", "abolished"):
-        del about[name]
-    del about["sections"]["gone"]
+    del about["building_codes"]
+    later = ["street_code"]
+    if number == 1:
+        for name in ("source_date", "kinds", "abolished"):
+            del about[name]
+        del about["sections"]["gone"]
+        later.append("several")
     table = pq.ParquetFile(path)
-    groups = [table.read_row_group(group).drop_columns("several") for group in range(table.num_row_groups)]
-    schema = groups[0].schema.with_metadata({METADATA_KEY: json.dumps(about | {"format": 1})})
+    groups = [table.read_row_group(group).drop_columns(later) for group in range(table.num_row_groups)]
+    schema = groups[0].schema.with_metadata({METADATA_KEY: json.dumps(about | {"format": number})})
     with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for group in groups:
             writer.write_table(group.cast(schema))
@@ -867,10 +872,56 @@ def as_first_format(path: Path) -> None:
 def test_a_gazetteer_of_the_first_format_still_opens_and_answers(full: Path) -> None:
     """It knows of no abolished addresses and of no date, and cautions against nothing."""
     _, tables = build(full)
-    as_first_format(full / "out.parquet")
+    as_earlier_format(full / "out.parquet", 1)
     opened = Gazetteer.open(full / "out.parquet")
     opened.check()
     assert (opened.source_date, opened.cautions(date(2030, 1, 1))) == (None, ())
     assert opened.tables.building_zip.to_list() == tables.building_zip.to_list()
     assert opened.tables.gone_key.is_empty()
     assert asked(full, "세종특별자치시 한누리대로 1811", "세종특별자치시 한누리대로 7")[0][0] == "exact"
+
+
+def codes_of(path: Path, places: list[int | None]) -> list[str | None]:
+    """The official numbers of buildings by their place."""
+    opened = Gazetteer.open(path)
+    frame = pl.DataFrame({"place": places}, schema={"place": pl.UInt32})
+    return frame.select(building_code(opened, pl.col("place"))).to_series().to_list()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_the_official_number_of_a_building_is_that_of_the_file(
+    full: Path, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All 26 digits, whether the gazetteer is in memory or only a part of its file is read; null without a place."""
+    monkeypatch.setattr(open_lookups, "FEW", 16 if few else -1)
+    build(full)
+    written = [line.split("|")[0] for line in (full / "rnaddrkor_sejong.txt").read_text("cp949").splitlines()]
+    found = codes_of(full / "out.parquet", [*range(len(written)), None])
+    assert found[-1] is None
+    assert sorted(map(str, found[:-1])) == sorted(written)
+    assert len(written[0]) == 26
+    assert Gazetteer.open(full / "out.parquet").about["building_codes"] == len(written)
+
+
+def test_numbers_that_are_not_made_of_road_and_number_are_none(tmp_path: Path) -> None:
+    """Those of the post office's file, and one that contradicts its row: no number is made up for them."""
+    other_road = row(1811).replace("2000002001811", "2000003001811", 1)
+    put(tmp_path / "rnaddrkor_sejong.txt", other_road, row(1820))
+    build(tmp_path)
+    assert sorted(codes_of(tmp_path / "out.parquet", [0, 1]), key=str) == ["36110101200000200182000000", None]
+    (tmp_path / "postal").mkdir()
+    put(tmp_path / "postal" / "zipcode_DB.txt", POSTAL_HEADER, postal_row(1811), encoding="utf-8")
+    build(tmp_path / "postal")
+    assert codes_of(tmp_path / "postal" / "out.parquet", [0]) == [None]
+    assert not Gazetteer.open(tmp_path / "postal" / "out.parquet").has_building_codes
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_gazetteer_of_an_earlier_format_has_no_building_codes(full: Path, number: int) -> None:
+    """It opens, answers, and knows that it has none."""
+    build(full)
+    as_earlier_format(full / "out.parquet", number)
+    opened = Gazetteer.open(full / "out.parquet")
+    opened.check()
+    assert not opened.has_building_codes
+    assert codes_of(full / "out.parquet", [0, None]) == [None, None]

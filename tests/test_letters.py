@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from bizverify.run import action_files
 from bizverify.translation import use_language
 from conftest import NINE, SAMPLE, json_of, write
 from customers import numbers
+from test_gazetteer import as_earlier_format
 
 REFERENCE = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
-EXTRA = ["duplicate_of", "match_level", "district_code"]
+EXTRA = ["duplicate_of", "match_level", "district_code", "building_code"]
 PARTS = ("send", "fix_address", "confirm", "hold", "do_not_send", "other")
 
 
@@ -79,6 +81,36 @@ def test_the_district_code_is_that_of_the_official_file() -> None:
     with pytest.warns(UserWarning, match="0 of . statuses checked"):
         found = bv.verify_frame(frame, extra_columns=["district_code"], **REFERENCE)
     assert found["district_code"].to_list() == ["3020012200", None]
+
+
+def test_the_building_code_is_that_of_the_official_file(enriched: tuple[Path, bv.Report]) -> None:
+    """It is 도로명주소관리번호: the number of the line that has the corrected road, number and postal code."""
+    official = [line.split("|") for line in (SAMPLE / "rnaddrkor_sample.txt").read_text("cp949").splitlines()]
+    lines = pl.DataFrame(
+        {
+            "building_code": [line[0] for line in official],
+            "street": [f"{line[10]} {line[12]}" for line in official],
+            "fixed_zipcode": [line[16] for line in official],
+        }
+    )
+    rows = read(enriched[0] / "out.csv").filter(pl.col("fixed_address").is_not_null())
+    street = pl.col("fixed_address").str.extract(r"(\S+ [0-9]+)(?:,| \(|$)").alias("street")
+    found = rows.with_columns(street).join(lines, on=["street", "fixed_zipcode"], suffix="_official")
+    assert found.height == rows.height > 200
+    assert found.filter(pl.col("building_code").ne_missing(pl.col("building_code_official"))).is_empty()
+
+
+def test_a_gazetteer_without_building_codes_is_said(tmp_path: Path) -> None:
+    """The column is there and empty, and the warning names the file and what to build it from."""
+    earlier = tmp_path / "earlier.parquet"
+    shutil.copy(SAMPLE / "gazetteer.parquet", earlier)
+    as_earlier_format(earlier, 2)
+    number = read(SAMPLE / "registry_source.csv")[0, 0]
+    frame = pl.DataFrame({"사업자번호": [number], "주소": ["대전광역시 유성구 대학로 313"]})
+    known: dict[str, Any] = {"registry": REFERENCE["registry"], "gazetteer": earlier, "today": "2026-11-23"}
+    with use_language("en"), pytest.warns(UserWarning, match=r"earlier.parquet holds no numbers .* rnaddrkor_\*\.txt"):
+        found = bv.verify_frame(frame, extra_columns=EXTRA[2:], **known)
+    assert found.select(EXTRA[2:]).rows() == [("3020012200", None)]
 
 
 def test_enriching_again_replaces_the_extra_columns(enriched: tuple[Path, bv.Report], tmp_path: Path) -> None:
@@ -219,7 +251,7 @@ def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"extra_columns": ["building_code"]}, "`extra_columns=`: there is no column 'building_code'; there are "),
+        ({"extra_columns": ["building"]}, "`extra_columns=`: there is no column 'building'; there are "),
         ({"split": "grade"}, "`split=`: 'grade' is nothing to split by; use `split='action'`"),
         ({"letter_cost": -1}, "`letter_cost=`: -1 cannot be won a letter"),
         ({"letters": "out.csv"}, "is the output itself"),

@@ -554,7 +554,7 @@ def test_every_legal_dong_is_read_without_any_space(shared: Path) -> None:
 ADDED = (
     "region",
     *("zipcode_given", "match_level", "covered", "postal_match", "supported", "form", "unit"),
-    *("zipcode_right", "changes", "fixed_zipcode", "fixed_address", "district_code"),
+    *("zipcode_right", "changes", "fixed_zipcode", "fixed_address", "district_code", "place"),
 )
 
 

@@ -30,6 +30,7 @@ _KOREAN_HEADERS: Final = {
     "duplicate_of": "중복 기준 행",
     "match_level": "주소 확인 수준",
     "district_code": "법정동코드",
+    "building_code": "도로명주소관리번호",
 }
 
 HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name in OUR_COLUMNS}, "ko": _KOREAN_HEADERS}

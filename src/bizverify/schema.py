@@ -42,9 +42,9 @@ ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
 LABEL_COLUMNS: Final = ("bounced", "bounce_reason", "bounced_at")
 """What really became of the letter to a row: Boolean, text, date. Added where outcomes are joined back."""
 
-EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code")
+EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "building_code")
 """What is added behind the nine on request: the first row (from 1) with the same number and corrected address, how well
-the address was understood, the code of the building's legal dong."""
+the address was understood, the code of the building's legal dong, the building's official number."""
 
 OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
 """All that is ever added to a user's file, under the names of the contract."""

@@ -188,9 +188,10 @@ def enrich(
 
     ``extra_columns`` adds columns behind the nine: ``duplicate_of`` (the first row, from 1, with the same number and
     the same address once it is corrected), ``match_level`` (how well the address was understood), ``district_code``
-    (법정동코드 of its building). ``split="action"`` writes a file for each action beside the output,
-    ``OUT.send.EXT`` and so on, which together hold every row once. ``letters`` is a file for the mail house: a row for
-    each letter to be sent, sorted by postal code. ``letter_cost``: won a letter; the report says what is saved.
+    (법정동코드 of its building), ``building_code`` (도로명주소관리번호 of its address). ``split="action"`` writes a
+    file for each action beside the output, ``OUT.send.EXT`` and so on, which together hold every row once.
+    ``letters`` is a file for the mail house: a row for each letter to be sent, sorted by postal code.
+    ``letter_cost``: won a letter; the report says what is saved.
     ``report``: a web page of the run to read, print and pass on; people's data is masked in it unless ``unmask``.
     ``review``: a workbook of the addresses that are not sure, with what each may mean and a cell for the choice, which
     :func:`bizverify.apply_review` remembers. ``choices``: where it does; by default the user's own store, if there is

@@ -24,7 +24,7 @@ from bizverify.reference.choice_store import Choices
 from bizverify.run import accounting
 from bizverify.run.duplicates import with_duplicates
 from bizverify.run.engine import RunContext
-from bizverify.run.extra_columns import with_extra_columns
+from bizverify.run.extra_columns import unknown_extra_columns, with_extra_columns
 from bizverify.run.status_counts import statuses_of
 from bizverify.schema import Lang
 from bizverify.storage.filesystem import new_run_id
@@ -85,7 +85,8 @@ def verify_frame(
         answering = answering.with_status(asked.overlay) if asked is not None else answering
         answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
         if prepared.extras:
-            answers = with_extra_columns(with_duplicates(answers.collect(engine="streaming").lazy()), prepared.extras)
+            kept = with_duplicates(answers.collect(engine="streaming").lazy())
+            answers = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
         enriched = Enriched(table, with_words(answered, prepared.lang), prepared.layout, tally)
@@ -94,6 +95,7 @@ def verify_frame(
     counts = accounting.row_counts_of(tallied)
     statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
+    notes += unknown_extra_columns(prepared.extras, answering.local.gazetteer)
     if purchase is not None:
         notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
     for note in notes:

@@ -111,7 +111,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--extra-columns",
     multiple=True,
     metavar="COLUMNS",
-    help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code.",
+    help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code, building_code.",
 )
 @click.option(
     "--split",

@@ -36,6 +36,9 @@ MATCH_LEVEL: Final = "bv:match_level"
 DISTRICT_CODE: Final = "bv:district_code"
 """The code of the legal dong of a row's building (String), beside the answer."""
 
+PLACE: Final = "bv:place"
+"""Which of the gazetteer's buildings a row's is (UInt32), beside the answer."""
+
 UNSURE: Final = "bv:unsure"
 """Why a person should look at a row's address: ``ambiguous``, ``unsupported``, else null; beside the answer."""
 
@@ -155,9 +158,9 @@ class LocalEngine:
 
         With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
         :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
-        null where there is no address to be read, :data:`DISTRICT_CODE` and :data:`UNSURE` (String); with choices
-        :data:`bizverify.engine.address_choices.CHOICE` (String). A column :data:`NUMBER` (UInt64) is taken for the
-        number.
+        null where there is no address to be read, :data:`DISTRICT_CODE`, :data:`UNSURE` (String) and :data:`PLACE`
+        (UInt32); with choices :data:`bizverify.engine.address_choices.CHOICE` (String). A column :data:`NUMBER`
+        (UInt64) is taken for the number.
         """
         beside = []
         if self.registry or self.status:
@@ -172,6 +175,7 @@ class LocalEngine:
             beside += [
                 pl.col("match_level").alias(MATCH_LEVEL),
                 pl.col("district_code").alias(DISTRICT_CODE),
+                pl.col("place").alias(PLACE),
                 _unsure(),
             ]
         if self.choices:

@@ -65,6 +65,7 @@ from bizverify.tables.standard_streams import send_output
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
+    from bizverify.engine.address import Gazetteer
     from bizverify.options import StatusOptions
     from bizverify.reference.run_statuses import RunStatuses
     from bizverify.run.engine import Purchase
@@ -279,7 +280,8 @@ class EnrichmentRun:
             answers = pl.scan_ipc(path)
         if "duplicate_of" in extras or counts_letters:
             answers = with_duplicates(answers)
-        return with_extra_columns(mark_letters(answers) if counts_letters else answers, extras)
+        gazetteer = self._gazetteer_in_use
+        return with_extra_columns(mark_letters(answers) if counts_letters else answers, extras, gazetteer)
 
     def _report(
         self,
@@ -312,7 +314,7 @@ class EnrichmentRun:
                 *self.prepared.warnings,
                 *self.engine.hints(planned="account" not in outcome),
                 *self._gazetteer_cautions(),
-                *unknown_extra_columns(self.prepared.extras, gazetteer=self._looks_up_addresses),
+                *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
                 *([gettext(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
@@ -325,15 +327,13 @@ class EnrichmentRun:
 
     def _gazetteer_cautions(self) -> tuple[str, ...]:
         """Return what to know of the gazetteer in which addresses were looked up."""
-        local = self.engine.local
-        if local.gazetteer is None or not self._looks_up_addresses:
-            return ()
-        return local.gazetteer.cautions(local.today or seoul_day())
+        gazetteer = self._gazetteer_in_use
+        return () if gazetteer is None else gazetteer.cautions(self.engine.local.today or seoul_day())
 
     @property
-    def _looks_up_addresses(self) -> bool:
-        local = self.engine.kind.answers_locally and self.engine.local.gazetteer is not None
-        return local and "address" in self.prepared.chosen
+    def _gazetteer_in_use(self) -> Gazetteer | None:
+        looks_up = self.engine.kind.answers_locally and "address" in self.prepared.chosen
+        return self.engine.local.gazetteer if looks_up else None
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:

@@ -35,6 +35,8 @@ REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
 _GROUP: Final = 1 << 20
 _LEVEL: Final = 6
+_BEHIND_STREET: Final = 10**11
+_ROAD_NUMBERS: Final = 10**7
 
 _ORDER: Final[tuple[Kind, ...]] = ("buildings", "postal", "lots", "changes", "lot changes", "admins")
 _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "admin", "동리명": "legal", "말소일자": "ended"}
@@ -68,20 +70,33 @@ class PlaceNumbers:
             streets.join(dongs.select(*names, "dong", "region"), on=names, how="left", maintain_order="left")
             .rename({"road": "name"})
             .join(roads.select("region", "name", "road"), on=["region", "name"], how="left", maintain_order="left")
-            .select("street", "dong", "road", "region")
+            .select("street", "dong", "road", "region", "road_code")
         )
         codes = towns.unique("dong_code", keep="last", maintain_order=True)
         self.codes = codes.join(dongs.select(*names, "dong"), on=names).select("dong_code", "dong")
 
 
 def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """The rows in the order of their keys, with ``key``, ``dong`` and ``region``; the place is the row's number."""
+    """The rows in the order of their keys, with ``key``, ``dong``, ``region``; the place is the row's number."""
     return (
         rows.join(places.street, on="street", how="left")
-        .with_columns(building_key(*(pl.col(name) for name in ("road", "under", "main", "sub"))).alias("key"))
-        .drop("street", "road", "under", "main", "sub", "reason")
+        .with_columns(
+            building_key(*(pl.col(name) for name in ("road", "under", "main", "sub"))).alias("key"), _street_code()
+        )
+        .drop("street", "road", "road_code", "under", "main", "sub", "reason")
         .sort("key", *ID)
     )
+
+
+def _street_code() -> pl.Expr:
+    """The first fifteen digits of a management number: district, town, road, behind which stand sign and numbers.
+
+    Null unless the number is made so, as those of the address agency are; the post office's are other ones.
+    """
+    street = pl.col("id_high") * 100 + pl.col("id_low") // _BEHIND_STREET
+    numbers = (pl.col("under").cast(pl.UInt64) * 100_000 + pl.col("main")) * 100_000 + pl.col("sub")
+    same_road = street % _ROAD_NUMBERS == pl.col("road_code") % _ROAD_NUMBERS
+    return pl.when(same_road & (pl.col("id_low") % _BEHIND_STREET == numbers)).then(street).alias("street_code")
 
 
 def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
@@ -424,6 +439,7 @@ def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, 
         "kinds": sorted({source.kind for source in found}),
         "provinces": _provinces(made),
         "buildings": made["building"].height,
+        "building_codes": made["building"]["street_code"].count(),
         "lots": made["lot"].height,
         "abolished": made["gone"].height,
     }

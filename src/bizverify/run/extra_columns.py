@@ -7,13 +7,18 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.local import DISTRICT_CODE, MATCH_LEVEL
+from bizverify.engine.address import Gazetteer, building_code
+from bizverify.engine.local import DISTRICT_CODE, MATCH_LEVEL, PLACE
 from bizverify.errors import UsageError
 from bizverify.run.duplicates import FIRST
 from bizverify.schema import EXTRA_COLUMNS
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 _SOURCES: Final = {"match_level": MATCH_LEVEL, "district_code": DISTRICT_CODE}
+_BUILDING_CODE: Final = "building_code"
+_NO_CODES: Final = gettext_noop(
+    "building_code: empty, since {path} holds no numbers of buildings; build the gazetteer again from rnaddrkor_*.txt"
+)
 
 
 def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
@@ -29,22 +34,28 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in EXTRA_COLUMNS if name in given)
 
 
-def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
     """Add the columns ``names`` to answered rows; for ``duplicate_of`` they have :data:`FIRST`.
 
-    ``duplicate_of`` counts from 1. What the engine did not find out is null.
+    ``duplicate_of`` counts from 1. What the engine did not find out is null. ``gazetteer``: the one of the answers.
     """
     there = answers.collect_schema().names()
     columns = {
         name: pl.col(source) if source in there else pl.lit(None, pl.String) for name, source in _SOURCES.items()
     }
+    columns[_BUILDING_CODE] = (
+        building_code(gazetteer, pl.col(PLACE)) if gazetteer is not None and PLACE in there else pl.lit(None, pl.String)
+    )
     columns["duplicate_of"] = (pl.col(FIRST) + 1) if FIRST in there else pl.lit(None, pl.UInt32)
     return answers.with_columns(columns[name].alias(name) for name in names)
 
 
-def unknown_extra_columns(names: Sequence[str], *, gazetteer: bool) -> tuple[str, ...]:
-    """Return a warning about those of ``names`` that stay empty without a gazetteer that is looked up."""
-    empty = [name for name in names if name in _SOURCES]
-    if gazetteer or not empty:
+def unknown_extra_columns(names: Sequence[str], gazetteer: Gazetteer | None) -> tuple[str, ...]:
+    """Return a warning about those of ``names`` that stay empty; ``gazetteer``: the one that is looked up, if any."""
+    empty = [name for name in names if name in (*_SOURCES, _BUILDING_CODE)]
+    if gazetteer is not None:
+        lacks_codes = _BUILDING_CODE in empty and not gazetteer.has_building_codes
+        return (gettext(_NO_CODES, path=gazetteer.path),) if lacks_codes else ()
+    if not empty:
         return ()
     return (gettext("{names}: empty, since no address is looked up; give `gazetteer=`", names=", ".join(empty)),)

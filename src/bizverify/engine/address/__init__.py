@@ -21,6 +21,7 @@ from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.address.match import (
     LEVELS,
     SUGGESTED,
+    building_code,
     format_match,
     lookups_of,
     match_addresses,
@@ -30,7 +31,7 @@ from bizverify.engine.address.regions import postal_fits
 from bizverify.schema import Lang
 from bizverify.translation import gettext
 
-__all__ = ["ADDED", "LEVELS", "SUGGESTED", "Gazetteer", "attach", "suggest"]
+__all__ = ["ADDED", "LEVELS", "SUGGESTED", "Gazetteer", "attach", "building_code", "suggest"]
 
 ADDED: Final[dict[str, type[pl.DataType]]] = {
     "match_level": pl.String,
@@ -46,6 +47,7 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
     "fixed_zipcode": pl.String,
     "fixed_address": pl.String,
     "district_code": pl.String,
+    "place": pl.UInt32,
 }
 """The columns that :func:`attach` adds."""
 
@@ -61,7 +63,7 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     ``supported``: whether other words of the row bear out what was repaired, null where nothing was;
     ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
     ``fixed_zipcode``, ``fixed_address``: null where they are not sure; ``district_code``: the ten digits of the
-    building's legal dong (법정동코드), null where no building was found.
+    building's legal dong (법정동코드), ``place``: which of the gazetteer's buildings it is; null where none was found.
 
     Without a gazetteer only the region is recognised and the postal code held against it, as it is with one where no
     building is found. With one, a batch of rows at a time is matched: the query streams, and engines that call it from

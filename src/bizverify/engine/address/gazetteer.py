@@ -24,16 +24,15 @@ from bizverify.translation import gettext, gettext_noop
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-FORMAT: Final = 2
-_FIRST_FORMAT: Final = 1
-"""Files of before 2026-12 still open: without the section ``gone`` and the column ``several``."""
+FORMAT: Final = 3
+"""Files of formats 1 and 2 still open, without what came later: see ``_LATER``."""
 METADATA_KEY: Final = "bizverify.gazetteer"
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "region": ("region", "sido", "sigungu"),
     "dong": ("dong", "region", "emd", "ri", "code"),
     "admin": ("region", "name", "dong"),
     "road": ("road", "region", "name", "road_key", "several"),
-    "building": ("key", "zipcode", "dong", "apartment", "name"),
+    "building": ("key", "zipcode", "dong", "apartment", "name", "street_code"),
     "lot": ("key", "building", "representative"),
     "gone": ("key", "building"),
 }
@@ -55,11 +54,13 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "building": pl.UInt32,
     "representative": pl.Boolean,
     "several": pl.Boolean,
+    "street_code": pl.UInt64,
 }
-_LATER: Final = {_FIRST_FORMAT: {"gone", "several"}, FORMAT: set[str]()}
+_LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORMAT: set[str]()}
 """Sections and columns that files of a format do not have yet."""
 NUMBER_LIMIT: Final = 1 << 17
 """Building and lot numbers are below this; so are main and additional numbers alike."""
+_SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
 
 _REMEDY: Final = gettext_noop("build one with: bizverify data build-gazetteer SRC… -o OUT.parquet")
 _KEPT: Final = 2
@@ -72,7 +73,8 @@ class Gazetteer:
 
     ``version`` names it in reports and manifests, ``buildings`` is how many it has; ``about`` is what it says of
     itself: ``sources`` (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, and unless it is
-    of the first format ``source_date`` (of its newest source, null where none is dated) and ``kinds`` (of its sources).
+    of the first format ``source_date`` (of its newest source, null where none is dated) and ``kinds`` (of its sources),
+    and from the third on ``building_codes`` (buildings whose official number is known).
     """
 
     path: Path
@@ -103,6 +105,11 @@ class Gazetteer:
         """The newest date that its sources give themselves; null where it is not known."""
         found = self.about.get("source_date")
         return date.fromisoformat(found) if isinstance(found, str) else None
+
+    @property
+    def has_building_codes(self) -> bool:
+        """Whether it knows the official number of any building; files of before format 3 know none."""
+        return bool(self.about.get("building_codes"))
 
     def cautions(self, today: date) -> tuple[str, ...]:
         """Return warnings about its sources, each with the remedy: that they are old, or not all there."""
@@ -177,6 +184,7 @@ class Tables:
         self._gazetteer = gazetteer
         self._read_names: pl.Series | None = None
         self._read_lots: pl.DataFrame | None = None
+        self._read_streets: pl.Series | None = None
         self.regions = read_section(gazetteer, "region")
         self.dongs = read_section(gazetteer, "dong")
         self.admins = read_section(gazetteer, "admin")
@@ -209,6 +217,14 @@ class Tables:
     def lot_representative(self) -> pl.Series:
         """Boolean, whether it is the building's representative lot and not an additional one."""
         return self._all_lots()["representative"].alias("lot_representative")
+
+    @property
+    def building_street(self) -> pl.Series:
+        """UInt64, the first fifteen digits of the building's official number, null where it is not known; by place."""
+        if self._read_streets is None:
+            streets = read_section(self._gazetteer, "building", ("street_code",))["street_code"]
+            self._read_streets = streets.alias("building_street")
+        return self._read_streets
 
     # Threads that need these at the same time read them each: no lock is held while polars computes, and
     # functools.cached_property holds one before Python 3.12.
@@ -292,13 +308,18 @@ def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> 
     return _pack_key(road, under, main, sub)
 
 
+def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """지하여부, main and additional number of a :func:`building_key` (UInt64)."""
+    return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
+
+
 def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
     """Legal dong, 산여부 and lot number in one UInt64; null where one is, or where a number is too large to exist."""
     return _pack_key(dong, san, main, sub)
 
 
 def _pack_key(upper: pl.Expr, sign: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
-    parts = ((upper, 1 << 36), (sign, 1 << 34), (main, 1 << 17))
+    parts = ((upper, _SIGN_WEIGHT << 2), (sign, _SIGN_WEIGHT), (main, NUMBER_LIMIT))
     packed = sub.cast(pl.UInt64)
     for part, weight in parts:
         packed = packed + part.cast(pl.UInt64) * pl.lit(weight, pl.UInt64)

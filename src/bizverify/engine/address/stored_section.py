@@ -95,3 +95,4 @@ class StoredTables:
         self.building_dong = StoredColumn(self.buildings, "dong")
         self.building_apartment = StoredColumn(self.buildings, "apartment")
         self.building_name = StoredColumn(self.buildings, "name")
+        self.building_street = StoredColumn(self.buildings, "street_code")

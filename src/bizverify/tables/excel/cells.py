@@ -187,7 +187,7 @@ def _text(values: pl.Series) -> list[pl.Expr | str]:
     return [kept, guarded.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))]
 
 
-WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14), strict=True))
+WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30), strict=True))
 """Characters; reasons are long, so they get a wide column rather than a tall row."""
 
 

@@ -6,13 +6,15 @@
 - ``ambiguity``: second thoughts on what was decided
 - ``format``: the official address and what was changed
 - ``suggest``: the places that it may mean, for a person to choose from
+- ``building_codes``: the official numbers of buildings
 - ``gazetteer_lookups``: the gazetteer, searchable by name, number and region
 - ``open_lookups``: opens it, whole or for a few rows
 """
 
+from bizverify.engine.address.match.building_codes import building_code
 from bizverify.engine.address.match.format import format_match
 from bizverify.engine.address.match.matcher import LEVELS, match_addresses
 from bizverify.engine.address.match.open_lookups import lookups_of
 from bizverify.engine.address.match.suggest import SUGGESTED, suggest_places
 
-__all__ = ["LEVELS", "SUGGESTED", "format_match", "lookups_of", "match_addresses", "suggest_places"]
+__all__ = ["LEVELS", "SUGGESTED", "building_code", "format_match", "lookups_of", "match_addresses", "suggest_places"]

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.batches import ROW, PreparedStep, for_few, lacks_any, text_key
-from bizverify.engine.address.gazetteer import lot_key
+from bizverify.engine.address.gazetteer import lot_key, unpack_numbers
 from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.gazetteer_lookups import Lookups, NamesAndBuildings
 from bizverify.engine.address.regions import level_of, names_region
@@ -16,7 +16,6 @@ from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.schema import Lang
 
 _UNDER: Final = ("", "지하 ", "공중 ")
-_NUMBER_BITS: Final = 17
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
 _ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
@@ -80,6 +79,7 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
         fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
         fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), behind, reference)),
         district_code=pl.when(sure).then(pl.col("of_code").cast(pl.String).str.zfill(10)),
+        place=pl.col("place"),
     )
 
 
@@ -116,11 +116,11 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
         "of_road_key": tables.roads["key"][road],
         **{f"of_{name}": tables.regions[name][home] for name in ("sido", "sigungu")},
     }
-    key = pl.col("of_key")
+    under, main, sub = unpack_numbers(pl.col("of_key"))
     return matched.hstack([values.alias(name) for name, values in known.items()]).with_columns(
-        of_under=(key // 2 ** (2 * _NUMBER_BITS)) % 4,
-        of_main=(key // 2**_NUMBER_BITS) % 2**_NUMBER_BITS,
-        of_sub=key % 2**_NUMBER_BITS,
+        of_under=under,
+        of_main=main,
+        of_sub=sub,
     )
 
 

@@ -57,6 +57,8 @@ class NamesAndBuildings(Protocol):
     def building_apartment(self) -> Column: ...  # noqa: D102
     @property
     def building_name(self) -> Column: ...  # noqa: D102
+    @property
+    def building_street(self) -> Column: ...  # noqa: D102
 
 
 class Lookups(ABC):

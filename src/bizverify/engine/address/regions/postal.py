@@ -163,7 +163,9 @@ def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
     work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED_COLUMNS)).drop(_STATE)
     work = work.with_columns(region=level_named(pl.col("region")))
     return work.with_columns(
-        pl.lit(None, pl.Boolean).alias("supported"), *(pl.lit(None, pl.String).alias(name) for name in _NOTHING)
+        pl.lit(None, pl.Boolean).alias("supported"),
+        pl.lit(None, pl.UInt32).alias("place"),
+        *(pl.lit(None, pl.String).alias(name) for name in _NOTHING),
     )
 
 
