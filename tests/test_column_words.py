@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 
 import bizverify as bv
-from bizverify.column_words import HEADERS, KOREAN_WORDS
+from bizverify.column_words import HEADERS, KOREAN_WORDS, code_expr, with_words
 from bizverify.errors import UsageError
 from bizverify.schema import (
     ACTIONS,
@@ -160,3 +161,18 @@ def test_a_frame_with_korean_columns_keeps_them(both: tuple[pl.DataFrame, Path])
     found = bv.verify_frame(korean, lang="ko", today="2026-11-01", **REFERENCE)
     assert found.columns == korean.columns
     assert found["조치"].to_list() == korean["조치"].to_list()
+
+
+def test_words_and_codes_stream() -> None:
+    """The plan has no step that keeps a column while the others wait for it, as `Expr.replace` has in polars."""
+    frame = pl.LazyFrame(dict.fromkeys((*KOREAN_WORDS, "reasons"), "other"))
+    codes = [code_expr(pl.col(name), name).alias(name) for name in KOREAN_WORDS]
+    for query in (with_words(frame, "ko"), frame.select("reasons", *codes)):
+        assert set(steps(query)) <= {"select", "with-columns", "in-memory-source"}
+    assert "zip-broadcast" in steps(frame.select("reasons", pl.col("action").replace(KOREAN_WORDS["action"])))
+
+
+def steps(query: pl.LazyFrame) -> list[str]:
+    """The kinds of steps in the plan of the streaming engine."""
+    plan = query.show_graph(raw_output=True, engine="streaming", plan_stage="physical")
+    return re.findall(r'label="([a-z-]+)', str(plan))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import fields
+from datetime import date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import bizverify as bv
 from bizverify.errors import BizverifyError
-from bizverify.report_page import report_page
+from bizverify.report_page import page_figures, report_page
 from bizverify.report_page.masking import mask_address, mask_name, mask_number
-from bizverify.report_page.page_figures import collect_figures
+from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.report_page.tags import join, tag
+from bizverify.schema import SEOUL
 from bizverify.translation import use_language
 from conftest import SAMPLE, write
 from customers import numbers
@@ -77,10 +82,68 @@ def test_the_page_says_the_figures_of_the_file(made: tuple[Path, Path]) -> None:
         ("300", "행 수"),
         (f"{actions['send']:,}", "발송"),
         (f"{back:,.1f}", "모두 발송할 때 예상 반송(통)"),
-        (f"₩{500 * back:,.0f}", "모두 발송할 때 예상 손실"),
+        (f"{500 * back:,.0f}원", "모두 발송할 때 예상 손실"),
     ):
         assert page.texts[page.texts.index(value) + 1] == what
     assert "확인 (verified) 280 + 번호 오류 (invalid) 20 = 300" in page.texts
+
+
+def test_every_table_of_counts_adds_up_to_the_rows(made: tuple[Path, Path]) -> None:
+    """Rows without an answer have a line, and so have those without a province; risks are those of the frame."""
+    texts = Page(made[1]).texts
+    rows = pl.read_csv(made[0] / "out.csv", infer_schema_length=None, schema_overrides={"우편번호": pl.String})
+    for title in ("처리 상태", "사업자 상태", "등급", "조치", "시·도"):
+        begin = texts.index(title, texts.index("집계")) + 3
+        counts = []
+        while begin + 1 < len(texts) and re.fullmatch(r"[0-9.]+%", texts[begin + 2]):
+            counts.append(int(texts[begin + 1].replace(",", "")))
+            begin += 3
+        assert sum(counts) == 300, title
+    named = rows.filter(pl.col("주소").str.contains("^제주"))
+    risk = named["bounce_prob"].sum() / named.height
+    place = texts.index("제주")
+    assert texts[place : place + 3] == ["제주", f"{named.height}", f"{risk:.1%}"]
+
+
+def test_the_page_says_how_old_the_statuses_are(made: tuple[Path, Path]) -> None:
+    """In days before the run, whose day and time are those of Korea."""
+    began = datetime.fromisoformat(json.loads((made[0] / "run.json").read_text("utf-8"))["started"]).astimezone(SEOUL)
+    text, day = Page(made[1]).text, began.date()
+    age = (day - date(2026, 11, 1)).days
+    assert f"기준일은 2026-11-01입니다({day} 기준 {age}일 전)." in text
+    assert f"300행, {day} 검증" in text
+    assert f"{began:%Y-%m-%d %H:%M} KST" in text
+
+
+def test_a_masked_correction_says_what_changed(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """Without numbers: masked, both addresses may look the same. Unmasked, the numbers are there."""
+    rows = pl.read_csv(made[0] / "out.csv", infer_schema=False)
+    lots = rows.filter(pl.col("reasons").str.contains("변경: 지번 "))["reasons"]
+    change = re.search(r"변경: (지번 [^|]*) \(juso\)", lots[0])
+    assert change is not None
+    assert re.sub("[0-9]", "*", change[1]) in Page(made[1]).texts
+    assert change[1] not in Page(made[1]).text
+    with use_language("ko"):
+        report_page(made[0] / "out.csv", tmp_path / "open.html", unmask=True)
+    assert change[1] in Page(tmp_path / "open.html").texts
+
+
+def test_figures_are_the_same_in_batches_of_any_size(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts, groups and lists of many batches are those of one."""
+    rows = pl.scan_csv(made[0] / "out.csv", infer_schema=False).with_row_index("row_id")
+    letters = rows.rename({"사업자등록번호": "b_no", "상호": "name", "주소": "address"})
+    whole = collect_figures(letters)
+    monkeypatch.setattr(page_figures, "_BATCH", 7)
+    parts = collect_figures(letters)
+    for field in fields(PageFigures):
+        one, other = getattr(whole, field.name), getattr(parts, field.name)
+        if isinstance(one, pl.DataFrame):
+            key = next(name for name in ("row", "reason", "region") if name in one.columns)
+            assert_frame_equal(one.sort(key), other.sort(key))
+        else:
+            assert other == (pytest.approx(one) if isinstance(one, float) else one)
+    empty = collect_figures(letters.clear())
+    assert (empty.rows, empty.expected, empty.worst.height, empty.regions.height) == (0, 0.0, 0, 0)
 
 
 def test_the_figures_are_those_of_the_frame(made: tuple[Path, Path]) -> None:
@@ -170,7 +233,7 @@ def test_people_are_masked_unless_asked(made: tuple[Path, Path], tmp_path: Path)
         text
         for name in ("사업자등록번호", "주소", "fixed_address")
         for text in rows[name].drop_nulls()
-        if len(text) > 9
+        if len(text) > 9 and re.search("[0-9]", text)  # a province and a district alone are nobody's address
     }
     names = {text for text in rows["상호"].drop_nulls() if len(text) > 4}
     source = Page(made[1]).source
@@ -192,7 +255,7 @@ def test_masks_show_too_little_to_write_to_anybody() -> None:
         }
     )
     shown = frame.select(mask_number(pl.col("x")), mask_name(pl.col("n")), mask_address(pl.col("a")))
-    assert shown.rows() == [("124-**-*****", "해○○", "서울종로구종 …"), (None, "한○○", "서울 종로구 종로*길 …")]
+    assert shown.rows() == [("124-**-*****", "해○○", "서울종로구종로 …"), (None, "한○○", "서울 종로구 종로*길 …")]
 
 
 def test_hostile_cells_are_texts(tmp_path: Path) -> None:

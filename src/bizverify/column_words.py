@@ -90,13 +90,28 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
     import polars as pl  # help is shown without it
 
     there = frame.collect_schema()
-    return frame.with_columns(pl.col(name).replace(words) for name, words in KOREAN_WORDS.items() if name in there)
+    return frame.with_columns(
+        _replace(pl.col(name), words).alias(name) for name, words in KOREAN_WORDS.items() if name in there
+    )
 
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     """Return the codes (String) of a column that was read, whichever language it was written in."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()}
-    return value.replace(codes) if codes else value
+    return _replace(value, codes) if codes else value
+
+
+def _replace(value: pl.Expr, words: Mapping[str, str]) -> pl.Expr:
+    """Return a text with some words replaced, all others as they are.
+
+    ``Expr.replace`` does the same, but polars does not stream it: all columns of the query would be kept in memory.
+    """
+    import polars as pl
+
+    found = value
+    for word, other in words.items():
+        found = pl.when(value == word).then(pl.lit(other)).otherwise(found)
+    return found
 
 
 _KOREAN_PROBLEMS: Final = {

@@ -98,7 +98,7 @@ def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
     alt = altair()
     top = frame.sort("rows", descending=True, maintain_order=True).head(most)
     base = alt.Chart(top).encode(
-        alt.X("rows:Q", title=gettext("rows"), axis=alt.Axis(format=",d", tickMinStep=1)),
+        alt.X("rows:Q", title=gettext("rows"), axis=alt.Axis(format=",d", tickMinStep=1, tickCount=5)),
         alt.Y("reason:N", sort=top["reason"].to_list(), title=None),
         tooltip=[
             alt.Tooltip("reason:N", title=gettext("reason")),

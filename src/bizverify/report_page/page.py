@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from bizverify.charts.provinces import TILES
 from bizverify.column_words import word_of
 from bizverify.errors import OutputError
 from bizverify.report_page.earlier_run import RunChanges
@@ -16,6 +18,7 @@ from bizverify.report_page.page_charts import draw_charts
 from bizverify.report_page.page_figures import PageFigures
 from bizverify.report_page.tags import Markup, join, tag
 from bizverify.run.changes import BEFORE, CHANGE, KIND_WORDS
+from bizverify.schema import SEOUL, seoul_day
 from bizverify.tables.publish import publish_file
 from bizverify.translation import current_language, end_sentence, gettext, gettext_noop, ngettext
 
@@ -41,6 +44,7 @@ _CORRECTIONS: Final = {
     "name": gettext_noop("name"),
     "address": gettext_noop("before"),
     "fixed_address": gettext_noop("after"),
+    "change": gettext_noop("what changed"),
 }
 _CHANGED: Final = {
     "b_no": gettext_noop("number"),
@@ -52,6 +56,16 @@ _CHANGED: Final = {
     "action": gettext_noop("action now"),
 }
 _NUMBERS: Final = ("row", "bounce_prob")
+_WIDTHS: Final = {
+    "b_no": "code",
+    "name": "name",
+    "address": "long",
+    "fixed_address": "long",
+    "reason": "long",
+    "change": "long",
+    **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
+}
+"""How wide a cell is at least, by its column: classes of the style."""
 _UNKNOWN: Final = "–"
 
 
@@ -123,10 +137,13 @@ def render(
 
 
 def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
-    rows = ngettext("{count:,} row", "{count:,} rows", figures.rows)
-    if not facts.get("started"):
-        return rows
-    return gettext("{rows}, verified {day}", rows=rows, day=str(facts["started"])[:10])
+    rows, started = ngettext("{count:,} row", "{count:,} rows", figures.rows), _in_korea(facts.get("started"))
+    return gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
+
+
+def _in_korea(written: object) -> datetime | None:
+    """A time of a manifest as clocks in Korea show it; the days of a page are Korea's."""
+    return datetime.fromisoformat(str(written)).astimezone(SEOUL) if written else None
 
 
 def _section(title: str, *children: str) -> Markup:
@@ -140,11 +157,13 @@ def _cards(cards: Iterable[tuple[str, str]]) -> Markup:
 def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     actions = figures.counts["action"]
     waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
+    unanswered = figures.rows - sum(actions.values())
     cards = [
         (gettext("rows"), f"{figures.rows:,}"),
         (gettext("send"), f"{actions['send']:,}"),
         (gettext("confirm, correct or hold"), f"{waiting:,}"),
         (gettext("do not send"), f"{actions['do_not_send']:,}"),
+        *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),
         (gettext("addresses corrected"), f"{figures.corrected:,}"),
     ]
     alerts = [tag("p", end_sentence(str(text)), class_="alert") for text in facts.get("warnings") or ()]
@@ -155,7 +174,8 @@ def _changes(changes: RunChanges) -> Markup:
     title, file = gettext("Changes since the run before"), changes.file.name
     since = gettext("Compared with {file}.", file=file)
     if changes.run is not None:
-        since = gettext("Compared with the run of {day}, {file}.", day=str(changes.run.started)[:10], file=file)
+        day = changes.run.started.astimezone(SEOUL).date()
+        since = gettext("Compared with the run of {day}, {file}.", day=day, file=file)
     words = {kind: gettext(word).replace("_", " ") for kind, word in KIND_WORDS.items()}
     cards = [(words[kind], f"{count:,}") for kind, count in changes.counts.items() if count]
     said = tag("p", since, class_="soft")
@@ -171,14 +191,7 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     checked = int(found.get("checked", numbers - figures.counts["biz_status"]["unknown"]))
     lines = [gettext("{checked:,} of {numbers:,} statuses checked.", checked=checked, numbers=numbers)]
     if figures.oldest and figures.newest:
-        lines.append(
-            gettext(
-                "{dated:,} rows say on which day: from {oldest} to {newest}.",
-                dated=figures.dated,
-                oldest=figures.oldest,
-                newest=figures.newest,
-            )
-        )
+        lines.append(_ages(figures, figures.oldest, figures.newest, _in_korea(facts.get("started"))))
     if found.get("stale"):
         lines.append(
             gettext(
@@ -190,6 +203,33 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     return _section(gettext("Statuses checked, and how old they are"), *(tag("p", line) for line in lines))
 
 
+def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
+    """How old the statuses were when the run began, or are today where that is not known."""
+    day = started.date() if started else seoul_day()
+    most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
+    if oldest == newest:
+        return gettext(
+            "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.",
+            dated=figures.dated,
+            newest=newest,
+            age=least,
+            day=day,
+        )
+    return gettext(
+        "{dated:,} rows have a status of {oldest} to {newest}: {least:,} to {most:,} days old on {day}.",
+        dated=figures.dated,
+        oldest=oldest,
+        newest=newest,
+        least=least,
+        most=most,
+        day=day,
+    )
+
+
+def _won(amount: float) -> str:
+    return gettext("₩{amount:,.0f}", amount=amount)
+
+
 def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
     back, sent = figures.expected, figures.expected_sent
     cards = [
@@ -198,14 +238,14 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
     ]
     if cost is not None:
         cards += [
-            (gettext("at stake if every row is mailed"), f"₩{back * cost:,.0f}"),
-            (gettext("at stake in the letters to be sent"), f"₩{sent * cost:,.0f}"),
+            (gettext("at stake if every row is mailed"), _won(back * cost)),
+            (gettext("at stake in the letters to be sent"), _won(sent * cost)),
         ]
     letters = facts.get("letters") or {}
     if letters:
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
-            cards.append((gettext("saved by them"), f"₩{letters['saved']:,.0f}"))
+            cards.append((gettext("saved by them"), _won(letters["saved"])))
     how = gettext("Expected returns are the sum of the rows' probabilities.")
     if cost is not None:
         how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
@@ -214,26 +254,35 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
 
 def _counts(figures: PageFigures) -> Markup:
     tables = [
-        _count_table(gettext(title), figures.counts[name], figures.rows)
+        _count_table(gettext(title), _with_rest(figures.counts[name], figures.rows), figures.rows)
         for name, title in _TITLES.items()
         if any(figures.counts[name].values())
     ]
     return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
 
 
+def _with_rest(counts: Mapping[str, int], rows: int) -> dict[str, int]:
+    """The counts, which add up to all rows."""
+    return {**counts, gettext("without an answer"): rows - sum(counts.values())}
+
+
 def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
     head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
-    lines = [
+    said = {_say_word(word): count for word, count in counts.items()}
+    return tag("table", head, tag("tbody", *_count_lines(said, rows)))
+
+
+def _count_lines(counts: Mapping[str, int], rows: int) -> list[Markup]:
+    return [
         tag(
             "tr",
-            tag("th", _say_word(word), scope="row"),
+            tag("th", what, scope="row"),
             tag("td", f"{count:,}", class_="number"),
             tag("td", f"{count / (rows or 1):.1%}", class_="number"),
         )
-        for word, count in counts.items()
+        for what, count in counts.items()
         if count
     ]
-    return tag("table", head, tag("tbody", *lines))
 
 
 def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
@@ -247,11 +296,33 @@ def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
 def _charts(figures: PageFigures) -> Markup:
     drawn = draw_charts(figures)
     reasons = dict(figures.reasons.select("reason", "rows").iter_rows())
-    table = _count_table(gettext("What weighs most in a row"), reasons, figures.rows)
+    weighs = _count_table(gettext("What weighs most in a row"), reasons, figures.rows)
+    tables = tag("div", weighs, _provinces(figures), class_="columns")
     if not drawn:
         note = gettext("Charts are drawn where Altair is installed: pip install 'bizverify[notebook]'")
-        return _section(gettext("Charts"), tag("p", note, class_="soft"), table)
-    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for _, svg in drawn), class_="charts"), table)
+        return _section(gettext("Charts"), tag("p", note, class_="soft"), tables)
+    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for _, svg in drawn), class_="charts"), tables)
+
+
+def _provinces(figures: PageFigures) -> Markup:
+    """What the tiles show, the provinces with most rows first."""
+    head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
+    lines = [
+        tag(
+            "tr",
+            tag("th", _province(level), scope="row"),
+            tag("td", f"{rows:,}", class_="number"),
+            tag("td", f"{expected / rows:.1%}", class_="number"),
+        )
+        for level, rows, expected in figures.regions.sort("rows", "region", descending=[True, False])
+        .select("region", "rows", "expected")
+        .iter_rows()
+    ]
+    return tag("table", head, tag("tbody", *lines))
+
+
+def _province(level: str | None) -> str:
+    return TILES[level].name(current_language()) if level in TILES else gettext("without a province")
 
 
 def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
@@ -269,8 +340,9 @@ def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
 
 def _cell(name: str, value: object, label: str) -> Markup:
     text = _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
-    kind = "number" if name in _NUMBERS else "code" if name == "b_no" else ""
-    return tag("td", text, data_label=label, **({"class_": kind} if kind else {}))
+    kind = "number" if name in _NUMBERS else _WIDTHS.get(name, "")
+    kinds = f"{kind} empty".strip() if text == _UNKNOWN else kind
+    return tag("td", text, data_label=label, **({"class_": kinds} if kinds else {}))
 
 
 def _say_word(word: str) -> str:
@@ -287,9 +359,10 @@ def _corrections(figures: PageFigures) -> Markup:
 def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     versions = facts.get("versions") or {}
     inputs = facts.get("inputs") or [{}]
+    started = _in_korea(facts.get("started"))
     lines = {
         gettext("run"): facts.get("run_id"),
-        gettext("started"): facts.get("started"),
+        gettext("started"): f"{started:%Y-%m-%d %H:%M} KST" if started else None,
         gettext("engine"): facts.get("engine"),
         "bizverify": versions.get("bizverify"),
         gettext("scorecard"): versions.get("model"),

@@ -15,14 +15,14 @@ _ROOT: Final = re.compile(r"<svg ")
 
 
 def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
-    """Return the charts as (name, SVG): grades, provinces, reasons; an empty list where nothing draws.
+    """Return the charts as (name, SVG): grades, reasons, provinces; an empty list where nothing draws.
 
     The tables of the page say the same, so the drawings are hidden from screen readers.
     """
     wanted: dict[str, Callable[[], Any]] = {
         "grades": lambda: charts.grades(figures.counts["grade"], figures.rows),
-        "regions": lambda: charts.regions(figures.regions.select("region", "rows", "expected")),
         "reasons": lambda: charts.reasons(figures.reasons.select("reason", "rows")),
+        "regions": lambda: charts.regions(figures.regions.select("region", "rows", "expected")),
     }
     try:
         return [(name, _svg(chart())) for name, chart in wanted.items()]

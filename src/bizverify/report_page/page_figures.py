@@ -11,7 +11,7 @@ import polars as pl
 from bizverify import business_number
 from bizverify.engine.address.regions.postal import region_level
 from bizverify.engine.letter_history import address_key
-from bizverify.report_page.masking import mask_address, mask_name, mask_number
+from bizverify.report_page.masking import mask_address, mask_digits, mask_name, mask_number
 from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
 
 SHOWN: Final = 20
@@ -35,8 +35,25 @@ COLUMNS: Final = (
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
 _REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
 """The first reason, up to what is the row's own: a date in brackets, an address behind a colon."""
+_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
+"""What differs between an address and the one that it was corrected to."""
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _LONG: Final = 60
+_BATCH: Final = 100_000
+"""Rows that are counted together."""
+_EXPECTED: Final = pl.col("bounce_prob").sum()
+_ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
+_GROUPED: Final = ("reason", "region")
+_TOTALS: Final = {
+    "rows": pl.len().cast(pl.Int64).alias("rows"),
+    "expected": _EXPECTED.alias("expected"),
+    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum().alias("expected_sent"),
+    "dated": pl.col("day").count().cast(pl.Int64).alias("dated"),
+    "oldest": pl.col("day").min().alias("oldest"),
+    "newest": pl.col("day").max().alias("newest"),
+    "corrected": pl.col("corrected").sum().cast(pl.Int64).alias("corrected"),
+}
+"""Counts of all rows; what is summed may be added up over batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +83,22 @@ class PageFigures:
 
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False) -> PageFigures:
-    """Count and list answered rows (:data:`COLUMNS`, as far as they are there), in streaming passes.
+    """Count and list answered rows (:data:`COLUMNS`, as far as they are there), in one streaming pass.
 
-    ``reasons`` are joined to one text a row.
+    ``reasons`` are joined to one text a row. Batches are counted one after the other: a query that counts several
+    things at once keeps all rows in memory for them.
     """
-    rows = _readable(answers)
-    counts, worst, corrections = (_counts(rows), _worst(rows), _corrections(rows))
-    groups = [
-        *(rows.group_by(name).len() for name in _COUNTED),
-        _group_by(rows, "reason", _first_reason()),
-        _group_by(rows, "region", region_level(pl.col("address"))),
-    ]
-    found, bad, fixed, *tables = pl.collect_all([counts, worst, corrections, *groups], engine="streaming")
-    totals, words = found.row(0, named=True), tables[: len(_COUNTED)]
-    by = {name: _in_order(table, known) for table, (name, known) in zip(words, _COUNTED.items(), strict=True)}
-    reasons, regions = tables[len(_COUNTED) :]
+    found = _tally(_readable(answers.clear()).collect())
+    for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
+        found = _merge(found, _tally(batch))
+    by = {name: _in_order(found[name], known) for name, known in _COUNTED.items()}
     return PageFigures(
-        **totals,
+        **found["totals"].row(0, named=True),
         counts=by,
-        reasons=reasons.drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
-        regions=regions,
-        worst=_list_rows(bad, unmask),
-        corrections=_list_rows(fixed, unmask),
+        reasons=found["reason"].drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
+        regions=found["region"],
+        worst=_list_rows(found["worst"], unmask),
+        corrections=_list_rows(found["corrections"], unmask),
         masked=not unmask,
     )
 
@@ -100,18 +111,37 @@ def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(pl.col("bounce_prob").cast(pl.Float64), pl.col(texts).cast(pl.String))
 
 
-def _counts(rows: pl.LazyFrame) -> pl.LazyFrame:
-    chance = pl.col("bounce_prob")
-    day = pl.col("reasons").str.extract(_DAY)
-    return rows.select(
-        pl.len().alias("rows"),
-        chance.sum().alias("expected"),
-        chance.filter(pl.col("action") == "send").sum().alias("expected_sent"),
-        day.count().alias("dated"),
-        day.min().alias("oldest"),
-        day.max().alias("newest"),
-        _is_corrected().sum().alias("corrected"),
+def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return what is counted and listed of rows, by what it is: ``totals``, groups, lists."""
+    rows = batch.with_columns(
+        _is_corrected().alias("corrected"),
+        _first_reason().alias("reason"),
+        region_level(pl.col("address")).alias("region"),
+        pl.col("reasons").str.extract(_DAY).alias("day"),
     )
+    return {
+        "totals": rows.select(_TOTALS.values()),
+        **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
+        **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
+        "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
+        "corrections": rows.filter("corrected").select(COLUMNS).bottom_k(SHOWN, by="row_id"),
+    }
+
+
+def _merge(*tallies: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return the tally of the rows of several."""
+    found = {name: pl.concat([tally[name] for tally in tallies]) for name in tallies[0]}
+    ends = {"oldest": pl.col("oldest").min(), "newest": pl.col("newest").max()}
+    return {
+        "totals": found["totals"].select(ends.get(name, pl.col(name).sum()) for name in _TOTALS),
+        **{name: found[name].group_by(name).agg(pl.all().sum()) for name in (*_COUNTED, *_GROUPED)},
+        "worst": _pick_worst(found["worst"]),
+        "corrections": found["corrections"].bottom_k(SHOWN, by="row_id"),
+    }
+
+
+def _pick_worst(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.top_k(SHOWN, by=["bounce_prob", "row_id"], reverse=[False, True])
 
 
 def _is_corrected() -> pl.Expr:
@@ -119,20 +149,6 @@ def _is_corrected() -> pl.Expr:
     fixed = pl.col("fixed_address").str.replace(r"\s*\([^()]*\)$", "")
     written = pl.col("address").str.replace(r"\s*\([^()]*\)$", "")
     return (address_key(fixed) != address_key(written)).fill_null(False)
-
-
-def _worst(rows: pl.LazyFrame) -> pl.LazyFrame:
-    return rows.drop_nulls("bounce_prob").top_k(SHOWN, by=["bounce_prob", "row_id"], reverse=[False, True])
-
-
-def _corrections(rows: pl.LazyFrame) -> pl.LazyFrame:
-    return rows.filter(_is_corrected()).bottom_k(SHOWN, by="row_id")
-
-
-def _group_by(rows: pl.LazyFrame, name: str, value: pl.Expr) -> pl.LazyFrame:
-    """Rows, and letters expected back, by a value."""
-    work = rows.select(value.alias(name), pl.col("bounce_prob").fill_null(0.0))
-    return work.group_by(name).agg(pl.len().alias("rows"), pl.col("bounce_prob").sum().alias("expected"))
 
 
 def _first_reason() -> pl.Expr:
@@ -148,7 +164,10 @@ def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
 
 
 def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
-    """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from 1."""
+    """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from 1.
+
+    ``reason``: the weightiest; ``change``: what was corrected in the address.
+    """
     number = business_number.compact_expr(pl.col("b_no"))
     masked: dict[str, Any] = {
         "b_no": mask_number(number),
@@ -157,9 +176,11 @@ def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
         "fixed_address": mask_address(pl.col("fixed_address")),
     }
     reason = pl.col("reasons").str.split(" | ").list.first() if unmask else _first_reason()
+    change = pl.col("reasons").str.extract(_CHANGE)
     rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
     return rows.with_columns(
         (pl.col("row_id").cast(pl.Int64) + 1).alias("row"),
         reason.alias("reason"),
+        (change if unmask else mask_digits(change)).alias("change"),
         *([] if unmask else [value.alias(name) for name, value in masked.items()]),
     )
