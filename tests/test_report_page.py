@@ -111,7 +111,7 @@ def test_the_page_says_how_old_the_statuses_are(made: tuple[Path, Path]) -> None
     text, day = Page(made[1]).text, began.date()
     age = (day - date(2026, 11, 1)).days
     assert f"기준일은 2026-11-01입니다({day} 기준 {age}일 전)." in text
-    assert f"300행, {day} 검증" in text
+    assert f"300행, {day} 확인" in text
     assert f"{began:%Y-%m-%d %H:%M} KST" in text
 
 

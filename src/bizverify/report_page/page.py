@@ -341,8 +341,8 @@ def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
 def _cell(name: str, value: object, label: str) -> Markup:
     text = _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
     kind = "number" if name in _NUMBERS else _WIDTHS.get(name, "")
-    kinds = f"{kind} empty".strip() if text == _UNKNOWN else kind
-    return tag("td", text, data_label=label, **({"class_": kinds} if kinds else {}))
+    kinds = [one for one in (kind, "empty" if text == _UNKNOWN else "") if one]
+    return tag("td", text, data_label=label, **({"class_": " ".join(kinds)} if kinds else {}))
 
 
 def _say_word(word: str) -> str:
