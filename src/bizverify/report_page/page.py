@@ -226,7 +226,7 @@ def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | No
     )
 
 
-def _won(amount: float) -> str:
+def _format_won(amount: float) -> str:
     return gettext("₩{amount:,.0f}", amount=amount)
 
 
@@ -238,14 +238,14 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
     ]
     if cost is not None:
         cards += [
-            (gettext("at stake if every row is mailed"), _won(back * cost)),
-            (gettext("at stake in the letters to be sent"), _won(sent * cost)),
+            (gettext("at stake if every row is mailed"), _format_won(back * cost)),
+            (gettext("at stake in the letters to be sent"), _format_won(sent * cost)),
         ]
     letters = facts.get("letters") or {}
     if letters:
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
-            cards.append((gettext("saved by them"), _won(letters["saved"])))
+            cards.append((gettext("saved by them"), _format_won(letters["saved"])))
     how = gettext("Expected returns are the sum of the rows' probabilities.")
     if cost is not None:
         how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
