@@ -28,9 +28,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio._backends._asyncio
-import filelock._unix
+import filelock
 import platformdirs
 
+UNIX_LOCKS = sys.modules[filelock.UnixFileLock.__module__]  # one place in filelock 3, another in 4
 KEPT = (asyncio, anyio, filelock, logging, multiprocessing, platformdirs, socket, tempfile)
 
 MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty")
@@ -125,7 +126,7 @@ KILL = signal.SIGKILL
 STAT, OPEN = os.stat, io.open
 subprocess.Popen.kill = lambda self: self.send_signal(KILL)  # type: ignore[method-assign]
 shutil._use_fd_functions = False  # type: ignore[attr-defined]
-for theirs in (filelock._unix, asyncio.unix_events):  # which are not what Windows uses
+for theirs in (UNIX_LOCKS, asyncio.unix_events):  # which are not what Windows uses
     theirs.os = SimpleNamespace(**vars(os))  # type: ignore[attr-defined]
 tempfile._os = SimpleNamespace(**vars(os))  # type: ignore[attr-defined]
 asyncio.base_subprocess.signal = SimpleNamespace(**vars(signal))  # type: ignore[attr-defined]
