@@ -111,6 +111,7 @@ def test_clauses_are_joined_as_the_language_has_it() -> None:
             "연결할 수 없습니다(연결이 거부됨). 다시 시도해 주세요"
         )
         assert join_clauses("호출 3회", "응답 2건") == "호출 3회, 응답 2건"
+        assert (join_clauses(), join_clauses("", "응답 2건")) == ("", "응답 2건")
     assert [end_sentence(text) for text in ("저장했습니다", "이름을 확인해 주세요", "e값 20 필요", "done")] == [
         "저장했습니다.",
         "이름을 확인해 주세요.",

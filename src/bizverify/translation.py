@@ -69,8 +69,8 @@ def join_clauses(*clauses: str) -> str:
     said = [clause for clause in clauses if clause]
     if current_language() != "ko":
         return "; ".join(said)
-    joints = [". " if _KOREAN_SENTENCE.search(clause) else ", " for clause in said[:-1]]
-    return "".join(f"{clause}{joint}" for clause, joint in zip(said, [*joints, ""], strict=True))
+    joined = [f"{clause}{'. ' if _KOREAN_SENTENCE.search(clause) else ', '}" for clause in said[:-1]]
+    return "".join([*joined, *said[-1:]])
 
 
 def current_language() -> Lang:

@@ -20,14 +20,14 @@ from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
 from bizverify.tables.table import Enriched, Section
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
     from openpyxl.chart import BarChart
     from openpyxl.worksheet.worksheet import Worksheet
 
-SUMMARY: Final = "summary"
+SUMMARY: Final = gettext_noop("summary")
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 """The figures that a chart is made of."""
 _CHART_ROWS: Final = 15
@@ -45,7 +45,7 @@ def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
     """Add the sheet: each section a title and its figures, beside them bar charts of the grades and of the actions."""
     from openpyxl.styles import Font, PatternFill
 
-    sheet = book.create_sheet(SUMMARY)
+    sheet = book.create_sheet(gettext(SUMMARY))
     sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 32, 14
     sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
     sheet.sheet_properties.pageSetUpPr.fitToPage = True

@@ -1,0 +1,116 @@
+"""A person who reads only Korean gets past what stops mailing teams most: each message says what to do, and it works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bizverify.cli import app
+from bizverify.cli.flags import with_flags
+from bizverify.errors import BizverifyError
+from bizverify.testing import FakeNts, FakeService, serve
+from conftest import ROOT, SAMPLE
+from korean import english_words
+
+NUMBERS = ("1248100998", "2208162517")
+LIST = "사업자등록번호,전화번호,상호,주소\n" + "".join(
+    f"{number},02-1234-567{place},가나상사,서울 종로구 종로 {place}\n" for place, number in enumerate(NUMBERS, 1)
+)
+
+
+@pytest.fixture(autouse=True)
+def korean_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of one's own, on a computer whose language is Korean."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("BIZVERIFY_LANG", "LC_ALL", "LC_MESSAGES", "BIZVERIFY_NTS_KEY", "BIZVERIFY_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LANG", "ko_KR.UTF-8")
+    Path("명단.csv").write_text(LIST, encoding="utf-8")
+
+
+def say(*words: str) -> tuple[int, str]:
+    """The exit code and all that a command prints, which holds no English words."""
+    result = CliRunner().invoke(app, words, prog_name="bizverify")
+    error = result.exception
+    if isinstance(error, BizverifyError):
+        code, text = error.exit_code, with_flags(str(error))
+    elif error is None or isinstance(error, SystemExit):
+        code, text = result.exit_code, result.output
+    else:
+        raise error
+    assert english_words(text) == [], text
+    return code, text
+
+
+def test_a_locked_workbook() -> None:
+    """The message names the menus of Excel by their Korean names; the file without its password is read."""
+    Path("명단.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"))
+    code, text = say("enrich", "명단.xlsx")
+    assert code == 2
+    assert "암호가 걸린 엑셀 파일입니다. 엑셀에서 열어 암호를 해제하고(파일 > 정보 > 통합 문서 보호" in text
+    Path("명단.xlsx").write_bytes((SAMPLE / "customers.xlsx").read_bytes())
+    assert say("enrich", "명단.xlsx")[0] == 0
+
+
+def test_a_file_in_cp949() -> None:
+    """Read as it is; with a wrong --encoding the message says to leave that out, which works."""
+    Path("명단.csv").write_bytes(LIST.encode("cp949"))
+    code, text = say("enrich", "명단.csv", "--encoding", "utf-8")
+    assert code == 2
+    assert "이미 지정했다면 빼 주세요. UTF-8과 CP949는 자동으로 알아봅니다" in text
+    assert say("enrich", "명단.csv")[0] == 0
+    assert "가나상사" in Path("명단.enriched.csv").read_text("cp949")
+
+
+def test_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says where a key is had, in which variable it goes, and names a page in Korean; then it is asked."""
+    code, text = say("enrich", "명단.csv", "--status", "nts")
+    assert code == 2
+    assert "data.go.kr에서 무료로 발급받아" in text
+    page, variable = re.search(r"방법: (\S+)\) 환경 변수 (\w+)에", text).groups()
+    assert "국세청 무료 인증키" in (ROOT / page).read_text(encoding="utf-8")
+    with serve(FakeNts("free-key", dict.fromkeys(NUMBERS, "active"))) as url:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        monkeypatch.setenv(variable, "free-key")
+        code, text = say("enrich", "명단.csv", "--status", "nts")
+    assert (code, "휴·폐업 상태 2건 중 2건 확인" in text) == (0, True)
+
+
+def test_a_quota_that_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is bought; the message says how many are left, and the option that it names buys these."""
+    service = FakeService("key-of-the-team", quota=1)
+    with serve(service) as url:
+        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
+        monkeypatch.setenv("BIZVERIFY_API_KEY", "key-of-the-team")
+        code, text = say("enrich", "명단.csv", "--engine", "verify")
+        assert (code, service.paid_total) == (5, 0)
+        assert "이번 달 남은 한도가 1건이라 구매하지 않았습니다" in text
+        option = re.search(r"(--budget) (\d+) 옵션으로", text)
+        code, text = say("enrich", "명단.csv", "--engine", "verify", *option.groups())
+        assert (code, service.paid_total) == (5, 1)
+        assert "예산·한도 초과 1건" in text
+
+
+def test_a_wrong_column() -> None:
+    """The message says what the column holds, and how another is named, which works."""
+    code, text = say("enrich", "명단.csv", "--columns", "b_no=전화번호")
+    assert code == 3
+    assert "'전화번호' 열의 값이 대부분 '전화번호 형식'에 해당합니다" in text
+    example = re.search(r"--columns로 사업자등록번호 열을 지정해 주세요\(예: (\S+)\)", text)[1]
+    assert say("enrich", "명단.csv", "--columns", example)[0] == 0
+    code, text = say("enrich", "명단.csv", "--columns", "b_no=없는열")
+    assert (code, "제목이 '없는열'인 열이 없습니다. 있는 제목: 사업자등록번호, 전화번호" in text) == (2, True)
+
+
+def test_the_questions_page_quotes_what_is_said() -> None:
+    """Each sentence in the first column of the page's tables is one that the command says."""
+    page = (ROOT / "docs/ko/faq.md").read_text(encoding="utf-8")
+    catalogue = (ROOT / "src/bizverify/locale/ko/LC_MESSAGES/bizverify.po").read_text(encoding="utf-8")
+    said = catalogue.replace('"\n"', "").replace("{name}가", "API 키가").replace("{place}행", "1행")
+    cells = [cell for row in re.findall(r"^\| ([^|]+) \|", page, flags=re.M) for cell in row.split(", ")]
+    quoted = [cell for cell in cells if cell.endswith("니다")]
+    assert len(quoted) > 6
+    assert [cell for cell in quoted if cell not in said] == []
