@@ -1,4 +1,4 @@
-"""A person who reads only Korean gets past what stops mailing teams most: each message says what to do, and it works."""
+"""A person who reads only Korean gets past what stops mailing teams most: each message says what to do."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_file_in_cp949() -> None:
 
 
 def test_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says where a key is had, in which variable it goes, and names a page in Korean; then it is asked."""
+    """The message says where a key is had, in which variable it goes, and names a page in Korean; then it works."""
     code, text = say("enrich", "명단.csv", "--status", "nts")
     assert code == 2
     assert "data.go.kr에서 무료로 발급받아" in text
