@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from bizverify.cli import key_data
 from bizverify.errors import StoreError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.server import account_erasure, expiry
@@ -27,14 +28,14 @@ from bizverify.server.account_erasure import KEPT, OWNED
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.expiry import Retention
 from bizverify.server.learning import OutcomeLearner
-from bizverify.server.settings import Settings
+from bizverify.server.settings import Settings, load_plans
 from bizverify.server.store import SERVER_FILE, Store
 from handclock import HandClock
-from serving import HTTP, Served, read_here, served
+from serving import HTTP, Served, read_here, served, wait_until
 from test_key_rotation import audited, listed
 from test_keys_cli import keys
 
-NUMBER, OTHERS = "1248100998", "2208162517"
+NUMBER, OTHERS, GONE = "1248100998", "2208162517", "1208147521"
 HOOK = "https://example.com/closures"
 
 
@@ -242,16 +243,57 @@ def test_a_start_removes_what_a_kill_has_left_of_learning_for_the_pool(kept: Kep
         clock.until(lambda: not training.exists(), seconds=1)
 
 
-def test_nothing_is_erased_unasked_or_under_a_running_server(kept: Kept) -> None:
-    """Without a terminal --yes is needed; a server must be stopped first, which is said; an unknown key is named."""
+def test_nothing_is_erased_unasked(kept: Kept) -> None:
+    """Without a terminal --yes is needed, which is said; an unknown key is named."""
     with pytest.raises(UsageError, match=r"nothing was erased.*--yes"):
         keys("erase", kept.key_id, "--db", kept.db)
     with pytest.raises(UsageError, match="no key with this id"):
         keys("erase", "nobody", "--db", kept.db, "--yes")
-    with served(kept.db, HandClock().clock), pytest.raises(StoreError, match="another server is running on it"):
-        keys("erase", kept.key_id, "--db", kept.db, "--yes")
     assert kept.named(NUMBER)
     assert listed(kept.db)[0]["revoked"] is None
+
+
+def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
+    """No byte of it stays, nobody else's data is touched, and the command ends when that is so."""
+    with served(kept.db, HandClock(time.time()).clock) as server:
+        headers = {"X-API-Key": kept.secret}
+        watch = HTTP.get(f"{server.url}/watch", headers=headers).json()["watches"][0]["watch_id"]
+        gone = {"biz_no": GONE, "name": "지난 상호"}
+        HTTP.delete(f"{server.url}/watch/{watch}", headers=headers)
+        HTTP.post(f"{server.url}/watch", json=gone, headers=headers)
+    with served(kept.db) as server:
+        told = keys("erase", kept.key_id, "--db", kept.db, "--yes")
+        assert "jobs 1, outcomes 1, watches 1" in told.stdout
+        assert kept.named(NUMBER) == kept.named(GONE) == []
+        assert HTTP.get(f"{server.url}/me", headers=headers).status_code == 401
+    erased(kept)
+    assert [one["action"] for one in audited(kept.db, "--key", kept.key_id)][-2:] == ["keys erase", "account erased"]
+
+
+def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until they have ended nothing is erased; the command says so with exit code 5, and the server does it then."""
+    monkeypatch.setattr(key_data, "_PATIENCE", 0.0)
+    with served(kept.db) as server:
+        bounds = server.app.state.context.bounds
+        bounds.enter(kept.key_id, load_plans()["business"])
+        waiting = keys("erase", kept.key_id, "--db", kept.db, "--yes")
+        assert waiting.exit_code == 5
+        assert "when its requests and jobs have ended" in waiting.stderr
+        time.sleep(6)
+        assert kept.named(NUMBER)
+        bounds.leave(kept.key_id)
+        wait_until(lambda: bool(listed(kept.db)[0]["erased"]))
+    erased(kept)
+
+
+def test_a_start_completes_an_erasure_that_was_begun(kept: Kept) -> None:
+    """A server that was killed before it erased what an operator had asked for does so after its next start."""
+    with closing(sqlite3.connect(kept.db)) as db:
+        account_erasure.ask_for_erasure(db, kept.key_id, time.time() - 10)
+        db.commit()
+    with served(kept.db):
+        wait_until(lambda: bool(listed(kept.db)[0]["erased"]))
+    erased(kept)
 
 
 STEPS = ("remove_files", "erase_rows", "rewrite_file")
@@ -345,7 +387,7 @@ def test_the_account_of_a_revoked_key_is_erased_when_its_time_has_come(kept: Kep
     hand.forward(days=0.2)
     retain(kept, hand, keep_revoked_days=30)
     erased(kept)
-    assert [one["action"] for one in audited(kept.db, "--key", kept.key_id)][-1] == "kept long enough"
+    assert [one["action"] for one in audited(kept.db, "--key", kept.key_id)][-1] == "account erased"
 
 
 def test_the_account_of_a_revoked_key_stays_until_its_jobs_have_ended(kept: Kept) -> None:

@@ -14,11 +14,15 @@ from bizverify.cli.console import print_json, print_result, print_table, say
 from bizverify.cli.options import PATH, json_option
 from bizverify.cli.serve import db_option
 from bizverify.cli.server_file import act_on_file, change_file, key_argument, minute, require_key
-from bizverify.errors import UsageError
+from bizverify.errors import StoreError, UsageError
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.server.store.audit_table import AuditEntry
+
+_PATIENCE: Final = 60.0
+_LOOKED_EVERY: Final = 0.5
+_PAUSED: Final = 5
 
 _COLUMNS: Final = (
     gettext_noop("when"),
@@ -70,29 +74,30 @@ def export(key_id: str, db: Path, output: Path, as_json: bool) -> None:
 def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     """Revoke a key and erase all that belongs to it; its id, plan, times and lookups by month stay, for the books.
 
-    The server must be stopped: it holds rows in memory. (Of a revoked key the running server erases the same in time:
-    `bizverify serve --keep-revoked-days`.) Killed half-way, it is completed when it is given again.
+    A running server erases it when the key's requests and jobs have ended. The command waits a minute for that, and
+    ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
     from bizverify.server.account_erasure import AccountErasure
     from bizverify.server.clock import as_text
+    from bizverify.storage.sqlite import is_in_use
 
-    with AccountErasure(db, key_id) as account:
-        if account.key.erased is not None:
-            print_result(
-                as_json,
-                {"key_id": key_id, "erased": {}},
-                [gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(account.key.erased))],
-            )
-            return
-        held = account.holdings()
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError(gettext("nothing was erased: there is no terminal to ask on; give --yes"))
-            say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
-            if not click.confirm(gettext("Revoke it and erase them for good?"), err=True):
-                say(gettext("nothing was erased"))
-                return
-        account.erase(time.time())
+    key = require_key(db, key_id)
+    if key.erased is not None:
+        line = gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(key.erased))
+        print_result(as_json, {"key_id": key_id, "erased": {}}, [line])
+        return
+    held = _holdings(db, key_id)
+    if not yes and not _confirm_erasure(key_id, held):
+        say(gettext("nothing was erased"))
+        return
+    try:
+        with AccountErasure(db, key_id) as account:
+            held = account.holdings()
+            account.erase(time.time())
+    except StoreError as error:
+        if not is_in_use(error):
+            raise
+        _ask_server_to_erase(db, key_id)
     lines = [
         gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
         gettext(
@@ -100,6 +105,43 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         ),
     ]
     print_result(as_json, {"key_id": key_id, "erased": held}, lines)
+
+
+def _holdings(db: Path, key_id: str) -> dict[str, int]:
+    from bizverify.server.account_erasure import account_holdings
+    from bizverify.server.settings import Settings
+
+    return change_file(db, lambda it: account_holdings(it, Settings(db=db).files, key_id))
+
+
+def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(gettext("nothing was erased: there is no terminal to ask on; give --yes"))
+    say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
+    return click.confirm(gettext("Revoke it and erase them for good?"), err=True)
+
+
+def _ask_server_to_erase(db: Path, key_id: str) -> None:
+    """Let the server that runs on the file erase a key; end with exit code 5 where that is not done in a minute."""
+    from bizverify.server.account_erasure import ask_for_erasure
+    from bizverify.server.store import key_table
+
+    change_file(db, lambda it: ask_for_erasure(it, key_id, time.time()))
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        found = change_file(db, lambda it: key_table.find_key(it, key_id))
+        if found is not None and found.erased is not None:
+            return
+        time.sleep(_LOOKED_EVERY)
+    say(
+        gettext(
+            "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bizverify keys list "
+            "--db {db}` shows that it is done",
+            key_id=key_id,
+            db=db,
+        )
+    )
+    raise SystemExit(_PAUSED)
 
 
 def _shown_counts(counts: Mapping[str, int]) -> str:

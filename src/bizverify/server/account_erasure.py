@@ -35,6 +35,8 @@ OWNED: Final = {
     "secrets": "key_id",
 }
 """Tables with rows of a key that are erased, and the column that says whose they are. Other rows go with these."""
+ERASE: Final = "keys erase"
+"""The action of the audit log by which an erasure is begun, and completed."""
 KEPT: Final = {"usage": "key_id", "audit": "key_id"}
 """Tables with rows of a key that stay: what the books need."""
 _BLANK: Final = (
@@ -69,14 +71,16 @@ def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
-    """Delete all rows of a key but :data:`KEPT`, and what its own says of people; no byte of them stays in the file."""
-    db.execute("PRAGMA secure_delete = ON")
-    try:
-        for table, column in OWNED.items():
-            db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
-        db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
-    finally:
-        db.execute("PRAGMA secure_delete = OFF")
+    """Delete all rows of a key but :data:`KEPT`, and what its own says of people."""
+    for table, column in OWNED.items():
+        db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
+    db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
+
+
+def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
+    """Revoke a key and write down that its account is to be erased: a running server does so, and one that starts."""
+    key_table.revoke_key(db, key_id, now)
+    audit_table.record_action(db, now, ERASE, key_id, {"begun": True})
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
@@ -139,8 +143,7 @@ class AccountErasure:
         with SERVER_FILE.errors(self.path):
             with self._db:
                 self._db.execute("BEGIN IMMEDIATE")
-                key_table.revoke_key(self._db, self.key_id, now)
-                audit_table.record_action(self._db, now, "keys erase", self.key_id, {"begun": True})
+                ask_for_erasure(self._db, self.key_id, now)
             jobs = job_table.list_job_ids(self._db, self.key_id)
             remove_files(self._files, self.key_id, jobs)
             remove_training_folder(self._files)
@@ -149,6 +152,6 @@ class AccountErasure:
                 erase_rows(self._db, self.key_id)
                 key_table.mark_erased(self._db, self.key_id, now)
                 counts = {what: count for what, count in held.items() if count}
-                audit_table.record_action(self._db, now, "keys erase", self.key_id, {"erased": counts})
+                audit_table.record_action(self._db, now, ERASE, self.key_id, {"erased": counts})
             results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
             rewrite_file(self._db)

@@ -126,13 +126,13 @@ def _open_context(
     sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
     notifier = Notifier(store, clock, sender, file=settings.notices)
     idempotent = IdempotentRequests(store, clock)
-    learner = OutcomeLearner(settings, clock, store, engines)
+    learner, bounds = OutcomeLearner(settings, clock, store, engines), KeyBounds(clock)
     return Context(
         settings=settings,
         clock=clock,
         store=store,
         keys=KeyCache(store, settings.plans, clock),
-        bounds=KeyBounds(clock),
+        bounds=bounds,
         engines=engines,
         learner=learner,
         lookups=PaidLookups(store, clock, LookupAnswerer(engines, statuses), idempotent),
@@ -141,7 +141,7 @@ def _open_context(
         idempotent=idempotent,
         watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
         notifier=notifier,
-        retention=Retention(settings, clock, store, learner),
+        retention=Retention(settings, clock, store, learner, lambda key_id: bounds.under_way(key_id) > 0),
         requests=RequestLog(),
         metrics=metrics,
         statuses=statuses,

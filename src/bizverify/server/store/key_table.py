@@ -109,13 +109,17 @@ def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
     db.execute("UPDATE keys SET erased = ? WHERE id = ? AND erased IS NULL", (now, id_))
 
 
-def keys_to_erase(db: sqlite3.Connection, before: float) -> list[str]:
-    """The keys that were revoked before a time, whose account is not erased yet, and whose jobs have ended."""
+def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
+    """The keys whose account is to be erased now: revoked before a time, and their jobs have ended.
+
+    ``asked_before``: that time for those of which the audit log has ``action``.
+    """
     query = (
-        "SELECT id FROM keys WHERE revoked < ? AND erased IS NULL AND NOT EXISTS"
+        "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND EXISTS"
+        " (SELECT 1 FROM audit WHERE key_id = keys.id AND action = ?)) AND NOT EXISTS"
         " (SELECT 1 FROM jobs WHERE key_id = keys.id AND state IN ('queued', 'running')) ORDER BY revoked, id"
     )
-    return [id_ for (id_,) in db.execute(query, (before,))]
+    return [id_ for (id_,) in db.execute(query, (before, asked_before, action))]
 
 
 def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool | None]) -> None:

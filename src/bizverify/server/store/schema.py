@@ -152,7 +152,10 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open the server's file, made (mode 0600) if it is not there and ``create`` says so; raise :class:`StoreError`."""
+    """Open the server's file, made (mode 0600) if it is not there and ``create`` says so; raise :class:`StoreError`.
+
+    What is deleted through the connection, or replaced, is overwritten: no byte of it stays in the file.
+    """
     path = Path(os.path.realpath(path))
     if not path.exists():
         if not create:
@@ -160,7 +163,9 @@ def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -
                 gettext("{path}: does not exist; check `db=`, or make one with `bizverify keys create`", path=path)
             )
         SERVER_FILE.make(path)
-    return SERVER_FILE.open(path, writing=writing)
+    connection = SERVER_FILE.open(path, writing=writing)
+    connection.execute("PRAGMA secure_delete = ON")
+    return connection
 
 
 def lock_server_file(path: Path) -> FileLock:
