@@ -311,6 +311,17 @@ def test_what_earlier_runs_wrote_is_no_input(tmp_path: Path) -> None:
     assert [Path(one.input).name for one in bv.plan([tmp_path / "in" / "a.csv*"]).parts] == ["a.csv"]
 
 
+def test_of_many_files_that_were_passed_over_the_first_are_told(tmp_path: Path) -> None:
+    """A folder in which last year's outputs lie does not bury the report; the manifest names each."""
+    part(tmp_path / "in" / "a.csv")
+    for number in range(40):
+        part(tmp_path / "in" / f"{number}.enriched.csv")
+    report = bv.enrich([tmp_path / "in"], tmp_path / "out")
+    assert [told for told in report.warnings if "passed over" in told][-1].startswith("35 more files were passed over")
+    assert sum("passed over" in told for told in report.warnings) == 6
+    assert len(json_of(Path(str(report.manifest)))["passed_over"]) == 40
+
+
 def test_a_single_name_is_one_file_and_says_how_several_are_given(tmp_path: Path) -> None:
     """A list in, a report over all out: so the type of what comes back is known."""
     part(tmp_path / "in" / "a.csv")

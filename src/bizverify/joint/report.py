@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bizverify.run.engine import Agreement, Purchase
 
 _SHOWN: Final = 30
+_PASSED_SHOWN: Final = 5
 _FAILED: Final = 3
 _PAUSED: Final = 5
 _OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
@@ -105,7 +106,19 @@ class FilesReport(Shown):
             found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
         failures = (Alert(error) for error in self.failed.values())
         status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
-        return (*failures, *([Alert(status.summary)] if status else []), *found, *self.passed_over)
+        return (*failures, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
+
+    def _first_passed_over(self) -> list[str]:
+        """Sentences on files that are no inputs, as far as somebody reads them: a folder may have hundreds."""
+        more = len(self.passed_over) - _PASSED_SHOWN
+        if more <= 1:
+            return [*self.passed_over]
+        rest = ngettext(
+            "{count:,} more file was passed over; the manifest has all of them",
+            "{count:,} more files were passed over; the manifest has all of them",
+            more,
+        )
+        return [*self.passed_over[:_PASSED_SHOWN], rest]
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""
