@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from bizverify.scheduling import run_message
+from bizverify.scheduling.earlier_runs import list_runs
+from hooks import OK, receiving
 from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -97,3 +99,29 @@ def test_every_line_of_the_log_is_json(nights: Nights, run: Run) -> None:
         lines = [json.loads(line) for line in done.stderr.splitlines()]
         assert lines[-1]["exit_code"] == done.returncode == exit_code
         assert [line["exit_code"] for line in lines if "input" in line] == [exit_code] * (text != "no")
+
+
+def test_a_webhook_gets_the_message_as_slack_takes_it(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One POST a message, of JSON with `text` alone; one that was refused is sent again by the next night, once."""
+    nights.write_job('lang = "ko"', end='[notify]\nwebhook_env = "HOOK"\n')
+    answers = iter([(500, {}, b""), OK, OK])
+    with receiving(lambda _: next(answers)) as receiver:
+        monkeypatch.setenv("HOOK", receiver.url)
+        nights.run()
+        nights.statuses |= dict.fromkeys([*nights.statuses][:2], "closed")
+        nights.write_inputs()
+        refused = nights.run()
+        assert (refused.exit_code, len(refused.problems)) == (3, 1)
+        assert [nights.run().problems for _ in range(2)] == [(), ()]
+    bodies = [json.loads(got.body) for got in receiver.received]
+    assert bodies == [{"text": "job: 2026-11-20 이후 새로 폐업 2곳, 반송 위험 상승 2곳"}] * 2
+    assert {got.headers["Content-Type"] for got in receiver.received} == {"application/json"}
+
+
+def test_a_run_that_ended_otherwise_than_it_was_written_down_is_listed_so(nights: Nights) -> None:
+    """`runs list` has the exit code that cron saw: a message that did not arrive makes it 3."""
+    notify(nights, "import sys; sys.exit(1)")
+    codes = [nights.run().exit_code]
+    nights.write_job()
+    codes.append(nights.run().exit_code)
+    assert [one.exit_code for one in list_runs(nights.folder / "job.toml")] == codes == [3, 0]

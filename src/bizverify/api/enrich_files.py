@@ -13,7 +13,6 @@ from bizverify.api.engine_request import AnyEngine, EngineRequest, Status, progr
 from bizverify.cancellation import CancelToken
 from bizverify.cloud.remote_path import as_path
 from bizverify.engine import Gazetteer, Registry, Scorecard
-from bizverify.enrichment.enrichment_run import RunStart
 from bizverify.enrichment.run_inputs import files_read
 from bizverify.enrichment.single_file import enrich_file
 from bizverify.errors import UsageError
@@ -27,6 +26,7 @@ from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.reference.choice_store import Choices
 from bizverify.report import Report
 from bizverify.run.engine import Engine
+from bizverify.run.run_start import RunStart
 from bizverify.schema import Lang
 from bizverify.tables import Format
 from bizverify.tables.input_files import is_one_file

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -55,10 +54,11 @@ from bizverify.run.engine import Answering, Engine, RunContext
 from bizverify.run.extra_columns import unknown_extra_columns, with_extra_columns
 from bizverify.run.letter_list import mark_letters
 from bizverify.run.output_layout import Target
+from bizverify.run.run_start import RunStart
 from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import LABEL_COLUMNS, Alert, seoul_day
-from bizverify.storage.filesystem import new_run_id, private_folder
+from bizverify.storage.filesystem import private_folder
 from bizverify.tables import Enriched, publish_file, write_table, written_rows
 from bizverify.tables.publish import backed_up
 from bizverify.tables.standard_streams import send_output
@@ -77,25 +77,6 @@ _NO_OUTCOMES: Final = gettext_noop(
 )
 _STORED_TOGETHER: Final = 20_000
 """Rows of stored answers that are read in one piece: a reader holds many, and larger ones take more memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunStart:
-    """A run's id, and when it began: as a time, and in seconds of the monotonic clock.
-
-    ``unix_time``: the time in seconds since 1970, by which the age of what is stored is told.
-    """
-
-    run_id: str
-    at: datetime
-    clock: float
-    unix_time: Callable[[], float] = time.time
-
-    @classmethod
-    def now(cls, unix_time: Callable[[], float] = time.time) -> RunStart:
-        """Return the start of a run that begins now, by the given time."""
-        at = datetime.fromtimestamp(unix_time(), UTC)
-        return cls(new_run_id(at), at, time.monotonic(), unix_time)
 
 
 @dataclass(frozen=True, slots=True)

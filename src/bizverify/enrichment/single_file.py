@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify.cloud.remote_files import InputData, fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
-from bizverify.enrichment.enrichment_run import EnrichmentRun, RunStart
+from bizverify.enrichment.enrichment_run import EnrichmentRun
 from bizverify.enrichment.prepared_table import prepare_output
 from bizverify.enrichment.run_inputs import files_read
 from bizverify.errors import UsageError
@@ -23,6 +23,7 @@ from bizverify.report import Report
 from bizverify.report_page.page import check_page
 from bizverify.run.engine import Engine, RunContext
 from bizverify.run.output_layout import Target, choose_stream, choose_target, keep_apart
+from bizverify.run.run_start import RunStart
 from bizverify.run.side_files import SideFiles
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables import Table, open_table, reading

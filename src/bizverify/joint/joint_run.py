@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment.enrichment_run import EnrichmentRun, JointAnswers, RunStart
+from bizverify.enrichment.enrichment_run import EnrichmentRun, JointAnswers
 from bizverify.enrichment.prepared_table import prepare_output
 from bizverify.enrichment.run_inputs import open_statuses, versions_of
 from bizverify.enrichment.single_file import open_input
 from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.joint_letters import AnswersForLetters, Observe, letters_of
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
-from bizverify.joint.output_places import OutputPlaces, make_folder
+from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
 from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
 from bizverify.labels.history import LabelHistory
@@ -30,10 +30,12 @@ from bizverify.report import Report, default_manifest
 from bizverify.run.cross_row_features import find_cross_row_features, with_found_features
 from bizverify.run.engine import Engine, JointEngine, RunContext
 from bizverify.run.output_layout import Target
+from bizverify.run.run_start import RunStart
 from bizverify.run.status_counts import sum_statuses
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables import publish_file, reading
 from bizverify.tables.input_files import InputFile
+from bizverify.tables.publish import make_folder
 from bizverify.translation import gettext, ngettext
 
 if TYPE_CHECKING:

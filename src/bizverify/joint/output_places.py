@@ -10,7 +10,6 @@ from pathlib import Path
 from bizverify.cloud.remote_files import look_at_output
 from bizverify.cloud.remote_path import RemotePath, as_path, is_remote
 from bizverify.errors import OutputError, UsageError
-from bizverify.library_messages import describe_os_error
 from bizverify.options import WriteOptions
 from bizverify.run.output_layout import Target, choose_target
 from bizverify.run.side_files import SideFiles
@@ -151,21 +150,6 @@ def _is_file_name(output: str | Path, place: Path) -> bool:
     if isinstance(place, RemotePath):
         return named and not place.is_folder
     return named and not os.fspath(output).endswith(("/", os.sep)) and not place.is_dir()
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`.
-
-    A bucket has no folders that have to be made.
-    """
-    if is_remote(folder):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise OutputError(
-            gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=describe_os_error(error))
-        ) from error
 
 
 def _check_writable(output: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bizverify.cloud.remote_files import InputData, fetch_file
 from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment.enrichment_run import EnrichmentRun, RunStart
+from bizverify.enrichment.enrichment_run import EnrichmentRun
 from bizverify.enrichment.prepared_table import prepare_output
 from bizverify.enrichment.run_inputs import files_read
 from bizverify.enrichment.single_file import open_input
@@ -23,6 +23,7 @@ from bizverify.report import Report
 from bizverify.run.accounting import plan as count_plan
 from bizverify.run.engine import Engine, RunContext
 from bizverify.run.output_layout import Target, keep_apart
+from bizverify.run.run_start import RunStart
 from bizverify.run.side_files import letter_list_of
 from bizverify.tables import Table, reading
 from bizverify.tables.input_files import InputFile

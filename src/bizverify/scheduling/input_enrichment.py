@@ -12,8 +12,6 @@ from typing import Any
 from bizverify.api.engine_request import EngineRequest
 from bizverify.cancellation import CancelToken
 from bizverify.client.key import ApiKey
-from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment.enrichment_run import RunStart
 from bizverify.enrichment.single_file import enrich_file
 from bizverify.errors import UsageError
 from bizverify.joint.joint_run import JointRun
@@ -30,8 +28,10 @@ from bizverify.options import (
 )
 from bizverify.progress.display import Progress
 from bizverify.report import Report
+from bizverify.run.run_start import RunStart
 from bizverify.scheduling.inputs import JobInput
 from bizverify.scheduling.job_file import InputPart, JobFile
+from bizverify.scheduling.job_place import locate
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.tables.input_files import InputFile
 from bizverify.translation import gettext
@@ -57,17 +57,17 @@ class InputEnrichment:
         engine = EngineRequest(
             job.engine.name,
             self._service_keywords(budget),
-            *(self.locate(name) for name in (reference.registry, reference.gazetteer, reference.model)),
+            *(locate(self.folder, name) for name in (reference.registry, reference.gazetteer, reference.model)),
             job.lang,
             self.day,
         )
-        known = read_history(self.locate(reference.labels))
+        known = read_history(locate(self.folder, reference.labels))
         answering = engine.open(known.history if known else None)
         read, write = self._read_options(one.part), self._write_options()
         options: dict[str, Any] = {
             "start": RunStart.now(self.now),
             "known": known,
-            "model": self.locate(reference.model),
+            "model": locate(self.folder, reference.model),
             "progress": self.progress,
             "cancel": self.cancel,
             "status": status_options(self._status_options(), None, engine.kind, given=False),
@@ -80,10 +80,6 @@ class InputEnrichment:
         return JointRun(
             files=[file], label=str(one.path), engine=answering, read=read, places=places, **options
         ).carry_out()
-
-    def locate(self, name: str | None) -> Path | None:
-        """Return the path that a name in the job file means."""
-        return None if name is None else self.folder / as_path(name).expanduser()
 
     def _read_options(self, part: InputPart) -> ReadOptions:
         return ReadOptions(part.columns.by_role() or None, part.sheet, part.encoding, part.json_path, part.has_header)
@@ -105,8 +101,8 @@ class InputEnrichment:
             source=status.source,
             max_age=status.max_age,
             budget=status.budget,
-            store=self.locate(status.store),
-            key_file=self.locate(status.key_file),
+            store=locate(self.folder, status.store),
+            key_file=locate(self.folder, status.key_file),
         )
 
     def _service_keywords(self, budget: int | None) -> ServiceKeywords:
@@ -116,7 +112,7 @@ class InputEnrichment:
         given = {name: value for name, value in given.items() if value is not None}
         for name in ("key_file", "ledger"):
             if name in given:
-                given[name] = self.locate(given[name])
+                given[name] = locate(self.folder, given[name])
         if budget is not None:
             given["budget"] = budget
         if part.key_env is not None:

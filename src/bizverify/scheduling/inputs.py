@@ -12,12 +12,13 @@ import msgspec
 
 from bizverify._version import __version__
 from bizverify.cloud.remote_files import fetch_file, look_at_input
-from bizverify.cloud.remote_path import RemotePath, as_path, describe_given, is_remote
+from bizverify.cloud.remote_path import RemotePath, describe_given, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.models.model_store import resolve_model
 from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
+from bizverify.scheduling.job_place import locate
 from bizverify.scheduling.output_files import about_file
 from bizverify.scheduling.output_names import OutputNames
 from bizverify.tables.input_files import InputFile, find_files, refuse_alike
@@ -78,7 +79,7 @@ def _is_text(path: Path) -> bool:
 def _written_files(job: JobFile, folder: Path) -> list[Path]:
     """The files that a job writes beside its outputs."""
     named = (job.notify.file, job.run.metrics)
-    return [path.resolve() for path in (_path(folder, name) for name in named) if path is not None]
+    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
 
 
 def _read_files(job: JobFile, folder: Path) -> list[Path]:
@@ -88,7 +89,7 @@ def _read_files(job: JobFile, folder: Path) -> list[Path]:
         *(reference.registry, reference.gazetteer, reference.model),
         *(engine.ledger, engine.key_file, status.key_file, status.store),
     )
-    return [path.resolve() for path in (_path(folder, name) for name in named) if path is not None]
+    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
 
 
 def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:
@@ -166,7 +167,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
     digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode(parts))
-    digest.update(resolve_model(_path(folder, job.reference.model)).version.encode())
+    digest.update(resolve_model(locate(folder, job.reference.model)).version.encode())
     for path in _reference_files(job, folder):
         digest.update(f"{path}\0{about_file(path)}".encode())
     return digest.hexdigest()
@@ -174,11 +175,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 
 def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:
     for name in (job.reference.registry, job.reference.gazetteer):
-        if (path := _path(folder, name)) is not None and path.exists():
+        if (path := locate(folder, name)) is not None and path.exists():
             yield path
-    labels = LabelStore(_path(folder, job.reference.labels)).folder
+    labels = LabelStore(locate(folder, job.reference.labels)).folder
     yield from sorted(labels.glob("*")) if labels.is_dir() else ()
-
-
-def _path(folder: Path, name: str | None) -> Path | None:
-    return None if name is None else folder / as_path(name).expanduser()

@@ -16,18 +16,17 @@ from msgspec import structs
 
 from bizverify.cancellation import CancelToken, StopRequest
 from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment.enrichment_run import RunStart
 from bizverify.errors import BizverifyError, StoppedError
-from bizverify.joint.output_places import make_folder
 from bizverify.joint.report import FilesReport
 from bizverify.options import engine_kind
 from bizverify.progress.display import Progress
+from bizverify.report import Report
 from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, advance, of_kinds, write_changes
+from bizverify.run.run_start import RunStart
 from bizverify.scheduling.deadline import Deadline
-from bizverify.scheduling.input_enrichment import InputEnrichment
 from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
-from bizverify.scheduling.job_place import job_place, refuse_shared_name
+from bizverify.scheduling.job_place import job_place, locate, refuse_shared_name
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
 from bizverify.scheduling.output_files import about_file, copy_file, remove_old_outputs, set_mode
@@ -36,7 +35,12 @@ from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
+<<<<<<< HEAD
 from bizverify.translation import current_language, gettext, join_clauses, use_language
+=======
+from bizverify.tables.publish import make_folder
+from bizverify.translation import current_language, gettext, use_language
+>>>>>>> a326eff (A night on which nothing changed imports no engine: half the processor time; a webhook of a job is tested over a socket)
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +106,7 @@ class _Run:
         self._start = replace(RunStart.now(now), at=datetime.fromtimestamp(now(), SEOUL))
         self._names = OutputNames(folder, name, self._start.at.date())
         self._budget = job.engine.budget
-        self._enrichment = InputEnrichment(job, folder, self._start.at.date(), now, progress, deadline.cancel)
+        self._progress = progress
         self._verified: dict[str, pl.DataFrame] = {}
         self._known: dict[str, KnownInput] = {}
         self._changes: Path | None = None
@@ -139,7 +143,7 @@ class _Run:
         report = replace(report, problems=tuple(self._problems))
         if report.exit_code != first_code:
             self._store.note_exit_code(report.run_id, report.exit_code)
-        if (metrics := self._enrichment.locate(self._job.run.metrics)) is not None:
+        if (metrics := locate(self._folder, self._job.run.metrics)) is not None:
             try:
                 write_metrics(report, metrics)
             except BizverifyError as error:
@@ -247,7 +251,7 @@ class _Run:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrichment.carry_out(one, recorder, self._budget)
+            report = self._enrich(one, recorder)
         set_mode(one.output, self._mode)
         if one.latest is not None:
             copy_file(one.output, one.latest, self._mode)
@@ -262,6 +266,13 @@ class _Run:
         return InputOutcome(
             str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
         )
+
+    def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:
+        from bizverify.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights
+
+        day = self._start.at.date()
+        enrichment = InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
+        return enrichment.carry_out(one, recorder, self._budget)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
         """Note what is known of an input, with its output and the copy of it as they are now."""
@@ -281,7 +292,7 @@ class _Run:
         from bizverify.ledger.schema import ledger_path
 
         try:
-            with Ledger.open(ledger_path(self._enrichment.locate(self._job.engine.ledger))) as ledger:
+            with Ledger.open(ledger_path(locate(self._folder, self._job.engine.ledger))) as ledger:
                 return sum(run.paid for run in ledger.runs() if run.started >= begun)
         except BizverifyError as error:  # it may be what failed
             _log.warning("what was paid before the failure is not known: %s", error)

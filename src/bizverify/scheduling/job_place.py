@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from bizverify.cloud.remote_path import as_path
 from bizverify.errors import UsageError
 from bizverify.scheduling.job_file import JobFile, load_job_file
 from bizverify.scheduling.run_store import state_folder
@@ -40,3 +41,8 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
                 other=other,
             )
         )
+
+
+def locate(folder: Path, name: str | None) -> Path | None:
+    """Return the path that a name in the job file means; ``folder``: where the job file lies."""
+    return None if name is None else folder / as_path(name).expanduser()

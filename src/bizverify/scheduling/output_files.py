@@ -13,9 +13,9 @@ from bizverify.cloud.object_store import look_at_object
 from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError
-from bizverify.joint.output_places import make_folder
 from bizverify.library_messages import describe_os_error
 from bizverify.tables import publish_file
+from bizverify.tables.publish import make_folder
 from bizverify.translation import gettext
 
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")

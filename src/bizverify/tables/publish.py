@@ -16,7 +16,7 @@ from typing import Final
 
 from bizverify.cloud.object_store import RemoteVersion
 from bizverify.cloud.remote_files import publish_remote, unfinished_error
-from bizverify.cloud.remote_path import RemotePath
+from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import InputError, OutputError
 from bizverify.library_messages import describe_os_error
 from bizverify.storage.filesystem import (
@@ -213,3 +213,18 @@ def _copy(target: Path, backup: Path) -> None:
     except BaseException:
         backup.unlink()
         raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`.
+
+    A bucket has no folders that have to be made.
+    """
+    if is_remote(folder):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OutputError(
+            gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=describe_os_error(error))
+        ) from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import openpyxl
 import polars as pl
-from openpyxl.styles import Alignment, Font
-from openpyxl.utils import get_column_letter
-from openpyxl.worksheet.datavalidation import DataValidation
-from openpyxl.worksheet.worksheet import Worksheet
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet.datavalidation import DataValidation
+    from openpyxl.worksheet.worksheet import Worksheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,9 @@ class ChoiceSheet:
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     """Write a new workbook with the sheet; texts stay texts, whatever they begin with."""
+    import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
+    from openpyxl.styles import Alignment, Font
+
     book = openpyxl.Workbook()
     book.remove(book.worksheets[0])
     sheet: Worksheet = book.create_sheet(content.title)
@@ -54,6 +57,9 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
 
 
 def _offer(content: ChoiceSheet) -> DataValidation:
+    from openpyxl.utils import get_column_letter
+    from openpyxl.worksheet.datavalidation import DataValidation
+
     place = {name: get_column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
     cells = f"${place[content.offered[0]]}2:${place[content.offered[-1]]}2"  # the row moves with the line
     rule = DataValidation(type="list", formula1=cells, allow_blank=True, showErrorMessage=True, showInputMessage=True)
