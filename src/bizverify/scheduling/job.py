@@ -35,12 +35,8 @@ from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
-<<<<<<< HEAD
-from bizverify.translation import current_language, gettext, join_clauses, use_language
-=======
 from bizverify.tables.publish import make_folder
-from bizverify.translation import current_language, gettext, use_language
->>>>>>> a326eff (A night on which nothing changed imports no engine: half the processor time; a webhook of a job is tested over a socket)
+from bizverify.translation import current_language, gettext, join_clauses, use_language
 
 _log = logging.getLogger(__name__)
 
