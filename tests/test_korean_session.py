@@ -215,6 +215,20 @@ def test_the_headings_of_tables_are_korean(files: Path) -> None:
         assert heading in " ".join(said_by(line).split()), line
 
 
+def test_a_labelled_file_is_compared_whichever_language_its_headers_have(files: Path) -> None:
+    """What came back, the probabilities and the actions are found in a file with Korean headers and words, too."""
+    told = []
+    for name, headers in (("ko.csv", "--headers ko"), ("en.csv", "")):
+        said_by(f"enrich customers.csv {REFERENCE} -o {name} --no-labels {headers}")
+        said_by(f"label {SAMPLE / 'outcomes.csv'} --file {name} --returns-requested --complete --sent all -o l-{name}")
+        said = said_by(f"calibrate --report-only l-{name}")
+        told.append(said.replace(f"l-{name}", "…"))
+    assert told[0] == told[1]
+    assert "결과를 아는 251행" in told[0]
+    assert "발송 금지 " in told[1]
+    assert "반송 여부" in (files / "l-ko.csv").read_text("utf-8-sig")
+
+
 def test_what_could_not_be_told_is_no_result(files: Path) -> None:
     """On stdout stand closures and changes of grade alone, in whatever language: cron mails them."""
     said_by("watch sync customers.csv --apply --local")

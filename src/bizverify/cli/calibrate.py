@@ -9,9 +9,10 @@ import click
 
 from bizverify.cli.console import print_result, warn
 from bizverify.cli.options import PATH, json_option
+from bizverify.column_words import word_of
 from bizverify.errors import UsageError
 from bizverify.report_display import aligned_rows, pad_text
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -136,4 +137,6 @@ def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return word_of(str(value), current_language())

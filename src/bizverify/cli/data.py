@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,7 +22,7 @@ from bizverify.cli.options import (
     registry_option,
 )
 from bizverify.errors import UsageError
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.reference.registry_fetch import FetchedRegistry
@@ -35,6 +35,10 @@ _progress_option = click.option(
     show_default=True,
     help="How progress is shown.",
 )
+
+
+_STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
+"""What became of a file that was to be brought up to date."""
 
 
 @click.group()
@@ -75,7 +79,7 @@ def build_registry(
         return
     for source, chosen in zip(report.sources, report.columns, strict=True):
         if len(report.sources) <= 10:
-            say_table([("source", source)])
+            say_table([(gettext("source"), source)])
             say_columns(chosen)
     say_table(report.lines())
 
@@ -217,7 +221,7 @@ def update(
 
 def _show_update(update: DataUpdate, as_json: bool) -> None:
     if not as_json:
-        say_table([(update.what, f"{update.state}: {update.path}, {update.said}")])
+        say_table([(gettext(update.what), f"{gettext(_STATES[update.state])}: {update.path}, {update.said}")])
         say_table([("", update.remedy)] if update.remedy else [])
 
 

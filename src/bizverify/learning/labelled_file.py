@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import HEADERS, code_expr
 from bizverify.errors import LabelError
 from bizverify.labels.outcomes import came_back
 from bizverify.tables import Table, open_table, reading
@@ -18,6 +19,10 @@ from bizverify.translation import gettext
 
 _NEEDED: Final = ("bounced", "bounce_prob")
 _READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
+_NAMES: Final = {name: name for name in _READ} | {
+    header: name for headers in HEADERS.values() for name, header in headers.items() if name in _READ
+}
+"""What our columns are called by their headers, English or Korean."""
 
 
 @contextmanager
@@ -44,8 +49,8 @@ def _find_columns(headers: Sequence[str]) -> dict[str, int]:
     """Find our columns: of several with a name the last, since ours stand behind the user's."""
     found = {}
     for place, header in enumerate(headers):
-        name = re.sub(r"_bv[0-9]*$", "", header)
-        if name in _READ:
+        name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
+        if name is not None:
             found[name] = place
     return found
 
@@ -76,7 +81,9 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
                 )
             )
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
-    return rows.with_columns(**read).with_columns(_non_blank(pl.col(name)) for name in texts)
+    return rows.with_columns(**read).with_columns(
+        code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts
+    )
 
 
 def _non_blank(text: pl.Expr) -> pl.Expr:
