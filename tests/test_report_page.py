@@ -313,6 +313,7 @@ def test_with_altair_three_charts_are_drawn(made: tuple[Path, Path]) -> None:
     ("run", "output", "said"),
     [
         ("20200101T000000-abcdef", "p.html", "there is no manifest"),
+        ("lost.csv", "p.html", "there is no such file; check its name, or give the id of a run"),
         ("out.csv", "p.txt", "a report is a web page; call it .html"),
         ("list.csv", "p.html", "has not the nine columns"),
     ],

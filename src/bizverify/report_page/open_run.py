@@ -9,7 +9,7 @@ from typing import Any
 
 from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
-from bizverify.errors import UsageError
+from bizverify.errors import InputError, UsageError
 from bizverify.labels.mailing import OpenMailing, is_manifest, manifest_of, open_mailing
 from bizverify.report_page.earlier_run import BESIDES, RunChanges, find_changes
 from bizverify.report_page.page import check_page, write_page
@@ -45,6 +45,8 @@ def report_page(
     given = as_path(run)
     described = is_manifest(given)
     file = given if (is_remote(given) or given.is_file()) and not described else None
+    if file is None and not described and given.suffix:  # ids have none
+        raise InputError(gettext("{path}: there is no such file; check its name, or give the id of a run", path=given))
     where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
     with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
