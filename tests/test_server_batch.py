@@ -25,7 +25,7 @@ import bizverify as bv
 from bizverify.engine import LocalEngine
 from bizverify.errors import StoreError
 from bizverify.server.clock import Clock
-from bizverify.server.jobs import reading_slots, results, worker
+from bizverify.server.jobs import isolated_reader, reading_slots, results, worker
 from bizverify.server.jobs.accept import JobAcceptance
 from bizverify.server.jobs.results import merge_slices
 from bizverify.server.reference_files import RegistrySnapshot, StatusSources
@@ -137,6 +137,18 @@ def test_a_huge_cell_is_not_echoed_whole(server: Served, tmp_path: Path) -> None
     bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv")
     written = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
     assert written["b_no"].to_list() == rows["b_no"].to_list()
+
+
+def test_cells_that_are_too_long_are_cut_before_the_engine_reads_them(tmp_path: Path) -> None:
+    """Of each text 2,000 characters are judged, whatever the file has; a number among blanks is found all the same."""
+    long = {"b_no": "1248100998" + " " * 5_000, "name": "가" * 5_000, "address": "서울 중구 세종대로 1 " + "나" * 5_000}
+    rows = pl.DataFrame([long, {"b_no": "9" * 5_000, "name": "나", "address": "서울 중구 세종대로 1"}])
+    rows.write_csv(tmp_path / "in.csv")
+    isolated_reader.write_records(str(tmp_path / "in.csv"), str(tmp_path / "records.parquet"), 10)
+    kept = pl.read_parquet(tmp_path / "records.parquet")
+    assert kept["name"].str.len_chars().to_list() == [2_000, 1]
+    assert kept["address"].to_list() == [long["address"][:2_000], "서울 중구 세종대로 1"]
+    assert kept["b_no"].to_list() == ["1248100998", f"{'9' * 100}… (cut: 5000 characters)"]
 
 
 def test_the_highest_risk_comes_first(server: Served) -> None:

@@ -97,6 +97,7 @@ RESULTS: Final[dict[str, pl.DataType]] = (
 """
 SHOWN_NUMBER: Final = 100
 """Characters of a cell that is no business number, and is longer, that are shown of it."""
+_CUT: Final = "… (cut: "
 
 
 class ResultCounts:
@@ -122,7 +123,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     """Answer the slice of the records that begins with row ``first``; write it to ``part``, and return it."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
-    written = _shorten(pl.col("b_no").cast(pl.String))
+    written = shorten_number(pl.col("b_no").cast(pl.String))
     with engine.running():
         answers = source.answer(engine, rows).select(
             pl.col("row_id").cast(pl.UInt32),
@@ -138,11 +139,12 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     return found
 
 
-def _shorten(text: pl.Expr) -> pl.Expr:
-    """Return a text that is longer than a number could be as its beginning, and how long it is."""
+def shorten_number(text: pl.Expr) -> pl.Expr:
+    """Return a text that is longer than a number could be as its beginning, and its length; what is cut stays so."""
     length = text.str.len_chars()
     cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
-    return pl.when(length > SHOWN_NUMBER).then(cut).otherwise(text)
+    is_long = (length > SHOWN_NUMBER) & ~text.str.contains(_CUT, literal=True)
+    return pl.when(is_long).then(cut).otherwise(text)
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
