@@ -293,7 +293,7 @@ def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[
 
     @wraps(find)
     def find_or_recall(source: T, rows: pl.DataFrame) -> pl.DataFrame:
-        if getattr(last, "source", _gone)() is not source or last.rows() is not rows:
+        if getattr(last, "source", _no_source)() is not source or last.rows() is not rows:
             last.found = find(source, rows)
             last.source, last.rows = weakref.ref(source), weakref.ref(rows)
         found: pl.DataFrame = last.found
@@ -302,8 +302,8 @@ def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[
     return find_or_recall
 
 
-def _gone() -> object:
-    return _gone
+def _no_source() -> object:
+    return _no_source
 
 
 def lacks_any(rows: pl.DataFrame, *columns: str) -> bool:
