@@ -344,6 +344,21 @@ def test_the_deadline_ends_a_run_in_good_order(nights: Nights) -> None:
     assert kinds(nights.run())["closed"] == 1
 
 
+def test_what_was_bought_before_the_deadline_is_counted_and_not_bought_again(
+    nights: Nights, service: FakeService, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that its deadline ends while it buys says how much it bought; the next one buys the rest."""
+    monkeypatch.setenv("NIGHTLY_KEY", API_KEY)
+    engine = f'[engine]\nname = "verify"\nrate = {{}}\nconcurrency = 1\nbase_url = "{url}"\nkey_env = "NIGHTLY_KEY"\n'
+    write(nights.folder / "job.toml", f'[[inputs]]\npath = "in.csv"\n{engine.format(4)}')
+    report = nights.run(deadline=1.5)
+    assert (report.exit_code, report.inputs[0].what) == (5, "left")
+    assert 0 < report.inputs[0].paid == service.paid_total < 12
+    write(nights.folder / "job.toml", f'[[inputs]]\npath = "in.csv"\n{engine.format(1000)}')
+    assert nights.run().exit_code == 0
+    assert (service.paid_total, service.paid_again) == (12, 0)
+
+
 def test_a_forgotten_number_leaves_the_state_of_jobs(nights: Nights, run: Run) -> None:
     """`forget` reaches what jobs remember; the number is not told as gone when the list has it no more."""
     nights.run()

@@ -216,7 +216,7 @@ class _Run:
             if self._stop.is_made or not self._deadline.is_over:
                 raise
             reason = gettext("the deadline came while it was verified; the next run goes on")
-            return InputOutcome(path, "left", exit_code=PAUSED, error=reason)
+            return InputOutcome(path, "left", paid=self._paid_since(begun), exit_code=PAUSED, error=reason)
         except BizverifyError as error:
             if self._stop.is_made:  # polars has made an error of the interruption
                 raise KeyboardInterrupt from error
