@@ -135,6 +135,7 @@ def gated(post: Post, sizes: Sequence[int], marks: Sequence[int] = MARKS) -> Cou
                 past.required,
                 distrust(aside, aside + rows.height),
                 checks.unproven,
+                checks.false_bounces,
             )
             if decision.promotes:
                 course.last, since, past, course.promotions = decision.challenger, now, None, course.promotions + 1

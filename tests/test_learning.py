@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 
 from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
 from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import MOST, changed_points, make_challenger, points_frame, predict, saving
+from bizverify.learning.challenger import (
+    MOST,
+    changed_points,
+    keep_held,
+    make_challenger,
+    points_frame,
+    predict,
+    saving,
+)
 from bizverify.learning.fit import TERMS, Priors, count_patterns, design, expert_points, fit_points
-from bizverify.learning.gate import ENOUGH, blocks, evaluate_challenger, run_gate
+from bizverify.learning.gate import ENOUGH, Recording, blocks, evaluate_challenger, run_gate
 from bizverify.learning.label_checks import check_labels, label_doubts
 from bizverify.learning.training_data import RIPE_AT
 from examples import examples
@@ -146,12 +154,41 @@ def test_the_contest_is_won_only_by_foretelling() -> None:
     assert judged.steps[-1].log_e == pytest.approx(float(ratio))
 
 
+def test_the_contest_counts_as_it_went_in_the_worst_way_of_recording() -> None:
+    """The wealth of several ways is the least of theirs, block by block."""
+    parts = [of(letters(4, 3_000)[first : first + 1_000]) for first in (0, 1_000, 2_000)]
+    ways = (Recording(), Recording(0.1), Recording(None, 0.4))
+    each = [run_gate(None, parts, CARD, CARD, (way,)) for way in ways]
+    together = run_gate(None, parts, CARD, CARD, ways)
+    assert len({gate.steps[-1].log_e for gate in each}) == len(ways)
+    worst = [min(step.log_e for step in steps) for steps in zip(*(gate.steps for gate in each), strict=True)]
+    assert [step.log_e for step in together.steps] == worst
+
+
+def test_what_holds_a_letter_is_not_lowered_while_returns_may_be_missing() -> None:
+    """Levels that hold a letter by themselves keep their distance from mailing; all others follow the labels."""
+    known = [
+        one_pattern(5_000, 250),
+        one_pattern(500, 100, status="closed_over_12_months"),
+        one_pattern(500, 20, unit="missing"),
+    ]
+    learned = make_challenger(fit_points(pl.concat(known), CARD), CARD)
+    kept = keep_held(learned, CARD)
+    closed, unit = ("status", "closed_over_12_months"), ("unit", "missing")
+    for card, changes in ((learned, True), (kept, False)):
+        before, after = (one.base.points + one.features[closed[0]][closed[1]].points for one in (CARD, card))
+        assert (after < before) == changes
+    assert kept.features[unit[0]][unit[1]] == learned.features[unit[0]][unit[1]]
+    assert kept.base == learned.base
+    assert kept.ceiling >= CARD.ceiling
+
+
 def test_blocks_are_in_order_and_hold_every_letter() -> None:
     """No letter is foretold after it was learned from, none is counted twice."""
     known = letters(5, 1_000).with_columns(score=pl.lit(0))
     sizes = [int(block["n"].sum()) for block in blocks(known)]
     assert sum(sizes) == 1_000
-    assert sizes[:4] == [100, 100, 100, 100]
+    assert sizes[:4] == [50, 50, 50, 50]
     assert sizes == sorted(sizes[:-1]) + sizes[-1:]
 
 

@@ -12,11 +12,15 @@ import pytest
 
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.learning import calibrate
+from bizverify.learning.challenger import predict
 from bizverify.learning.control_group import ControlGroup
+from bizverify.learning.fit import design
+from bizverify.learning.gate import evaluate_challenger
 from bizverify.learning.label_checks import check_labels
 from bizverify.learning.label_noise import RankedLetters
+from bizverify.learning.training_data import RIPE_AT
 from bizverify.models.model_store import resolve_model
-from mailings import World, a_book, letters
+from mailings import NOW, World, a_book, draw, frame, letters
 from test_calibrate import TODAY
 from test_learning import one_pattern
 
@@ -54,6 +58,11 @@ def test_a_base_rate_that_the_expert_does_not_know_is_learned(tmp_path: Path, fa
     assert result.set_aside == {}
     assert result.doubts == ()
     assert result.promoted
+
+
+def ripe(known: pl.DataFrame) -> pl.DataFrame:
+    """Letters as rows that learning may use."""
+    return known.with_columns(score=pl.lit(0), **{RIPE_AT: pl.lit(NOW)})
 
 
 def test_a_few_wrong_labels_do_not_stop_learning(tmp_path: Path) -> None:
@@ -114,7 +123,10 @@ def test_another_group_that_comes_back_speaks_for_the_returns() -> None:
     [
         (one_pattern(1_000, 60), "only 0 letters went to firms closed"),
         (one_pattern(9, 3, status="closed_over_12_months"), "of 9 letters to firms closed for over a year 3 came back"),
+        (one_pattern(4, 3, status="closed_over_12_months"), "only 4 letters went to firms closed"),
+        (one_pattern(3, 3, status="closed_over_12_months"), None),
         (one_pattern(9, 8, status="closed_over_12_months"), None),
+        (one_pattern(150, 75, status="closed_over_12_months"), None),
         (one_pattern(2_500, 60), None),
     ],
 )
@@ -143,6 +155,44 @@ def test_a_champion_stays_while_the_control_group_is_small(tmp_path: Path) -> No
     assert result.unproven
     assert not result.promoted
     assert "stays until it is known whether all returns are recorded" in str(result)
+
+
+@pytest.mark.parametrize(("share", "promoted"), [(0.0, True), (0.6, False)])
+def test_more_returns_are_learned_though_some_may_be_missing_and_fewer_are_not(share: float, promoted: bool) -> None:
+    """Missing returns only make a risk look lower: what comes back too often is learned before they are ruled out."""
+    known = letters(3, 1_500, odds_times(4.0 if promoted else 1.0))
+    rows = ripe(without_returns(known, share))
+    sure = evaluate_challenger(rows, CARD, CARD, None, "v+1", NOW)
+    unsure = evaluate_challenger(rows, CARD, CARD, None, "v+1", NOW, unproven="returns may be missing")
+    assert sure.promotes
+    assert unsure.promotes == promoted
+    assert unsure.gate.e_value <= sure.gate.e_value * 1.001  # sums of the same numbers in another order
+
+
+@pytest.mark.parametrize(("seed", "better"), [(3, False), (7, False), (5, True), (10, True)])
+def test_what_a_tenth_of_wrong_returns_would_explain_is_not_promoted(seed: int, better: bool) -> None:
+    """With a tenth turned round the evidence is strong for worse cards, too; what wins even so is a better one."""
+    rows = ripe(turned(letters(seed, 600), 0.1))
+    trusting = evaluate_challenger(rows, CARD, CARD, None, "v+1", NOW)
+    careful = evaluate_challenger(rows, CARD, CARD, None, "v+1", NOW, false_bounces=0.1)
+    drawn = draw(np.random.default_rng(5), 10_000)
+    truth, levels = World.of(seed).probability(drawn), design(frame(drawn))
+    before, after = (
+        float(truth @ np.log(p) + (1 - truth) @ np.log1p(-p))
+        for p in (predict(card, levels) for card in (CARD, trusting.challenger))
+    )
+    assert trusting.promotes
+    assert (after > before) == better
+    assert careful.promotes == better
+
+
+def test_the_checks_say_how_many_wrong_returns_are_possible() -> None:
+    """Few letters rule out nothing; with more the bound falls, and it is never more than is reckoned with."""
+    known = letters(3, 3_000).with_columns(score=pl.lit(0))
+    bounds = [check_labels({"m": known.head(size)}, CARD, CARD).false_bounces for size in (200, 600, 3_000)]
+    assert bounds[0] == 0.25
+    assert bounds[0] > bounds[1] > bounds[2]
+    assert check_labels({"m": turned(known, 0.08)}, CARD, CARD).false_bounces <= 0.1
 
 
 @pytest.mark.fuzz

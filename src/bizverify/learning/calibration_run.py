@@ -44,7 +44,7 @@ class Calibrated(Shown):
     labels it was (``None``: not yet).
     ``frame``: points before and after, see :func:`bizverify.learning.challenger.points_frame`. ``left_out``: letters by
     why they are not used; ``set_aside``: quarantined mailings, with their letters and why. ``unproven``: whether all
-    returns are recorded cannot be said yet (see ``warnings``), so nothing is promoted.
+    returns are recorded cannot be said yet (see ``warnings``), so no risk is lowered.
     """
 
     champion: str
@@ -196,7 +196,7 @@ class Calibrated(Shown):
                 champion=self.champion,
                 names=join_clauses(*self.doubts),
             )
-        if self.unproven:
+        if self.unproven and not self.promoted:
             return gettext(
                 "{champion} stays until it is known whether all returns are recorded (see the warning)",
                 champion=self.champion,
@@ -324,6 +324,7 @@ class CalibrationRun:
                 past.required,
                 distrust(data.suspicious, data.suspicious + data.mailed.height),
                 data.unproven,
+                data.false_bounces,
             )
             report = self._report(decision, data, audit, dry_run=dry_run)
             if not dry_run:

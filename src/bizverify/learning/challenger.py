@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,9 @@ MOST: Final = 10
 
 _CEILING_STEP: Final = 0.05
 
+HELD: Final = ("hold", "do_not_send")
+"""Actions by which a letter is not mailed."""
+
 
 def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
     """The champion, under its version, with the points of a fit: rounded, each moved by :data:`MOST` at most.
@@ -37,6 +41,30 @@ def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
     base = msgspec.structs.replace(champion.base, points=_limit_move(fit.base, champion.base.points))
     ceiling = min(max(fit.ceiling, champion.ceiling - _CEILING_STEP), champion.ceiling + _CEILING_STEP, 1.0)
     return msgspec.structs.replace(champion, base=base, features=features, ceiling=round(ceiling, 3))
+
+
+def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
+    """A challenger in which each level that by itself holds a letter holds it as surely as in the champion.
+
+    Such letters are hardly ever mailed, and missing returns would lower just these levels the most.
+    """
+    fallen = champion.base.points - challenger.base.points
+    features = {
+        feature: {
+            name: msgspec.structs.replace(level, points=max(level.points, before.points + fallen))
+            if (before := champion.features[feature][name]).points + champion.base.points > _most_mailed(champion)
+            else level
+            for name, level in levels.items()
+        }
+        for feature, levels in challenger.features.items()
+    }
+    return msgspec.structs.replace(challenger, features=features, ceiling=max(challenger.ceiling, champion.ceiling))
+
+
+def _most_mailed(card: Scorecard) -> float:
+    """The highest score with which a letter is mailed."""
+    mailed = (card.grades[grade] for grade in GRADES[:-1] if getattr(card.actions, grade) not in HELD)
+    return max(mailed, default=-math.inf)
 
 
 def predict(card: Scorecard, levels: Design) -> Array:
@@ -62,10 +90,6 @@ def changed_points(before: Scorecard, after: Scorecard) -> dict[tuple[str, str],
     """The levels whose points differ, with the points before and after."""
     pairs = zip(TERMS, expert_points(before), expert_points(after), strict=True)
     return {term: (one, other) for term, one, other in pairs if one != other}
-
-
-HELD: Final = ("hold", "do_not_send")
-"""Actions by which a letter is not mailed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ returns can be missing. Asked are all levels, and the letters that rank highest 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,9 +28,13 @@ _ENOUGH: Final = 5
 LEVEL: Final = 20
 """Letters of another group from which it speaks for the returns."""
 
-_LIKELY, _SHOWN = 0.8, 0.4
-"""The confidence, and the rate that is passed with it, at which a group shows that returns are recorded: where 60 % of
-them are missing, no rate is above 0.4."""
+_LIKELY: Final = 0.8
+_RECORDED, _LEFT = 0.7, 0.33
+_TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4
+"""A group shows that returns are recorded when what came back is so many times as likely at the first rate, usual where
+they are, as at the second, the most that is left of it without 60 % of them (an e-value: one may look at it again and
+again). Where few letters come back anyway it takes more of them: surely more than 40 %, the most that is left of any.
+"""
 
 _AT_LEAST: Final = 2_500
 """Letters after which it is no longer waited for a control group that is never mailed."""
@@ -95,8 +100,7 @@ class ControlGroup:
         groups = [(self.letters, self.returned)]
         if self.letters < _ENOUGH or interval(self.returned, self.letters, _LIKELY)[1] >= _HALF:
             groups.append(self.riskiest)  # where the control group speaks against it, they do not outweigh it
-        shown = any(n >= _ENOUGH and interval(returned, n, _LIKELY)[0] > _SHOWN for n, returned in groups)
-        if self.complete or shown:
+        if self.complete or any(_shows_returns(returned, letters) for letters, returned in groups):
             return None
         if self.letters < _ENOUGH:
             if self.of >= _AT_LEAST:
@@ -115,3 +119,10 @@ class ControlGroup:
             returned=self.returned,
             remedy=gettext(REMEDY),
         )
+
+
+def _shows_returns(returned: int, letters: int) -> bool:
+    """Whether a group of letters that must come back shows that returns are recorded."""
+    arrived = letters - returned
+    likelier = returned * math.log(_RECORDED / _LEFT) + arrived * math.log((1 - _RECORDED) / (1 - _LEFT))
+    return likelier >= math.log(_TIMES_AS_LIKELY) or interval(returned, letters)[0] > _SHOWN

@@ -30,6 +30,9 @@ _TOO_MANY, _SOME = 0.065, 0.02
 """Of all mailings together: wrong returns above the first are too many, if there are surely more than the second.
 Where a base rate is high, the interval begins at nothing for long, and the labels are learned from meanwhile."""
 
+_MOST, _UNKNOWN = 0.1, 0.25
+"""Wrong returns that are reckoned with at the most, though few labels leave more possible; and where none is judged."""
+
 _NEARLY: Final = 2 / 3
 
 _SAFE: Final = 0.03
@@ -42,12 +45,14 @@ asked of a mailing all of whose letters came back."""
 class LabelChecks:
     """Why mailings are doubted (``doubts``), and which of these reasons are of ``missing`` returns.
 
-    ``unproven``: why it cannot be said yet of the others whether all their returns are recorded.
+    ``unproven``: why it cannot be said yet of the others whether all their returns are recorded. ``false_bounces``: the
+    most wrong returns that these others leave possible.
     """
 
     doubts: Mapping[str, tuple[str, ...]]
     missing: tuple[str, ...] = ()
     unproven: str | None = None
+    false_bounces: float = 0.0
 
 
 def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: Scorecard) -> LabelChecks:
@@ -61,7 +66,7 @@ def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: 
         checks.judge_small(group)
     checks.judge_wrong_returns(prior)
     unproven = checks.judge_missing_returns()
-    return LabelChecks(checks.found, tuple(dict.fromkeys(checks.missing)), unproven)
+    return LabelChecks(checks.found, tuple(dict.fromkeys(checks.missing)), unproven, checks.false_bounces)
 
 
 def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = False) -> tuple[str, ...]:
@@ -119,6 +124,7 @@ class _MailingChecks:
     missing: list[str] = field(default_factory=list)
     ranked: RankedLetters | None = None
     """The letters of those of which nothing was found, if there are enough to rank them."""
+    false_bounces: float = _UNKNOWN
 
     def remaining(self) -> dict[str, pl.DataFrame]:
         """The mailings of which nothing is found yet."""
@@ -156,6 +162,7 @@ class _MailingChecks:
             if not worst:
                 break
         self.ranked, estimate = ranked, ranked.false_bounces()
+        self.false_bounces = min(estimate.high, _MOST)
         if estimate.share > _TOO_MANY and estimate.low >= _SOME:
             self._doubt(list(left), (_wrong_returns(estimate),), "mailings")
 

@@ -14,6 +14,7 @@ from bizverify.labels.label_store import LabelStore
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.learning.fit import LEVELS
 from bizverify.learning.label_checks import LabelChecks, check_labels, one_class
+from bizverify.learning.quarantine import FALSE_BOUNCES
 from bizverify.translation import gettext, gettext_noop
 
 RIPE_DAYS: Final = 45
@@ -38,7 +39,7 @@ class TrainingData:
     in which it could. ``left_out``: letters by why they are not used. ``set_aside``: the quarantined mailings, their
     letters and why. ``auditable``: those of them that an audit can release. ``mailed``: the rows with those letters to
     an addressee that are no news, to see what mailings consist of. ``missing``: why returns seem to be missing, if so;
-    ``unproven``: why that cannot be said yet.
+    ``unproven``: why that cannot be said yet. ``false_bounces``: the most wrong returns that the labels leave possible.
     """
 
     rows: pl.DataFrame
@@ -48,6 +49,7 @@ class TrainingData:
     mailed: pl.DataFrame
     missing: tuple[str, ...]
     unproven: str | None
+    false_bounces: float
 
     @property
     def suspicious(self) -> int:
@@ -90,6 +92,7 @@ def select_training_rows(
         mailed=kept,
         missing=judged.checks.missing,
         unproven=judged.checks.unproven,
+        false_bounces=judged.false_bounces,
     )
 
 
@@ -98,13 +101,15 @@ class _MailingDoubts:
     """Labels by mailing, in the order in which they could be used, and why those of some are doubted.
 
     ``returns_only``: the mailings of which nothing but returns was recorded, by what was declared: each label may be
-    right, and yet what arrived is missing, so looking at the labels releases nothing.
+    right, and yet what arrived is missing, so looking at the labels releases nothing. ``false_bounces``: the most wrong
+    returns that are possible, in released mailings as many as an audit lets pass.
     """
 
     parts: Mapping[str, pl.DataFrame]
     doubts: Mapping[str, tuple[str, ...]]
     returns_only: frozenset[str]
     checks: LabelChecks
+    false_bounces: float
 
     @classmethod
     def of(
@@ -137,7 +142,9 @@ class _MailingDoubts:
             else why
             for name, why in checks.doubts.items()
         }
-        return cls(parts, {name: found[name] for name in parts if name in found}, only, checks)
+        released_share = sum(parts[name].height for name in trusted) / max(usable.height, 1)
+        most_wrong = checks.false_bounces + (FALSE_BOUNCES - checks.false_bounces) * released_share
+        return cls(parts, {name: found[name] for name in parts if name in found}, only, checks, most_wrong)
 
 
 def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> LabelChecks:
@@ -148,7 +155,7 @@ def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> La
         parts = {str(mailing): part for (mailing,), part in news.group_by("mailing", maintain_order=True)}
         checks = check_labels(parts, champion, prior)
         if not checks.doubts:
-            return LabelChecks(found, tuple(dict.fromkeys(missing)), checks.unproven)
+            return LabelChecks(found, tuple(dict.fromkeys(missing)), checks.unproven, checks.false_bounces)
         found |= checks.doubts
         missing += checks.missing
 
