@@ -12,7 +12,7 @@ import bizverify as bv
 from bizverify.errors import AuthenticationError
 from bizverify.translation import VARIABLE, use_language
 from conftest import write
-from korean import english_sentences
+from korean import english_sentences, english_words
 from serving import HTTP, make_key, served
 
 FILE = ("x.csv", b"b_no\n1248100998\n")
@@ -39,6 +39,9 @@ def test_what_is_wrong_with_a_request_or_file_is_said_in_korean(tmp_path: Path) 
         head = {"X-API-Key": make_key(tmp_path / "server.sqlite"), "Accept-Language": "ko-KR"}
         said = [
             HTTP.post(f"{server.url}/verify", headers=head, json={"b_no": "12"}),
+            HTTP.post(f"{server.url}/verify", headers=head, json={"b_no": 1248100998}),
+            HTTP.post(f"{server.url}/verify", headers=head, json={"name": "가"}),
+            HTTP.post(f"{server.url}/verify", headers=head | {"Content-Type": "application/json"}, content=b"{"),
             HTTP.get(f"{server.url}/batch/none", headers=head),
             HTTP.get(f"{server.url}/nothing", headers=head),
             HTTP.post(f"{server.url}/batch", headers=head, files={"file": ("x.csv", b"")}),
@@ -49,7 +52,7 @@ def test_what_is_wrong_with_a_request_or_file_is_said_in_korean(tmp_path: Path) 
         for answer in said:
             assert answer.status_code >= 400
             message = re.sub(r"\([^)]*\)", "", answer.json()["error"]["message"])  # a library's words in brackets
-            assert english_sentences(message) == [], answer.text
+            assert english_words(message) == [], answer.text
 
 
 def test_a_korean_program_asks_a_service_to_speak_korean(tmp_path: Path) -> None:

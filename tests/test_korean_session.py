@@ -165,9 +165,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said_by(line: str) -> str:
+def said_by(line: str, lang: str = "ko") -> str:
     """What a command prints for people, on both streams."""
-    result = CliRunner().invoke(app, ["--lang", "ko", *shlex.split(line)], prog_name="bizverify")
+    result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bizverify")
     if isinstance(result.exception, BizverifyError):
         return f"{result.output}\n{with_flags(str(result.exception))}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -191,6 +191,14 @@ def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: py
             write(files / "job.toml", '[[inputs]]\npath = "customers.csv"\n[output]\npath = "o/{name}.{ext}"\n')
         found += english_of(line, said_by(line))
     assert not found, "\n".join(found)
+
+
+def test_an_english_session_on_a_korean_computer_is_english(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of the list aside, no Korean sentence is said, whatever the computer's own language is."""
+    monkeypatch.setenv("LANG", "ko_KR.UTF-8")
+    for line in (one for one in SESSION if one.startswith(("plan", "enrich", "verify", "label", "doctor", "data"))):
+        said = said_by(line.replace("--headers ko", ""), "en")
+        assert re.findall(r"[가-힣](?:니다|세요|습니까)\b|[가-힣] 없음", said) == [], line
 
 
 def test_the_headings_of_tables_are_korean(files: Path) -> None:
