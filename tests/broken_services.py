@@ -20,6 +20,7 @@ import polars as pl
 import bizverify as bv
 from bizverify.errors import BizverifyError
 from bizverify.ledger import Ledger
+from bizverify.run.run_start import RunStart
 from bizverify.schema import Alert
 from bizverify.testing import (
     GARBAGE,
@@ -354,5 +355,5 @@ def _clock_off_by(days: float) -> Iterator[None]:
     true = time.time
     wrong: Callable[[], float] = lambda: true() + days * DAY  # noqa: E731 - a function of one line
     defaults = Ledger.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
-    with patch.dict(defaults, {"clock": wrong}), patch("bizverify.purchase.paid_engines.time.time", wrong):
+    with patch.dict(defaults, {"clock": wrong}), patch.object(RunStart.now.__func__, "__defaults__", (wrong,)):
         yield

@@ -195,7 +195,7 @@ class FilesReport(Shown):
         alike: dict[str, list[str]] = {}
         for part in self.parts:
             chosen = ", ".join(f"{role} {_headers_of(choice)}" for role, choice in part.columns.items())
-            alike.setdefault(chosen, []).append(_called(part))
+            alike.setdefault(chosen, []).append(_name_table(part))
         lines = []
         for chosen, (first, *others) in [*alike.items()][:_SHOWN]:
             more = len(others)
@@ -274,12 +274,12 @@ def _part_as_dict(part: Report, place: int) -> dict[str, object]:
 def _describe(part: Report) -> str:
     rows = ngettext("{count:,} row", "{count:,} rows", part.rows)
     if part.account is None:
-        return f"{_called(part)}: {rows}"
-    return f"{_called(part)}: {rows} ({listed_counts(part.counts)}) → {part.output}"
+        return f"{_name_table(part)}: {rows}"
+    return f"{_name_table(part)}: {rows} ({listed_counts(part.counts)}) → {part.output}"
 
 
-def _called(part: Report) -> str:
-    """What a table is called in the report over all."""
+def _name_table(part: Report) -> str:
+    """Return what a table is called in the report over all."""
     return f"{part.input} [{part.sheet}]" if part.sheet else part.input
 
 
@@ -288,7 +288,7 @@ def _headers_of(choice: Choice) -> str:
 
 
 def _of_table(part: Report, warning: str) -> str:
-    named = f"{_called(part)}: {warning}"
+    named = f"{_name_table(part)}: {warning}"
     return Alert(named) if isinstance(warning, Alert) else named
 
 

@@ -293,17 +293,14 @@ def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[
 
     @wraps(find)
     def find_or_recall(source: T, rows: pl.DataFrame) -> pl.DataFrame:
-        if getattr(last, "source", _no_source)() is not source or last.rows() is not rows:
+        asked = getattr(last, "asked", None)
+        if asked is None or asked[0]() is not source or asked[1]() is not rows:
             last.found = find(source, rows)
-            last.source, last.rows = weakref.ref(source), weakref.ref(rows)
+            last.asked = weakref.ref(source), weakref.ref(rows)
         found: pl.DataFrame = last.found
         return found
 
     return find_or_recall
-
-
-def _no_source() -> object:
-    return _no_source
 
 
 def lacks_any(rows: pl.DataFrame, *columns: str) -> bool:
