@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,7 @@ def test_a_review_lists_each_address_once_with_its_candidates(
         assert line["choice"] is None
         assert line["what differs"] == "1: fits what is written\n2: fits what is written"
         assert line["what is not sure"] == "fits several places"
+    assert (sheet.page_setup.orientation, sheet.sheet_properties.pageSetUpPr.fitToPage) == ("landscape", True)
     (offered,) = sheet.data_validations.dataValidation
     assert (offered.type, str(offered.sqref), offered.formula1) == ("list", "G2:G3", "$H2:$L2")
 
@@ -232,3 +235,45 @@ def test_more_places_than_are_shown_are_the_likeliest(gazetteer: Gazetteer) -> N
     assert found["row"].to_list() == [0]
     both = suggest(asked, gazetteer, "en")
     assert both["row"].to_list() == [0, 0]
+
+
+def test_places_may_be_suggested_before_any_row_is_matched(gazetteer: Gazetteer) -> None:
+    """A suggestion leaves nothing behind that a match stumbles over, in a process of its own."""
+    code = f"""
+import polars as pl
+from bizverify.engine.address import Gazetteer, attach, suggest
+gazetteer = Gazetteer.open({str(gazetteer.path)!r})
+asked = pl.DataFrame({{"address": ["서울 강남구 테헤란로 1", "서울 중앙로 10"], "zipcode": [None, None]}},
+                     schema=dict.fromkeys(("address", "zipcode"), pl.String))
+assert suggest(asked, gazetteer, "ko")["row"].to_list() == [0, 1, 1]
+print(*attach(asked.lazy(), gazetteer, "ko").collect()["match_level"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["exact", "ambiguous"]
+
+
+def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(
+    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+) -> None:
+    """Lines in another order or gone, numbers in place of texts, a title above, a column of their own: all is found."""
+    enrich(review=tmp_path / "review.xlsx")
+    book = openpyxl.load_workbook(choose(tmp_path / "review.xlsx", 2, 1))
+    sheet = book.worksheets[0]
+    first, second = ([cell.value for cell in sheet[line]] for line in (2, 3))
+    for line, values in ((2, second), (3, first)):
+        for place, value in enumerate(values, 1):
+            sheet.cell(line, place).value = int(value) if place == 2 else value
+    sheet.insert_cols(1)
+    sheet.cell(1, 1).value = "note"
+    sheet.insert_rows(1)
+    sheet.cell(1, 1).value = "November"
+    book.save(tmp_path / "review.xlsx")
+    found = bv.apply_review(tmp_path / "review.xlsx", by="김")
+    assert (found.new, found.open) == (2, 0)
+    stored = dict(ChoiceStore().read().select("b_no", "address").iter_rows())
+    offered = {int(str(line[1])): str(line[6]).rsplit(" [", 1)[0] for line in (first, second)}
+    assert stored == offered
+    sheet.delete_rows(4)
+    book.save(tmp_path / "review.xlsx")
+    again = bv.apply_review(tmp_path / "review.xlsx", by="김")
+    assert (again.new, again.known, again.open) == (0, 1, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -181,3 +183,19 @@ def test_the_reliability_of_a_calibration_is_its_frame() -> None:
     ].to_list()
     with pytest.raises(UsageError, match="nothing to compare"):
         calibration(rows.clear()).chart_reliability()
+
+
+@pytest.mark.parametrize("wanted", ["{}", '{"letters": folder / "l.csv", "extra_columns": ["duplicate_of"]}'])
+def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path, wanted: str) -> None:
+    """Charts, workbooks and frames of others: a CSV file is enriched without them, and starts sooner."""
+    code = f"""
+import sys, pathlib
+import bizverify as bv
+folder = pathlib.Path({str(tmp_path)!r})
+bv.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **{wanted})
+heavy = {{"altair", "vl_convert", "openpyxl", "numpy", "pandas", "IPython"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    environment = os.environ | {"BIZVERIFY_STATE_DIR": str(tmp_path / "state")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "[]"

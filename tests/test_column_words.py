@@ -12,6 +12,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.column_words import HEADERS, KOREAN_WORDS, code_expr, with_words
+from bizverify.engine.registry import meaning_expr
 from bizverify.errors import UsageError
 from bizverify.schema import (
     ACTIONS,
@@ -167,7 +168,8 @@ def test_words_and_codes_stream() -> None:
     """The plan has no step that keeps a column while the others wait for it, as `Expr.replace` has in polars."""
     frame = pl.LazyFrame(dict.fromkeys((*KOREAN_WORDS, "reasons"), "other"))
     codes = [code_expr(pl.col(name), name).alias(name) for name in KOREAN_WORDS]
-    for query in (with_words(frame, "ko"), frame.select("reasons", *codes)):
+    meaning = meaning_expr(pl.col("biz_status")).alias("meaning")
+    for query in (with_words(frame, "ko"), frame.select("reasons", *codes), frame.select("reasons", meaning)):
         assert set(steps(query)) <= {"select", "with-columns", "in-memory-source"}
     assert "zip-broadcast" in steps(frame.select("reasons", pl.col("action").replace(KOREAN_WORDS["action"])))
 

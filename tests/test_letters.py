@@ -231,7 +231,7 @@ def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> No
 
 
 def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path) -> None:
-    """No name begins a formula, a postal code keeps its zero, headings are in the language of the run."""
+    """No name begins a formula, a postal code keeps its zero, headings are Korean; all columns print on one page."""
     registry = read(SAMPLE / "registry_source.csv")
     active = registry.filter(pl.col(registry.columns[1]).str.contains("계속"))[registry.columns[0]][0]
     source = write(
@@ -244,7 +244,9 @@ def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path
         "받는 분,주소1,주소2,우편번호",
         '"\'=HYPERLINK(""x"")",서울특별시 종로구 종로 436 (종로2가),,03104',
     ]
-    cells = list(openpyxl.load_workbook(tmp_path / "l.xlsx").active.iter_rows(min_row=2, values_only=True))
+    sheet = openpyxl.load_workbook(tmp_path / "l.xlsx").active
+    assert (sheet.page_setup.orientation, sheet.sheet_properties.pageSetUpPr.fitToPage) == ("landscape", True)
+    cells = list(sheet.iter_rows(min_row=2, values_only=True))
     assert cells == [('=HYPERLINK("x")', "서울특별시 종로구 종로 436 (종로2가)", None, "03104")]
 
 

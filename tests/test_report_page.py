@@ -20,7 +20,8 @@ from polars.testing import assert_frame_equal
 
 import bizverify as bv
 from bizverify.errors import BizverifyError
-from bizverify.report_page import page_figures, report_page
+from bizverify.labels.mailing import open_mailing
+from bizverify.report_page import earlier_run, page_figures, report_page
 from bizverify.report_page.masking import mask_address, mask_name, mask_number
 from bizverify.report_page.page_figures import PageFigures, collect_figures
 from bizverify.report_page.tags import join, tag
@@ -337,3 +338,28 @@ def test_the_command_writes_the_page(run: Any, made: tuple[Path, Path], tmp_path
     assert done.returncode == 0, done.stderr
     assert f"{tmp_path / 'p.html'} written" in done.stdout
     assert Page(tmp_path / "p.html").texts[0] == "Verification of out.csv"
+
+
+def test_a_comparison_in_parts_is_that_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edited rows are known again, and counts and list are the same, however many parts the rows are compared in."""
+    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / "state"))
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "now.csv", **REFERENCE)
+    rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).slice(20)
+    number = pl.int_range(pl.len())
+    edited = rows.with_columns(pl.when(number % 3 == 0).then(pl.col("상호") + " 본점").otherwise("상호").alias("상호"))
+    edited.write_csv(tmp_path / "list.csv")
+    bv.enrich(tmp_path / "list.csv", tmp_path / "before.csv", status="none", gazetteer=REFERENCE["gazetteer"])
+    found = []
+    for together in (1_000_000, 10):
+        monkeypatch.setattr(earlier_run, "_TOGETHER", together)
+        with open_mailing(None, tmp_path / "now.csv", besides=earlier_run.BESIDES) as mailing:
+            made = earlier_run.find_changes(
+                mailing.letters, "", None, earlier=tmp_path / "before.csv", besides=tmp_path / "now.csv"
+            )
+        assert made is not None
+        found.append(made)
+    whole, parts = found
+    assert whole.counts == parts.counts
+    assert whole.counts["closed"] > 10 < whole.counts["risk_down"]
+    assert 0 < whole.counts["new"] < 30
+    assert_frame_equal(whole.rows, parts.rows)

@@ -268,7 +268,12 @@ def meaning_expr(word: pl.Expr) -> pl.Expr:
 
 def _look_up_meaning(word: pl.Expr, meanings: dict[str, str]) -> pl.Expr:
     compact = word.str.to_lowercase().str.replace_all(r"\s", "")
-    return compact.replace_strict(meanings, default=None, return_dtype=pl.String)
+    look_up = partial(_meanings_of, meanings)  # a batch at a time: polars does not stream `Expr.replace_strict`
+    return compact.map_batches(look_up, return_dtype=pl.String, is_elementwise=True)
+
+
+def _meanings_of(meanings: dict[str, str], words: pl.Series) -> pl.Series:
+    return words.replace_strict(meanings, default=None, return_dtype=pl.String)
 
 
 @cache

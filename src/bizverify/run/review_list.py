@@ -123,11 +123,17 @@ def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
     )
 
 
+def _width(column: pl.Series) -> int:
+    """Characters; a place for a candidate that no line has is narrow."""
+    is_empty = column.name.startswith("candidate") and column.null_count() == len(column)
+    return 12 if is_empty else _WIDTHS.get(column.name, 36)
+
+
 def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
     return ChoiceSheet(
         title=gettext("review"),
         headers=tuple(headers().values()),
-        widths=tuple(_WIDTHS.get(name, 36) for name in COLUMNS),
+        widths=tuple(_width(lines[name]) for name in COLUMNS),
         lines=lines,
         choice="choice",
         offered=tuple(f"candidate{place}" for place in range(1, MOST + 1)),

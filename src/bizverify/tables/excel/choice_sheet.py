@@ -32,7 +32,7 @@ class ChoiceSheet:
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
-    """Write a new workbook with the sheet; texts stay texts, whatever they begin with."""
+    """Write a new workbook with the sheet, printed as wide as a page; texts stay texts, whatever they begin with."""
     import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
     from openpyxl.styles import Alignment, Font
 
@@ -49,7 +49,9 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     for cell, width in zip(sheet[1], content.widths, strict=True):
         cell.font = Font(bold=True)
         sheet.column_dimensions[cell.column_letter].width = width
-    sheet.freeze_panes = "C2"
+    sheet.freeze_panes, sheet.print_title_rows = "C2", "1:1"
+    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
+    sheet.sheet_properties.pageSetUpPr.fitToPage = True
     sheet.auto_filter.ref = sheet.dimensions
     if content.lines.height:
         sheet.add_data_validation(_offer(content))

@@ -47,8 +47,7 @@ def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
 
     sheet = book.create_sheet(gettext(SUMMARY))
     sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 32, 14
-    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
-    sheet.sheet_properties.pageSetUpPr.fitToPage = True
+    _fit_to_page(sheet)
     row, chart_row = 1, 1
     for section in sections:
         title = sheet.cell(row, 1, section.title)
@@ -175,6 +174,13 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
             _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
     sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
     sheet.auto_filter.ref = f"A{header}:{column_letter(len(result.layout))}{bottom}"
+    _fit_to_page(sheet)
+
+
+def _fit_to_page(sheet: Worksheet) -> None:
+    """Print all columns on one page, and as many pages as the rows need."""
+    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
+    sheet.sheet_properties.pageSetUpPr.fitToPage = True
 
 
 def _colour_grades(sheet: Worksheet, cells: str) -> None:

@@ -51,7 +51,8 @@ def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang
     lines = best.select(pl.col(ROW).alias("of_row"), pl.col("place").cast(pl.UInt32)).join(
         rows.rename({ROW: "of_row"}), on="of_row", how="left", maintain_order="left"
     )
-    matched = lines.with_row_index(ROW).with_columns(match_level=pl.lit("exact"), postal_only=pl.lit(None, pl.UInt32))
+    named = lines.drop("of_row").with_row_index(ROW)  # steps are prepared for the columns of a match, and no others
+    matched = named.with_columns(match_level=pl.lit("exact"), postal_only=pl.lit(None, pl.UInt32))
     found = format_match(lookups, matched, lang)
     return pl.DataFrame(
         {
