@@ -166,6 +166,8 @@ def message_faults(message: Message) -> list[str]:
     found = [] if used in wanted else [f"other fields in Korean than in {originals[0]!r}"]
     if _PARTICLE.search(korean[0]):
         found.append(f"a particle in two forms in the Korean of {originals[0]!r}; put a noun behind the field")
+    if re.fullmatch(r"(.{12,}?)\1+", korean[0], flags=re.S):
+        found.append(f"the Korean of {originals[0]!r} stands there more than once")
     if korean[0].endswith(".") and not originals[-1].endswith((".", "?", "…")):
         found.append(f"a full stop in the Korean of {originals[0]!r}, which may stand in the middle of another message")
     return found
