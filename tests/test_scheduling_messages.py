@@ -12,6 +12,7 @@ import pytest
 
 from bizverify.scheduling import run_message
 from bizverify.scheduling.earlier_runs import list_runs
+from conftest import write
 from hooks import OK, receiving
 from nightly_jobs import Nights, kinds
 
@@ -125,3 +126,18 @@ def test_a_run_that_ended_otherwise_than_it_was_written_down_is_listed_so(nights
     nights.write_job()
     codes.append(nights.run().exit_code)
     assert [one.exit_code for one in list_runs(nights.folder / "job.toml")] == codes == [3, 0]
+
+
+def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
+    """Who wrote a job file is told of its fields, not of options of another command or parameters of Python."""
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n[notify]\nfile = "told.txt"\n')
+    done = run("run", "job.toml")
+    assert '`[status] source = "nts"`' in done.stderr
+    assert '`[reference] registry = "registry.parquet"`' in done.stderr
+    assert "--" not in done.stderr
+    write(
+        nights.folder / "job.toml",
+        '[[inputs]]\npath = "in.csv"\n[engine]\nname = "verify"\n[notify]\nfile = "told.txt"\n',
+    )
+    assert "`[engine] base_url`" in run("run", "job.toml", env={"BIZVERIFY_BASE_URL": ""}).stderr
+    assert "`[engine] base_url`" in (nights.folder / "told.txt").read_text("utf-8")

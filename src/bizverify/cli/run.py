@@ -110,7 +110,7 @@ def _show(report: JobReport, *, quiet: bool, log_json: bool, as_json: bool) -> N
         return
     if not as_json:
         say_table(report.lines())
-        warn(warning for one in report.inputs if one.report for warning in one.report.warnings)
+        warn(warning for one in report.inputs for warning in one.warnings)
 
 
 def _now() -> str:

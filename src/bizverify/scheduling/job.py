@@ -26,6 +26,7 @@ from bizverify.run.run_start import RunStart
 from bizverify.scheduling.deadline import Deadline
 from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
+from bizverify.scheduling.job_file_fields import name_fields
 from bizverify.scheduling.job_place import job_place, locate, refuse_shared_name
 from bizverify.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bizverify.scheduling.metrics_file import write_metrics
@@ -223,7 +224,7 @@ class _Run:
             _log.info("%s: %s", path, error)  # the report says it
             paid = self._paid_since(begun)
             self._spend(paid)
-            return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=str(error))
+            return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=name_fields(str(error)))
 
     def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
         """Whether all is as before, the output too, and no answer is older than the job wants."""

@@ -13,7 +13,9 @@ from bizverify.joint.report import FilesReport
 from bizverify.report import Report
 from bizverify.report_display import Shown
 from bizverify.run.changes import count_kinds
+from bizverify.scheduling.job_file_fields import name_fields
 from bizverify.scheduling.run_message import describe_counts
+from bizverify.schema import Alert
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 PAUSED: Final = 5
@@ -47,6 +49,12 @@ class InputOutcome:
     exit_code: int = 0
     error: str | None = None
     report: Report | FilesReport | None = field(default=None, repr=False)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know of its answers, with the fields of the job file that mend it; alerts stay alerts."""
+        found = self.report.warnings if self.report else ()
+        return tuple(Alert(name_fields(one)) if isinstance(one, Alert) else name_fields(one) for one in found)
 
     @property
     def problem(self) -> str | None:
@@ -117,9 +125,7 @@ class JobReport(Shown):
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
             "rows": self.rows,
-            "inputs": [
-                one.as_dict() | {"warnings": list(one.report.warnings) if one.report else []} for one in self.inputs
-            ],
+            "inputs": [one.as_dict() | {"warnings": list(one.warnings)} for one in self.inputs],
             "changes": self.counts,
             "changes_file": self.changes_file,
             "message": self.message,
