@@ -23,6 +23,23 @@ def peak_memory(folder: Path, rows: int) -> float:
     return measure.once(measure.bizverify("enrich", source, "--registry", registry, "--progress", "none")).peak
 
 
+def test_the_page_of_a_large_file_is_counted_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`bizverify report` on 2 million rows, 800 MB of CSV, compared with a run that answered most rows otherwise.
+
+    With all rows in memory it takes 1.5 GB and more: ``test_words_and_codes_stream`` looks at why.
+    """
+    import measure
+    import scale
+
+    monkeypatch.setenv("POLARS_MAX_THREADS", "2")
+    source, registry = scale.prepared(tmp_path, 2_000_000)
+    before, after = tmp_path / "before.csv", tmp_path / "after.csv"
+    measure.once(measure.bizverify("enrich", source, "-o", before, "--registry", registry, "--progress", "none"))
+    measure.once(measure.bizverify("enrich", source, "-o", after, "--status", "none", "--progress", "none"))
+    page = measure.bizverify("report", after, "-o", tmp_path / "page.html", "--before", before)
+    assert measure.once(page).peak < 1200
+
+
 def test_three_million_rows_stay_under_1600_megabytes(tmp_path: Path) -> None:
     """A file of 430 MB that becomes one of 1 GB, beside a registry of as many businesses: rows stream.
 
