@@ -127,7 +127,7 @@ NOTEBOOKS = {
     "02_statuses_and_addresses": ("국세청 280", "typo_repaired", "자동 보정(다른 항목으로는"),
     "03_buying": ("(5, 50)", "in_doubt", "1건", "(262, 1)"),
     "04_labels_and_learning": ("신규 251", "교체: ", "+1"),
-    "05_watch_and_changes": ("29곳이 이미 폐업", "다온늘봄물산", "폐업 1, ", "빠짐 2", "<svg"),
+    "05_watch_and_changes": ("29곳이 이미 폐업", "다온늘봄물산", "새로 폐업 1곳, ", "빠진 거래처 2곳", "<svg"),
     "06_ten_million_rows_and_spark": ("200,000", "행/초", "표 3개"),
 }
 """Words that each notebook shows when it is executed."""
