@@ -29,7 +29,7 @@ from bizverify.server.engine_pool import EnginePool
 from bizverify.server.expiry import Retention
 from bizverify.server.learning import OutcomeLearner
 from bizverify.server.settings import Settings, load_plans
-from bizverify.server.store import SERVER_FILE, Store
+from bizverify.server.store import SERVER_FILE, Store, key_table
 from handclock import HandClock
 from serving import HTTP, Served, read_here, served, wait_until
 from test_key_rotation import audited, listed
@@ -284,6 +284,29 @@ def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pyt
         bounds.leave(kept.key_id)
         wait_until(lambda: bool(listed(kept.db)[0]["erased"]))
     erased(kept)
+
+
+def test_an_erased_key_is_not_told_again_when_it_was_used(kept: Kept) -> None:
+    """When keys were used is written down every minute, and at a stop: of one that was erased before, no more."""
+    with served(kept.db) as server:
+        assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 200
+        keys("erase", kept.key_id, "--db", kept.db, "--yes")
+    erased(kept)
+    (key,) = [one for one in listed(kept.db) if one["id"] == kept.key_id]
+    assert key["last_used"] is None
+
+
+def test_looking_for_accounts_to_erase_reads_the_audit_log_once(tmp_path: Path) -> None:
+    """The server looks every two seconds: what that takes must not grow with keys times entries."""
+    SERVER_FILE.make(tmp_path / "server.sqlite")
+    with closing(SERVER_FILE.open(tmp_path / "server.sqlite")) as db:
+        plans: list[str] = []
+        db.set_trace_callback(plans.append)
+        key_table.keys_to_erase(db, 0.0, 1.0, account_erasure.ERASE)
+        db.set_trace_callback(None)
+        steps = [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {plans[0]}")]
+    before = steps[: next(place for place, step in enumerate(steps) if "audit" in step)]
+    assert any(step.startswith("LIST SUBQUERY") for step in before)  # not CORRELATED: computed for all keys together
 
 
 def test_a_start_completes_an_erasure_that_was_begun(kept: Kept) -> None:

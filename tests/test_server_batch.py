@@ -151,6 +151,21 @@ def test_cells_that_are_too_long_are_cut_before_the_engine_reads_them(tmp_path: 
     assert kept["b_no"].to_list() == ["1248100998", f"{'9' * 100}… (cut: 5000 characters)"]
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "\u200b" * 3_000 + "1248100998",
+        "'" * 3_000 + "124-81-00998",
+        "124" + "-" * 3_000 + "8100998",
+        "1248100998." + "0" * 3_000,
+    ],
+)
+def test_a_number_in_a_cell_that_is_too_long_stays_that_number(written: str) -> None:
+    """Whatever the rules of business numbers read as one is cut to no other: the row would be answered as without."""
+    rows = pl.LazyFrame({"b_no": [written]})
+    assert isolated_reader.shorten_cells(rows).collect()["b_no"].to_list() == ["1248100998"]
+
+
 def test_the_highest_risk_comes_first(server: Served) -> None:
     """Results are ordered by risk, those without one last; `preview` says how many, ten by default."""
     key = server.key()

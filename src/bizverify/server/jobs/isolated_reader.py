@@ -12,6 +12,7 @@ import anyio.from_thread
 import anyio.to_thread
 import polars as pl
 
+from bizverify import business_number
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment.prepared_table import prepare_table
 from bizverify.errors import BizverifyError, ColumnError, OutputError
@@ -98,12 +99,14 @@ def abandoned_file(upload: ReceivedUpload, error: IsolationError) -> Refusal:
 def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Cut texts that are too long for what they should be: the engine takes twenty times their size in memory.
 
-    Of a cell of business numbers that is none its beginning and length stay (:func:`results.shorten_number`).
+    A cell that the rules of business numbers read as one stays that number; of another of that column its beginning and
+    length stay (:func:`results.shorten_number`).
     """
     texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
-    number = pl.col("b_no").str.strip_chars()
-    short = pl.when(number.str.len_chars() > LONGEST_CELL).then(results.shorten_number(number)).otherwise(number)
-    numbers = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then(short).otherwise("b_no").alias("b_no")
+    long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
+    inner = long.str.strip_chars()
+    short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(results.shorten_number(inner)).otherwise(inner)
+    numbers = pl.coalesce(business_number.compact_expr(long), short, "b_no").alias("b_no")
     cut = {name: pl.col(name).str.head(LONGEST_CELL) for name in texts if name != "b_no"}
     return rows.with_columns(**cut, **({"b_no": numbers} if "b_no" in texts else {}))
 

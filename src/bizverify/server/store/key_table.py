@@ -115,8 +115,8 @@ def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, ac
     ``asked_before``: that time for those of which the audit log has ``action``.
     """
     query = (
-        "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND EXISTS"
-        " (SELECT 1 FROM audit WHERE key_id = keys.id AND action = ?)) AND NOT EXISTS"
+        "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
+        " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # the audit log is read once, not for each key
         " (SELECT 1 FROM jobs WHERE key_id = keys.id AND state IN ('queued', 'running')) ORDER BY revoked, id"
     )
     return [id_ for (id_,) in db.execute(query, (before, asked_before, action))]
@@ -129,8 +129,9 @@ def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int 
 
 
 def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
-    """Note when keys were used last."""
-    db.executemany("UPDATE keys SET last_used = ? WHERE id = ?", [(at, id_) for id_, at in times.items()])
+    """Note when keys were used last; of a key that was erased meanwhile that is not known any more."""
+    update = "UPDATE keys SET last_used = ? WHERE id = ? AND erased IS NULL"
+    db.executemany(update, [(at, id_) for id_, at in times.items()])
 
 
 def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
