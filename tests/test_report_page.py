@@ -90,7 +90,7 @@ def test_the_page_says_the_figures_of_the_file(made: tuple[Path, Path]) -> None:
 
 
 def test_every_table_of_counts_adds_up_to_the_rows(made: tuple[Path, Path]) -> None:
-    """Rows without an answer have a line, and so have those without a province; risks are those of the frame."""
+    """Rows without an answer, a grade or a province have a line that says so; risks are those of the frame."""
     texts = Page(made[1]).texts
     rows = pl.read_csv(made[0] / "out.csv", infer_schema_length=None, schema_overrides={"우편번호": pl.String})
     for title in ("처리 상태", "사업자 상태", "등급", "조치", "시·도"):
@@ -100,6 +100,9 @@ def test_every_table_of_counts_adds_up_to_the_rows(made: tuple[Path, Path]) -> N
             counts.append(int(texts[begin + 1].replace(",", "")))
             begin += 3
         assert sum(counts) == 300, title
+    no_grade = rows["grade"].null_count()
+    assert no_grade > rows["action"].null_count()
+    assert texts[texts.index("등급 없음") + 1] == f"{no_grade}"
     named = rows.filter(pl.col("주소").str.contains("^제주"))
     risk = named["bounce_prob"].sum() / named.height
     place = texts.index("제주")

@@ -237,3 +237,31 @@ def test_outputs_are_removed_when_they_are_old(nights: Nights) -> None:
     written = {path.name for path in (nights.folder / "out").iterdir()} - {mine.name}
     days = ("2026-11-22", "2026-11-23", "2026-11-24")
     assert written == {"latest.csv", *(f"in.{day}.csv" for day in days), *(f"changes.{day}.csv" for day in days)}
+
+
+@pytest.mark.parametrize("folder", ["out", "lists/../out"])
+def test_the_newest_output_and_its_copy_stay(folder: str, nights: Nights) -> None:
+    """A list that is named by an old day keeps its output and the copy, while it is away, too."""
+    old = (nights.folder / "in.csv").rename(nights.folder / "list-2026-01-05.csv")
+    (nights.folder / "lists").mkdir()
+    names = f'path = "{folder}/{{name}}.{{ext}}"\nlatest = "{folder}/{{name}}.latest.{{ext}}"'
+    nights.write_job(inputs='path = "*.csv"', end=f"[output]\n{names}\n[run]\nkeep_outputs_days = 90\n")
+    written = {"list-2026-01-05.csv", "list-2026-01-05.latest.csv"}
+    for _ in range(2):
+        assert nights.run().problems == ()
+        assert {path.name for path in (nights.folder / "out").iterdir()} == written
+    old.rename(nights.folder / "away")
+    assert nights.run().exit_code == 2
+    assert {path.name for path in (nights.folder / "out").iterdir()} == written
+
+
+def test_old_files_that_another_job_wrote_stay(nights: Nights) -> None:
+    """A file of changes that this job had no changes for is another job's where it is there later."""
+    names = 'path = "{name}.out.csv"\nchanges = "out/changes.{date}.csv"'
+    nights.write_job(end=f"[output]\n{names}\n[run]\nkeep_outputs_days = 1\n")
+    assert kinds(nights.run()) == {}
+    (nights.folder / "out").mkdir()
+    others = write(nights.folder / "out" / "changes.2026-11-20.csv", "a\n")
+    for _ in range(4):
+        nights.run()
+    assert others.exists()

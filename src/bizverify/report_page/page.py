@@ -254,16 +254,17 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
 
 def _counts(figures: PageFigures) -> Markup:
     tables = [
-        _count_table(gettext(title), _with_rest(figures.counts[name], figures.rows), figures.rows)
+        _count_table(gettext(title), _with_rest(name, figures.counts[name], figures.rows), figures.rows)
         for name, title in _TITLES.items()
         if any(figures.counts[name].values())
     ]
     return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
 
 
-def _with_rest(counts: Mapping[str, int], rows: int) -> dict[str, int]:
-    """The counts, which add up to all rows."""
-    return {**counts, gettext("without an answer"): rows - sum(counts.values())}
+def _with_rest(name: str, counts: Mapping[str, int], rows: int) -> dict[str, int]:
+    """The counts, which add up to all rows; an answer without a readable address has no grade."""
+    rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
+    return {**counts, rest: rows - sum(counts.values())}
 
 
 def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:

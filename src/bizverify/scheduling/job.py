@@ -15,7 +15,7 @@ import polars as pl
 from msgspec import structs
 
 from bizverify.cancellation import CancelToken, StopRequest
-from bizverify.cloud.remote_path import as_path
+from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import BizverifyError, StoppedError
 from bizverify.joint.report import FilesReport
 from bizverify.options import engine_kind
@@ -107,6 +107,9 @@ class _Run:
         self._verified: dict[str, pl.DataFrame] = {}
         self._known: dict[str, KnownInput] = {}
         self._changes: Path | None = None
+        self._written: set[Path] = set()
+        self._about_new: dict[Path, str] = {}
+        self._all_are_there = True
         self._problems: list[str] = []
         self._mode = int(job.output.mode, 8)
 
@@ -153,8 +156,8 @@ class _Run:
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
         inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
-        outputs = [path for one in inputs for path in (one.output, one.latest)]
-        self._store.note_outputs(path for path in (*outputs, self._changes) if path is not None)
+        self._all_are_there = not missing
+        self._note_outputs(inputs)
         runs, earlier = self._store.runs(), self._store.known_inputs()
         outcomes = [self._take(one, earlier.get(str(one.path))) for one in inputs]
         outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
@@ -315,13 +318,29 @@ class _Run:
             self._store.mark_changes_written(run_id)
         return written
 
+    def _note_outputs(self, inputs: Sequence[JobInput]) -> None:
+        """Note what this run is to write, and how that is now, by which what it did not write is told."""
+        paths = [path for one in inputs for path in (one.output, one.latest) if path is not None]
+        self._written = {path.resolve() for path in paths}
+        changes = {self._changes.resolve()} if self._changes is not None else set()
+        known = self._store.outputs()
+        new = [path for path in self._written | changes if str(path) not in known and not is_remote(path)]
+        self._about_new = {path: about_file(path) for path in new}
+        self._store.note_outputs(self._written | changes)
+
     def _remove_old_outputs(self) -> None:
-        """Remove what this job wrote so long ago that nobody keeps it; never what the next run may copy."""
+        """Remove what this job wrote so long ago that nobody keeps it; never what an input has, or may have again.
+
+        A name that was noted and not written to is forgotten first: a file that has it later is somebody else's.
+        """
+        unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
+        self._store.forget_outputs(unwritten)
         days = self._job.run.keep_outputs_days
-        if days is None:
+        if days is None or not self._all_are_there:
             return
-        used = {one.output for one in self._store.known_inputs().values()}
-        outputs = [as_path(path) for path in self._store.outputs() if path not in used]
+        known = (as_path(one.output).resolve() for one in self._store.known_inputs().values())
+        used = self._written.union(known)
+        outputs = [path for path in map(as_path, self._store.outputs()) if path not in used]
         try:
             gone = remove_old_outputs(outputs, self._start.at.date() - timedelta(days=days))
         except BizverifyError as error:
