@@ -23,7 +23,7 @@ import pytest
 from bizverify.cli import key_data
 from bizverify.errors import StoreError, UsageError
 from bizverify.labels.label_store import LabelStore
-from bizverify.server import account_erasure, expiry
+from bizverify.server import account_erasure, expiry, learning
 from bizverify.server.account_erasure import KEPT, OWNED
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.expiry import Retention
@@ -454,6 +454,36 @@ def test_an_outcome_that_is_being_recorded_goes_with_its_account(kept: Kept, mon
         asyncio.run(race(store))
     erased(kept)
     assert not (kept.files / "learning" / kept.key_id).exists()
+
+
+def test_what_a_pool_agreed_on_before_an_erasure_does_not_come_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two updates that overlap, the one that began later, without the erased key, is the one that counts."""
+    begun, go, told, rounds = Event(), Event(), [], iter(("with the key", "without it"))
+
+    def find_late(*_: object) -> str:
+        found = next(rounds)
+        if found == "with the key":
+            begun.set()
+            go.wait(0.5)  # until the other has ended, if that does not wait
+        return found
+
+    async def race(store: Store) -> None:
+        chosen = Settings(db=kept.db)
+        engines = EnginePool(chosen, HandClock(time.time()).clock)
+        monkeypatch.setattr(engines, "share", lambda agreed, _: told.append(agreed))
+        learner = OutcomeLearner(chosen, HandClock(time.time()).clock, store, engines)
+        first = asyncio.create_task(learner.share())
+        await asyncio.to_thread(begun.wait, 30)
+        await learner.share()
+        go.set()
+        await first
+
+    monkeypatch.setattr(learning, "find_agreed", find_late)
+    with closing(Store(kept.db)) as store:
+        asyncio.run(race(store))
+    assert told == ["with the key", "without it"]
 
 
 def told_again(kept: Kept) -> None:

@@ -312,3 +312,21 @@ def test_a_key_of_another_service_is_refused(options: StatusOptions) -> None:
     """The hosted service's key is not passed over for one of the environment, and not sent to the tax authority."""
     with pytest.raises(UsageError, match="is of the class ApiKey; give a"):
         fetch(series(1), replace(options, key=ApiKey("bv-4711-4711")))
+
+
+def test_a_run_whose_last_commit_fails_gives_back_what_it_did_not_ask(
+    fake: FakeNts, options: StatusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that another process holds for long costs the budget no more than what was sent."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreError("statuses.sqlite: another process is writing to it for long; try again")
+
+    fake.latency = 0.05
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusStore, "write", refuse)
+        with pytest.raises(StoreError, match="another process"):
+            fetch(series(10_000), replace(options, concurrency=2, budget=100_000))
+    with StatusStore(options.store) as store:
+        counted = store.usage(account_of(KEY), TODAY).numbers
+    assert 0 < counted <= fake.numbers + 200

@@ -306,10 +306,12 @@ class _FetchRun:
                 await self.dispatcher.run(self.next_call, self._options.concurrency)
                 beside.cancel_scope.cancel()
         finally:  # what was answered stays, even if the run is cut off
-            group = self._take_group()
-            self._write(group)
-            self._count(group)
-            self._allowance.close()
+            try:
+                group = self._take_group()
+                self._write(group)
+                self._count(group)
+            finally:
+                self._allowance.close()
 
     async def _store_often(self) -> None:
         """Store what came in, again and again; an error, a full disk say, ends the run."""

@@ -167,6 +167,7 @@ class OutcomeLearner:
         self._new: dict[str, int] = {}
         self._warned = False
         self.writing = anyio.Lock()
+        self._sharing = anyio.Lock()
 
     def wake(self) -> None:
         """Look for outcomes soon: there are new ones. Called on the event loop."""
@@ -247,14 +248,15 @@ class OutcomeLearner:
 
     async def share(self) -> None:
         """Let the keys of the pool know what they agree on; until the next time that changes nothing any more."""
-        day, quorum = self._clock.today(), self._settings.pool_keys
-        try:
-            members = await self._pool_members()
-            agreed = await anyio.to_thread.run_sync(find_agreed, members, quorum, day)
-        except _FAILURES:
-            _log.exception("what the keys of the pool agree on is not known and is tried again")
-        else:
-            self._engines.share(agreed, day)
+        async with self._sharing:  # one that began before a key was erased, and ended later, would bring it back
+            day, quorum = self._clock.today(), self._settings.pool_keys
+            try:
+                members = await self._pool_members()
+                agreed = await anyio.to_thread.run_sync(find_agreed, members, quorum, day)
+            except _FAILURES:
+                _log.exception("what the keys of the pool agree on is not known and is tried again")
+            else:
+                self._engines.share(agreed, day)
 
     async def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
         labels = self._engines.folder(key_id) / "labels"
