@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import tomllib
 
 import pytest
 from click.testing import CliRunner
@@ -140,6 +141,33 @@ def test_what_libraries_say_is_translated(said: str, korean: str) -> None:
     assert describe_library_error(said) == said
     with use_language("ko"):
         assert describe_library_error(said) == korean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[inputs]\n",
+        "[inputs\n",
+        "[run]\n[run]\n",
+        'path = "a" sheet = "b"',
+        'a = ["x"\n',
+        "a = { b = 1 c = 2 }",
+        "a = { b = 1, b = 2 }",
+        'a = "x\n',
+        "a = 'x",
+        r'path = "C:\in"',
+        r'path = "C:\Users"',
+        "path = in.csv",
+        "a = 1\na = 2",
+    ],
+)
+def test_usual_mistakes_in_toml_are_said_in_korean(text: str) -> None:
+    """Whatever is mistyped in a job file or scorecard, a Korean run says it without English words."""
+    with pytest.raises(tomllib.TOMLDecodeError) as error, use_language("ko"):
+        tomllib.loads(text)
+    with use_language("ko"):
+        said = describe_library_error(error.value)
+    assert not re.search("[A-Za-z]{2,}", re.sub(r"\[run\]", "", said)), said
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.ENOENT, errno.EISDIR, errno.EADDRINUSE])

@@ -83,6 +83,28 @@ _PATTERNS: Final = (
         r"Expected ']' at the end of a table declaration \((?P<place>.+)\)",
         gettext_noop("Expected ']' at the end of a table declaration ({place})"),
     ),
+    (
+        r"Expected ']]' at the end of an array declaration \((?P<place>.+)\)",
+        gettext_noop("Expected ']]' at the end of an array declaration ({place})"),
+    ),
+    (
+        r"Expected newline or end of document after a statement \((?P<place>.+)\)",
+        gettext_noop("Expected newline or end of document after a statement ({place})"),
+    ),
+    (r"Cannot declare (?P<table>.+) twice \((?P<place>.+)\)", gettext_noop("Cannot declare [{table}] twice ({place})")),
+    (
+        r"Duplicate inline table key (?P<name>.+) \((?P<place>.+)\)",
+        gettext_noop("Duplicate inline table key {name} ({place})"),
+    ),
+    (r"Unclosed array \((?P<place>.+)\)", gettext_noop("Unclosed array ({place})")),
+    (r"Unclosed inline table \((?P<place>.+)\)", gettext_noop("Unclosed inline table ({place})")),
+    (r"Unescaped '\\' in a string \((?P<place>.+)\)", gettext_noop("Unescaped '\\' in a string ({place})")),
+    (r"Invalid hex value \((?P<place>.+)\)", gettext_noop("Invalid hex value ({place})")),
+    (r"Expected (?P<quote>[\"']+) \((?P<place>.+)\)", gettext_noop("Expected {quote} ({place})")),
+    (
+        r"Illegal character (?P<character>.+) \((?P<place>.+)\)",
+        gettext_noop("Illegal character {character} ({place})"),
+    ),
 )
 _LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
 _KINDS: Final = (
@@ -116,6 +138,8 @@ def describe_library_error(error: Exception | str) -> str:
 def _describe_part(name: str, part: str) -> str:
     if name in ("wanted", "found", "kind"):
         return " | ".join(gettext(one) if one in _KINDS else one for one in part.split(" | "))
+    if name == "table":  # it is said as Python's tuple
+        return ".".join(re.findall("'([^']*)'", part))
     if name == "place":
         line = _LINE.fullmatch(part)
         return gettext("at line {line}, column {column}", **line.groupdict()) if line else gettext(part)
