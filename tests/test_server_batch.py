@@ -166,6 +166,14 @@ def test_a_number_in_a_cell_that_is_too_long_stays_that_number(written: str) -> 
     assert isolated_reader.shorten_cells(rows).collect()["b_no"].to_list() == ["1248100998"]
 
 
+@pytest.mark.parametrize("blanks", [" ", "\n", "\u3000"])
+def test_blanks_do_not_cut_off_what_a_cell_says(blanks: str) -> None:
+    """Before, the unit of such an address fell away, and the corrected one lacked it without a word."""
+    many = blanks * 3_000
+    rows = pl.LazyFrame({"b_no": ["1248100998"], "address": [f"{many}서울 중구 세종대로 1{many}101호{many}"]})
+    assert isolated_reader.shorten_cells(rows).collect()["address"].to_list() == ["서울 중구 세종대로 1 101호"]
+
+
 def test_the_highest_risk_comes_first(server: Served) -> None:
     """Results are ordered by risk, those without one last; `preview` says how many, ten by default."""
     key = server.key()

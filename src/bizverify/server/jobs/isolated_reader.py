@@ -107,8 +107,14 @@ def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     inner = long.str.strip_chars()
     short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(results.shorten_number(inner)).otherwise(inner)
     numbers = pl.coalesce(business_number.compact_expr(long), short, "b_no").alias("b_no")
-    cut = {name: pl.col(name).str.head(LONGEST_CELL) for name in texts if name != "b_no"}
+    cut = {name: _cut_text(pl.col(name)) for name in texts if name != "b_no"}
     return rows.with_columns(**cut, **({"b_no": numbers} if "b_no" in texts else {}))
+
+
+def _cut_text(text: pl.Expr) -> pl.Expr:
+    """Return the beginning of texts that are too long; blanks, of which they may have many, count once."""
+    long = pl.when(text.str.len_chars() > LONGEST_CELL).then(text)
+    return pl.coalesce(long.str.replace_all(r"\s+", " ").str.strip_chars().str.head(LONGEST_CELL), text)
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
