@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bizverify.storage import filesystem
-from bizverify.storage.filesystem import private_folder
+from bizverify.storage.filesystem import make_folders, private_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows locks no folders, so none is removed there")
 
@@ -95,3 +96,14 @@ def test_nothing_else_is_removed(place: Path) -> None:
         pass
     assert {path.name for path in place.iterdir()} == {*(folder.name for folder in others), file.name, link.name}
     assert all((folder / "data").exists() for folder in others)
+
+
+def test_all_folders_that_are_made_are_the_owners_alone(tmp_path: Path) -> None:
+    """Those above the last one, too: `mkdir` gives its mode to the last alone."""
+    make_folders(tmp_path / "state" / "deep" / "jobs")
+    made = [tmp_path / "state", tmp_path / "state" / "deep", tmp_path / "state" / "deep" / "jobs"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+    make_folders(made[-1])
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        make_folders(tmp_path / "file" / "below")

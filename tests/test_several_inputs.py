@@ -691,6 +691,9 @@ def test_a_job_keeps_the_folders_of_its_inputs(nights: Nights) -> None:
     for place in ("a", "b/c"):
         (nights.folder / "in" / place).mkdir(parents=True)
         (nights.folder / "in" / place / "list.csv").write_bytes((nights.folder / "in.csv").read_bytes())
+    nights.write_job(inputs='path = "in/**/*.csv"', end='[output]\npath = "out/{name}.{ext}"\n')
+    with pytest.raises(UsageError, match=r"\{folder\} where files of several folders have one name"):
+        nights.run()
     end = '[output]\npath = "out/{folder}/{name}.{ext}"\n'
     nights.write_job(inputs='path = "in/**/*.csv"', end=end)
     report = nights.run()

@@ -22,7 +22,7 @@ from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_
 from bizverify.run.alerts import is_majority
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Choice
-from bizverify.storage.filesystem import state_directory
+from bizverify.storage.filesystem import make_folders, state_directory
 from bizverify.tables.table import Section
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
@@ -345,7 +345,7 @@ def default_manifest(run_id: str) -> Path:
     """Where the manifest of a run goes unless ``--manifest`` says otherwise; the folder is made, mode 0700."""
     folder = state_directory() / "runs"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folders(folder)
     except OSError as error:
         raise OutputError(
             gettext(

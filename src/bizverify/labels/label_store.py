@@ -30,7 +30,7 @@ from bizverify.labels.mailing_file import (
 )
 from bizverify.labels.mailing_terms import MailingTerms
 from bizverify.library_messages import describe_os_error
-from bizverify.storage.filesystem import state_directory
+from bizverify.storage.filesystem import make_folders, state_directory
 from bizverify.tables import is_unfinished, publish_file, remove_unfinished
 from bizverify.translation import gettext
 
@@ -268,7 +268,7 @@ class LabelStore:
         from filelock import FileLock, Timeout
 
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folders(self.folder)
             with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):
                 yield
         except Timeout as error:

@@ -20,7 +20,7 @@ from bizverify.errors import ModelError, parameter
 from bizverify.library_messages import describe_os_error
 from bizverify.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
 from bizverify.models.scorecard_levels import add_missing_levels
-from bizverify.storage.filesystem import state_directory
+from bizverify.storage.filesystem import make_folders, state_directory
 from bizverify.tables.compression import refuse_url
 from bizverify.tables.publish import publish_file
 from bizverify.translation import gettext
@@ -231,7 +231,7 @@ class ModelStore:
         from filelock import FileLock, Timeout
 
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folders(self.folder)
             lock = FileLock(self.folder / "journal.lock", timeout=_WAIT, mode=0o600)
             lock.acquire()
         except Timeout as error:

@@ -124,7 +124,8 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
             if other != one.path or output.resolve() == one.path:
                 raise UsageError(
                     gettext(
-                        "{output}: would be written from {path} and is {other}'s; put {{name}} into the pattern",
+                        "{output}: would be written from {path} and is {other}'s; put {{name}} into the pattern, and "
+                        "{{folder}} where files of several folders have one name",
                         output=output,
                         path=one.path,
                         other=other,

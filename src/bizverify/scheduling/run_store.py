@@ -21,7 +21,7 @@ import polars as pl
 from bizverify.cloud.remote_path import as_path
 from bizverify.errors import JobRunningError, StoreError
 from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, format_counts
-from bizverify.storage.filesystem import state_directory
+from bizverify.storage.filesystem import make_folders, state_directory
 from bizverify.storage.sqlite import FileKind, is_in_use, rewrite_file
 from bizverify.translation import gettext, gettext_noop
 
@@ -136,7 +136,7 @@ class RunStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         with RUN_FILE.errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folders(path.parent)
             if not path.exists():
                 RUN_FILE.make(path)
         self._db = RUN_FILE.open(path)
@@ -146,7 +146,7 @@ class RunStore:
     def alone(cls, path: Path) -> Iterator[Self]:
         """Open a job's state while no run of it is under way; raise :class:`JobRunningError` where one is."""
         with RUN_FILE.errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folders(path.parent)
         try:
             lock = RUN_FILE.lock(path, gettext(_TAKEN), wait=0)
         except StoreError as error:

@@ -79,6 +79,14 @@ _BYTES: Final[int] = getattr(os, "O_BINARY", 0)
 """Windows ends lines its own way in a file that is opened without it."""
 
 
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are not there, all for the owner alone: ``mkdir`` opens those above."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    folder.mkdir(exist_ok=True, mode=0o700)
+
+
 def create_private(path: Path) -> int:
     """Create a file, mode 0600, and return a descriptor to write bytes; raise FileExistsError where there is one."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BYTES, PRIVATE)

@@ -25,6 +25,7 @@ from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.storage.filesystem import (
     PRIVATE,
     create_private,
+    make_folders,
     mount_table,
     network_file_system,
     state_directory,
@@ -109,7 +110,7 @@ class FileKind:
         """Make the state directory (mode 0700) for a file that lies there; raise ``error`` where another is missing."""
         with self.errors(path):
             if path == self.find(state_directory() / self.default):
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folders(path.parent)
             elif not path.parent.is_dir():
                 raise self.error(
                     gettext(

@@ -23,6 +23,7 @@ from bizverify.storage.filesystem import (
     PRIVATE,
     create_private,
     lock_file,
+    make_folders,
     remove_unless_locked,
     set_mode,
     sync_file,
@@ -223,7 +224,7 @@ def make_folder(folder: Path) -> None:
     if is_remote(folder):
         return
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folders(folder)
     except OSError as error:
         raise OutputError(
             gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=describe_os_error(error))
