@@ -1,7 +1,7 @@
 """Builds and fetches reference data: registry snapshots, statuses, and the gazetteer of official addresses.
 
 - ``registry_builder``: files that say which business has which status → registry
-- ``gazetteer_builder``: official address files → gazetteer, its sections and its report
+- ``gazetteer_builder``, ``gazetteer_report``: official address files → gazetteer, its sections · what was read and kept
 - ``source_files``: finds the official files (folders, zips), detects their kind, yields their lines
 - ``juso``: layouts of the official files, rows checked and made numbers
 - ``nts``: the client of the tax authority's open API; ``status_fetch``: a run over many numbers
@@ -11,7 +11,8 @@
 - ``merge``: what is given twice, the post office's beside the agency's, the daily changes
 """
 
-from bizverify.reference.gazetteer_builder import GazetteerReport, build_gazetteer
+from bizverify.reference.gazetteer_builder import build_gazetteer
+from bizverify.reference.gazetteer_report import GazetteerReport
 from bizverify.reference.registry_builder import ROLES, RegistryReport, build_registry
 
 __all__ = ["ROLES", "GazetteerReport", "RegistryReport", "build_gazetteer", "build_registry"]
