@@ -250,16 +250,31 @@ def test_people_are_masked_unless_asked(made: tuple[Path, Path], tmp_path: Path)
 
 
 def test_masks_show_too_little_to_write_to_anybody() -> None:
-    """Of a number three digits, of a name one character behind the kind of company, of an address no number."""
+    """Of a number three digits, of a name one character behind the kind of company, of an address no number.
+
+    Nor what stands before its region: that may be a person.
+    """
     frame = pl.DataFrame(
         {
-            "x": ["1248100998", None],
-            "n": ["(주)해오름식품", "주식회사 한결"],
-            "a": ["서울종로구종로5길동빌딩301호", "서울 종로구 종로5길 7, 3층"],
+            "x": ["1248100998", None, None, None, None],
+            "n": ["(주)해오름식품", "주식회사 한결", None, None, None],
+            "a": [
+                "서울종로구종로5길동빌딩301호",
+                "서울 종로구 종로5길 7, 3층",
+                "홍길동 댁  서울 종로구 종로5길 7",
+                "비밀빌라 301호",
+                None,
+            ],
         }
     )
     shown = frame.select(mask_number(pl.col("x")), mask_name(pl.col("n")), mask_address(pl.col("a")))
-    assert shown.rows() == [("124-**-*****", "해○○", "서울종로구종로 …"), (None, "한○○", "서울 종로구 종로*길 …")]
+    assert shown.rows() == [
+        ("124-**-*****", "해○○", "서울종로구종로 …"),
+        (None, "한○○", "서울 종로구 종로*길 …"),
+        (None, None, "서울 종로구 종로*길 …"),
+        (None, None, "…"),
+        (None, None, None),
+    ]
 
 
 def test_hostile_cells_are_texts(tmp_path: Path) -> None:

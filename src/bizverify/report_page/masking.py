@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from bizverify.engine.address.parse.normalise import PROVINCES
+from bizverify.engine.address.regions import names_region
+
 _HIDDEN = "…"
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
+_UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
 _WORD = 7
 """Characters of a word of an address that are shown, as many as 전북특별자치도 has: an address may be one word."""
 
@@ -26,7 +30,12 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    """The first three words of an address, without digits: ``서울특별시 종로구 종로 …``."""
-    words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ").list.head(3)
-    short = words.list.eval(mask_digits(pl.element()).str.slice(0, _WORD))
-    return pl.concat_str(short.list.join(" "), pl.lit(f" {_HIDDEN}"))
+    """Three words of an address from its region on, without digits: ``서울특별시 종로구 종로 …``.
+
+    What stands before the region may be somebody's name, so none of it is shown, nor any of an address without one.
+    """
+    words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
+    begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
+    short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
+    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _WORD))
+    return pl.concat_str(hidden.list.join(" "), pl.lit(f" {_HIDDEN}")).str.strip_chars_start(" ")
