@@ -371,6 +371,8 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
         if end == "reset":
             closed.wait(20)
             line.reset()
+        elif end == "closed":
+            line.socket.shutdown(socket.SHUT_RDWR)  # before the test goes on, not some time behind this function
         line.server.ended.set()
 
     closed, half_closed = threading.Event(), threading.Semaphore(0)

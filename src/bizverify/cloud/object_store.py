@@ -6,12 +6,15 @@ behind and nothing is overwritten that somebody else has changed: see docs/decis
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import re
 import secrets
+import time
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -33,6 +36,8 @@ _CONNECT: Final = 10
 _SLOWEST: Final = 250_000
 """Bytes a second below which a transfer is given up."""
 _PATIENCE: Final = 30
+_LAST_RESULT: Final = 0.1
+"""Seconds that a process waits before it ends, for obstore's threads."""
 _RETRIES: Final = 3
 _MARK: Final = "bizverifyupload"
 """Metadata of an object that names the upload: tells whether a write whose answer was lost has been made."""
@@ -201,6 +206,16 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
     return explain_store_error(url, error)
 
 
+@cache
+def _wait_for_threads_at_exit() -> None:
+    """Let the process wait a moment before it ends.
+
+    Threads of obstore take the interpreter's lock once more behind the last result, to release it. One that asks for
+    the lock when the interpreter is ending aborts the process: exit code 134, though all was done (3 of 80 runs).
+    """
+    atexit.register(time.sleep, _LAST_RESULT)
+
+
 def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
     """Return the store of a URL with the credentials of the environment, and time for a transfer of ``size`` bytes.
 
@@ -212,6 +227,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
         raise UsageError(
             gettext('files of s3://, gs:// and az:// need an extra: pip install "bizverify[cloud]"')
         ) from None
+    _wait_for_threads_at_exit()
     if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
         raise UsageError(gettext("{url}: is no name of a bucket", url=url))
     seconds = 2 * _PATIENCE + size // _SLOWEST
