@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import json
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,19 +55,27 @@ def alternate(commands: dict[str, list[str]], runs: int = 3) -> dict[str, Figure
     return figures
 
 
+LAUNCHER = """
+import json, os, subprocess, sys, time
+started = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+seconds = time.perf_counter() - started
+print(json.dumps([status, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+"""
+
+
 def once(command: list[str], cwd: Path | None = None) -> Usage:
-    """Run a command; return what it took."""
-    with tempfile.TemporaryFile() as said:
-        started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=cwd)
-        _, status, usage = os.wait4(process.pid, 0)  # the kernel's own account of this very process
-        seconds = time.perf_counter() - started
-        said.seek(0)
-        words = said.read().decode()
-    process.returncode = os.waitstatus_to_exitcode(status)
+    """Run a command; return what it took, as the kernel accounts for it.
+
+    It is started by a small process: Linux counts the memory of the process that starts another as the other's peak.
+    """
+    launch = [sys.executable, "-S", "-c", LAUNCHER, *command]
+    said = subprocess.run(launch, capture_output=True, text=True, cwd=cwd, check=True)
+    status, seconds, cpu, peak = json.loads(said.stdout)
     if status:
-        sys.exit(f"{' '.join(command)} failed: {words}")
-    return Usage(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+        sys.exit(f"{' '.join(command)} failed: {said.stderr}")
+    return Usage(seconds, cpu, peak)
 
 
 def bizverify(*arguments: object) -> list[str]:

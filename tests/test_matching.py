@@ -459,11 +459,11 @@ def test_batches_keep_rows_and_order(gazetteer: Gazetteer) -> None:
     dice = random.Random(5)
     asked = [dice.choice(ANSWERED) for _ in range(120_000)]
     frame = pl.LazyFrame(
-        {"place": range(len(asked)), "address": [row[0] for row in asked], "zipcode": [row[1] for row in asked]},
-        schema={"place": pl.UInt32, "address": pl.String, "zipcode": pl.String},
+        {"line": range(len(asked)), "address": [row[0] for row in asked], "zipcode": [row[1] for row in asked]},
+        schema={"line": pl.UInt32, "address": pl.String, "zipcode": pl.String},
     )
     found = attach(frame, gazetteer, "en").collect(engine="streaming")
-    assert found["place"].to_list() == list(range(len(asked)))
+    assert found["line"].to_list() == list(range(len(asked)))
     assert found["fixed_address"].to_list() == [row[3] for row in asked]
 
 

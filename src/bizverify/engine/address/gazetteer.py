@@ -286,7 +286,7 @@ def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
         key, groups = file.schema_arrow.names.index("key"), map(file.metadata.row_group, range(*section["groups"]))
         ranges = [(stats.min, stats.max, group.num_rows) for group in groups if (stats := group.column(key).statistics)]
     bounds = [bound for first, last, _ in ranges for bound in (first, last)]
-    if bounds != sorted(bounds) or sum(rows for *_, rows in ranges) != section["rows"]:
+    if None in bounds or bounds != sorted(bounds) or sum(rows for *_, rows in ranges) != section["rows"]:
         raise key_range_error(gazetteer)
     return pl.DataFrame(ranges, schema={"first": pl.UInt64, "last": pl.UInt64, "rows": pl.UInt32}, orient="row")
 
