@@ -55,6 +55,18 @@ def test_two_keys_differ_and_are_listed_without_their_secrets(db: Path) -> None:
     assert not any(secret in shown for secret in secrets)
 
 
+def test_a_customers_name_is_as_long_as_a_business_s_at_most(db: Path) -> None:
+    """A name of more than 300 characters is refused in a sentence, before a file or a key is made or changed."""
+    with pytest.raises(UsageError, match=r"--customer: the name has 301 characters; give one of at most 300"):
+        keys("create", "--db", db, "--customer", "가" * 301)
+    assert not db.exists()
+    keys("create", "--db", db, "--customer", "가" * 300)
+    (key,) = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
+    with pytest.raises(UsageError, match="--customer"):
+        keys("change", "--db", db, "--customer", "나" * 301, key["id"])
+    assert json.loads(keys("list", "--db", db, "--json").stdout)["keys"] == [key]
+
+
 def test_whose_a_key_is_is_listed_changed_and_in_no_audit_line(db: Path) -> None:
     """Spellings of a customer's name that look alike are stored alike; an empty one makes a customer of its own."""
     for name in ("제분 소", " 제분  소 ", "\u110c\u1166\u1107\u116e\u11ab 소"):

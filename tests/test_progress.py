@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 
 import bizverify as bv
+from bizverify.progress.terminal_bar import terminal_bar
+from bizverify.translation import use_language
 from conftest import SAMPLE
 
 SETUP = f"""
@@ -69,6 +71,25 @@ def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
     assert "6000/6000 rows" in said.decode()
     piped = subprocess.run(command, capture_output=True, check=True)
     assert (piped.stdout, piped.stderr) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("unit", "korean", "english"),
+    [
+        ("rows", " 40/300행", " 40/300 rows"),
+        ("lookups", " 40/300건", " 40/300 lookups"),
+        ("numbers", " 40/300개", " 40/300 numbers"),
+        ("watches", " 40/300개", " 40/300 watches"),
+        ("MB", " 40/300 MB", " 40/300 MB"),
+    ],
+)
+def test_a_count_on_a_terminal_has_the_word_of_a_count(unit: str, korean: str, english: str) -> None:
+    """A Korean count of rows is `40/300행`, not `40/300 행 수`, which is a heading."""
+    for lang, said in (("ko", korean), ("en", english)):
+        with use_language(lang), terminal_bar(unit, "verifying") as bar:
+            bar(40, 300)
+            (task,) = bar._progress.tasks
+            assert task.fields["figures"] == said
 
 
 def _read(terminal: int) -> bytes:

@@ -16,9 +16,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner, Result
 from polars.testing import assert_frame_equal
 
 import bizverify as bv
+from bizverify.cli import app
 from bizverify.errors import BizverifyError
 from bizverify.labels.mailing import open_mailing
 from bizverify.report_page import earlier_run, page_figures, report_page
@@ -117,6 +119,25 @@ def test_the_page_says_how_old_the_statuses_are(made: tuple[Path, Path]) -> None
     assert f"기준일은 2026-11-01입니다({day} 기준 {age}일 전)." in text
     assert f"300행, {day} 확인" in text
     assert f"{began:%Y-%m-%d %H:%M} KST" in text
+
+
+def test_a_page_names_what_its_reader_can_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What mends a run is an option on a page that a command writes, a parameter on one that Python writes."""
+    monkeypatch.setenv("BIZVERIFY_LANG", "en")
+    source, out, page = tmp_path / "in.csv", tmp_path / "out.csv", tmp_path / "page.html"
+    shutil.copyfile(SAMPLE / "customers.csv", source)
+    given = [source, "-o", out, "--status", "none", "--manifest", tmp_path / "run.json"]
+    assert invoke("enrich", *given, "--report", page).exit_code == 0
+    assert "ask the tax authority with --status nts" in Page(page).text
+    assert "`status=" not in Page(page).text
+    assert invoke("report", tmp_path / "run.json", "-o", page).exit_code == 0
+    assert "ask the tax authority with --status nts" in Page(page).text
+    report_page(tmp_path / "run.json", page)
+    assert "ask the tax authority with `status='nts'`" in Page(page).text
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def test_a_masked_correction_says_what_changed(made: tuple[Path, Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bizverify.scheduling.job import run_job
 from bizverify.scheduling.run_store import RunStore
 from conftest import write
 from customers import numbers
-from nightly_jobs import Nights, kinds
+from nightly_jobs import DAY, Nights, kinds
 
 LATER: Final = '[output]\npath = "{name}.{date}.csv"\n'
 
@@ -232,11 +232,33 @@ def test_outputs_are_removed_when_they_are_old(nights: Nights) -> None:
     mine = write(nights.folder / "out" / "mine.2020-01-01.csv", "a\n")
     for night in range(5):
         close(nights, night)
+        before = {path: path.stat().st_mtime_ns for path in (nights.folder / "out").iterdir()}
         assert nights.run().problems == ()
+        for path in (nights.folder / "out").iterdir():
+            if path.stat().st_mtime_ns != before.get(path):
+                os.utime(path, (nights.now() - DAY,) * 2)  # of the night that wrote it
     assert mine.exists()
     written = {path.name for path in (nights.folder / "out").iterdir()} - {mine.name}
     days = ("2026-11-22", "2026-11-23", "2026-11-24")
     assert written == {"latest.csv", *(f"in.{day}.csv" for day in days), *(f"changes.{day}.csv" for day in days)}
+
+
+def test_an_output_is_never_older_than_it_is(nights: Nights) -> None:
+    """A list whose name has an old day, and that another list replaces, leaves an output of last night: it stays."""
+    (nights.folder / "lists").mkdir()
+    names = 'path = "out/{name}.{ext}"\nchanges = "out/changes.{date}.csv"'
+    nights.write_job(inputs='path = "lists"', end=f"[output]\n{names}\n[run]\nkeep_outputs_days = 90\n")
+    days = ("2026-01-05", "2026-01-06", "2026-01-07")
+    for day in days:
+        for old in (nights.folder / "lists").iterdir():
+            old.unlink()
+        (nights.folder / "lists" / f"list-{day}.csv").write_bytes((nights.folder / "in.csv").read_bytes())
+        assert nights.run().problems == ()
+    outputs = sorted((nights.folder / "out").glob("list-*.csv"))
+    assert [path.name for path in outputs] == [f"list-{day}.csv" for day in days]
+    os.utime(outputs[0], (nights.now() - 100 * DAY,) * 2)
+    nights.run()
+    assert sorted((nights.folder / "out").glob("list-*.csv")) == outputs[1:]
 
 
 @pytest.mark.parametrize("folder", ["out", "lists/../out"])

@@ -166,6 +166,16 @@ def test_a_number_in_a_cell_that_is_too_long_stays_that_number(written: str) -> 
     assert isolated_reader.shorten_cells(rows).collect()["b_no"].to_list() == ["1248100998"]
 
 
+@pytest.mark.parametrize("written", ["9" * 3_000, "9" * 1_500 + "-" * 1_500 + "번", "가" * 3_000, "1" + "-" * 3_000])
+def test_the_reason_of_a_number_that_was_cut_is_that_of_the_whole_cell(written: str, tmp_path: Path) -> None:
+    """A cell of 3,000 digits is too long, as `enrich` says of it: what marks the cut are not letters of the cell."""
+    whole = bv.LocalEngine().verify(pl.LazyFrame({"b_no": [written]})).collect()["row_note"].item()
+    pl.DataFrame({"b_no": [written, "1248100998"], "name": ["가", "나"]}).write_csv(tmp_path / "in.csv")
+    isolated_reader.write_records(str(tmp_path / "in.csv"), str(tmp_path / "records.parquet"), 10)
+    kept = bv.LocalEngine().verify(pl.scan_parquet(tmp_path / "records.parquet")).collect()
+    assert kept["row_note"].to_list() == [whole, None]
+
+
 @pytest.mark.parametrize("blanks", [" ", "\n", "\u3000"])
 def test_blanks_do_not_cut_off_what_a_cell_says(blanks: str) -> None:
     """Before, the unit of such an address fell away, and the corrected one lacked it without a word."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from click.testing import CliRunner
 
 from bizverify import watch
 from bizverify.cli import app
-from bizverify.errors import UsageError
+from bizverify.errors import StoreError, UsageError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
 from bizverify.schema import SEOUL
@@ -95,6 +97,37 @@ def test_an_outage_is_said_with_its_age_and_changes_nothing(asked: AskedTown) ->
     asked.fake.faults.clear()
     again = asked.ask(registry=registry, day=2)
     assert (again.closures.height, again.warnings) == (0, ())
+
+
+def test_a_store_that_another_process_holds_is_said_and_changes_nothing(
+    asked: AskedTown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long `forget` locks the store: the check goes on with the registry, says so, and asks again at the next one."""
+    monkeypatch.setattr("bizverify.storage.sqlite._WAIT", 0.1)
+    closed = asked.numbers[0]
+    asked.told(closed, "closed")
+    asked.ask()
+    before = watch.entries(local=asked.list).drop("checked_at", "next_check_at")
+    with closing(sqlite3.connect(asked.options["store"], isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        report = asked.ask(registry=asked.registry(), day=1)
+        alone = asked.ask(day=2)
+    assert (report.checked, report.changes.height, report.closures.height) == (4, 0, 0)
+    assert "4 numbers could not be asked of the tax authority and judged by the registry" in report.warnings[0]
+    assert "statuses.sqlite: another process is writing to it for long" in report.warnings[0]
+    assert "not judged: nothing is known of their status" in alone.warnings[0]
+    assert watch.entries(local=asked.list).drop("checked_at", "next_check_at").equals(before)
+    asked.told(asked.numbers[1], "closed")
+    again = asked.ask(day=3)
+    assert (again.closures["biz_no"].to_list(), again.warnings) == ([asked.numbers[1]], ())
+
+
+def test_a_store_that_is_damaged_ends_a_check(asked: AskedTown) -> None:
+    """It does not mend itself until the next night, so nobody is to take the check for one that looked."""
+    asked.ask()
+    asked.options["store"].write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError, match="is not a status store"):
+        asked.ask(day=1)
 
 
 def test_the_budget_is_heeded(asked: AskedTown) -> None:

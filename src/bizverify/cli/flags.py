@@ -10,15 +10,15 @@ from typing import Final
 
 import click
 
-_PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
-"""A parameter as :func:`bizverify.errors.parameter` writes it."""
+from bizverify.errors import PARAMETER
+
 _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
 """A value that a shell takes as it stands."""
 
 
 def with_flags(text: str) -> str:
     """Put the command line's options in the place of the library's parameters: ``--no-labels`` for ``labels=False``."""
-    return _PARAMETER.sub(_name_option, text) if "`" in text else text
+    return PARAMETER.sub(_name_option, text) if "`" in text else text
 
 
 def _name_option(found: re.Match[str]) -> str:

@@ -79,11 +79,12 @@ def create(
             )
         )
     limit = known[plan].quota if quota is None else quota
+    whose = _customer_name(customer)
     key, secret = act_on_file(
         db,
         "keys create",
         lambda it: key_table.create_key(
-            it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool, customer=_customer_name(customer)
+            it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool, customer=whose
         ),
         lambda made: (made[0].id, {"plan": plan, "quota": limit, "pool": pool}),
         make=True,
@@ -330,8 +331,22 @@ for _command in (export, erase, audit):
 
 
 def _customer_name(given: str | None) -> str | None:
-    """Return a customer's name as it is stored, so that spellings which look alike are the same customer."""
-    return unicodedata.normalize("NFC", " ".join((given or "").split())) or None
+    """Return a customer's name as it is stored, so that spellings which look alike are the same customer.
+
+    Raises :class:`UsageError` for one that is longer than the name of a business may be.
+    """
+    from bizverify.server.payloads import LONGEST_NAME
+
+    name = unicodedata.normalize("NFC", " ".join((given or "").split()))
+    if len(name) > LONGEST_NAME:
+        raise UsageError(
+            gettext(
+                "--customer: the name has {count:,} characters; give one of at most {most}",
+                count=len(name),
+                most=LONGEST_NAME,
+            )
+        )
+    return name or None
 
 
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:

@@ -13,6 +13,8 @@ from unicodedata import east_asian_width
 
 import click
 
+from bizverify.cli.flags import with_flags
+from bizverify.errors import use_parameter_names
 from bizverify.schema import LANGS, Lang
 from bizverify.translation import LOCALE_DIR, VARIABLE, current_language, gettext, set_language
 
@@ -54,11 +56,14 @@ class LocalizedContext(click.Context):
 
 
 class LocalizedGroup(click.Group):
-    """A command line that speaks the language that ``--lang`` names, anywhere among the arguments."""
+    """A command line that speaks the language that ``--lang`` names, anywhere among the arguments.
+
+    Files that its commands write name its options where the library names parameters, as what they print does.
+    """
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         """Choose the language, translate the help, and run."""
-        with language_of(sys.argv[1:] if args is None else args):
+        with language_of(sys.argv[1:] if args is None else args), use_parameter_names(with_flags):
             translate_help(self)
             return super().main(args, *names, **extra)
 

@@ -75,6 +75,9 @@ ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
 }
 """Codes of :data:`ROW_PROBLEM` → text in each language."""
 
+_PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS
+"""A problem of the number is one of the row where its cell was cut, and tells it no more."""
+
 
 class LocalEngine:
     """Verifies frames against a local registry, the official addresses and the scorecard.
@@ -143,9 +146,10 @@ class LocalEngine:
         ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
         made sure of: dates, or text that :func:`~bizverify.engine.text_values.day_expr` reads), ``crowded`` and
         ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
-        ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS` is invalid whatever its number. Order and
-        number of rows stay. Added: ``biz_status``, ``grade``, ``action``, ``fixed_zipcode``, ``fixed_address``,
-        ``row_status``, ``row_note`` (String), ``bounce_prob`` (Float64, a fraction), ``reasons`` (List of String).
+        ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS`, or of a number's problems, is invalid
+        whatever its number. Order and number of rows stay. Added: ``biz_status``, ``grade``, ``action``,
+        ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String), ``bounce_prob`` (Float64, a
+        fraction), ``reasons`` (List of String).
         Nothing is computed before the frame is collected or sunk.
         Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
         read holds lists, structs or bytes.
@@ -242,9 +246,8 @@ class LocalEngine:
 
     def _note(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Add why rows without a number have none, in words."""
-        problem = business_number.note_expr(business_number.problem_expr(pl.col("b_no")), self.lang)
-        of_row = business_number.note_expr(pl.col(ROW_PROBLEM), self.lang, ROW_PROBLEMS)
-        return rows.with_columns(pl.coalesce(of_row, problem).alias("row_note"))
+        problem = pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no")))
+        return rows.with_columns(business_number.note_expr(problem, self.lang, _PROBLEMS).alias("row_note"))
 
     def _known_besides(self, schema: pl.Schema) -> set[str]:
         """The optional columns that the features may use: the registry's, the input's, and the region."""
@@ -318,7 +321,7 @@ def _row_problem(schema: pl.Schema) -> pl.Expr:
     """The optional column, null where it says nothing that is known: it may be the caller's own."""
     if schema.get(ROW_PROBLEM) != pl.String:
         return pl.lit(None, pl.String).alias(ROW_PROBLEM)
-    return pl.when(pl.col(ROW_PROBLEM).is_in(list(ROW_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
+    return pl.when(pl.col(ROW_PROBLEM).is_in(list(_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
 
 
 def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:

@@ -12,7 +12,7 @@ import polars as pl
 from bizverify.column_words import language_of_columns
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.output_columns import find_label_columns
-from bizverify.options import ReadOptions, WriteOptions
+from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine
 from bizverify.run.extra_columns import checked_extra_columns
@@ -147,4 +147,7 @@ def prepare_output(table: Table, target: Target, read: ReadOptions, write: Write
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
     )
     lost += find_changes(table, target, prepared.layout)
+    if len(table.sheets) > 1:
+        every = parameter("sheet", ALL_SHEETS)
+        lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)
     return replace(prepared, warnings=(*prepared.warnings, *lost))

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from bizverify.progress.display import FetchReport
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+_FIGURES: Final = {
+    "rows": gettext_noop("{done}/{total} rows"),
+    "lookups": gettext_noop("{done}/{total} lookups"),
+    "numbers": gettext_noop("{done}/{total} numbers"),
+    "watches": gettext_noop("{done}/{total} watches"),
+    "MB": "{done}/{total} MB",
+}
+"""What is said of how far a run is, by its unit: a Korean count has another word behind it than a heading."""
 
 
 class TerminalBar:
@@ -18,8 +27,8 @@ class TerminalBar:
 
     def __init__(self, progress: Progress, doing: str, unit: str) -> None:
         self._progress = progress
-        self._words: dict[str, Any] = {"doing": gettext(doing), "unit": gettext(unit)}
-        self._task = progress.add_task("", total=None, **self._words)
+        self._doing, self._figures = gettext(doing), gettext(_FIGURES[unit])
+        self._task = progress.add_task("", total=None, doing=self._doing, figures="")
         self._is_fetching = False
 
     def __call__(self, done: int, total: int, /) -> None:
@@ -27,18 +36,26 @@ class TerminalBar:
         if self._is_fetching:
             self._is_fetching = False
             self._progress.reset(self._task)
-            self._progress.update(self._task, **self._words)
-        self._progress.update(self._task, completed=done, total=total)
+        figures = self._figures.format(done=_align(done, total), total=total)
+        self._progress.update(self._task, completed=done, total=total, doing=self._doing, figures=figures)
 
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is."""
         self._is_fetching = True
-        unit = gettext("numbers, {rate:,.0f}/s", rate=fetch.rate)
-        if fetch.budget_left is not None:
-            unit = gettext("numbers, {rate:,.0f}/s, {left:,} left today", rate=fetch.rate, left=fetch.budget_left)
-        words: dict[str, Any] = {"doing": gettext("asking nts"), "unit": unit}
-        total = fetch.answered + fetch.left
-        self._progress.update(self._task, completed=fetch.answered, total=total, **words)
+        done, total = fetch.answered, fetch.answered + fetch.left
+        count = {"done": _align(done, total), "total": total, "rate": fetch.rate}
+        if fetch.budget_left is None:
+            figures = gettext("{done}/{total} numbers, {rate:,.0f}/s", **count)
+        else:
+            figures = gettext(
+                "{done}/{total} numbers, {rate:,.0f}/s, {left:,} left today", left=fetch.budget_left, **count
+            )
+        self._progress.update(self._task, completed=done, total=total, doing=gettext("asking nts"), figures=figures)
+
+
+def _align(done: int, total: int) -> str:
+    """Return a number as wide as the one that it grows to, so that what is behind it stays where it is."""
+    return f"{done:>{len(str(total))}}"
 
 
 @contextmanager
@@ -47,7 +64,6 @@ def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeElapsedColumn,
@@ -57,8 +73,7 @@ def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
     columns = (
         TextColumn("{task.fields[doing]}"),
         BarColumn(24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
+        TextColumn("{task.fields[figures]}", style="progress.download"),
         TextColumn(gettext("in")),
         TimeElapsedColumn(),  # moves while an upload is waited for
         TimeRemainingColumn(),

@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify.charts.provinces import TILES
 from bizverify.column_words import word_of
-from bizverify.errors import OutputError
+from bizverify.errors import OutputError, rename_parameters
 from bizverify.report_page.earlier_run import RunChanges
 from bizverify.report_page.page_charts import draw_charts
 from bizverify.report_page.page_figures import PageFigures
@@ -166,8 +166,8 @@ def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),
         (gettext("addresses corrected"), f"{figures.corrected:,}"),
     ]
-    alerts = [tag("p", end_sentence(str(text)), class_="alert") for text in facts.get("warnings") or ()]
-    return _section(gettext("Summary"), _cards(cards), *alerts)
+    alerts = [end_sentence(rename_parameters(str(text))) for text in facts.get("warnings") or ()]
+    return _section(gettext("Summary"), _cards(cards), *(tag("p", text, class_="alert") for text in alerts))
 
 
 def _changes(changes: RunChanges) -> Markup:

@@ -8,10 +8,9 @@ from ast import literal_eval
 from collections.abc import Mapping
 from typing import Final
 
+from bizverify.errors import PARAMETER
 from bizverify.scheduling.job_file import EnginePart, InputPart, OutputPart, ReferencePart
 
-_PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
-"""A parameter as :func:`bizverify.errors.parameter` writes it."""
 _TABLES: Final = {"inputs": InputPart, "engine": EnginePart, "reference": ReferencePart, "output": OutputPart}
 _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
     "engine": ("engine", "name"),
@@ -32,7 +31,7 @@ def name_fields(text: str) -> str:
     >>> name_fields("give it with `base_url=`, or `status='nts'`; `no_such=`")
     'give it with `[engine] base_url`, or `[status] source = "nts"`; `no_such=`'
     """
-    return _PARAMETER.sub(_name_field, text) if "`" in text else text
+    return PARAMETER.sub(_name_field, text) if "`" in text else text
 
 
 def _name_field(found: re.Match[str]) -> str:

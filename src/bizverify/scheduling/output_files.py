@@ -50,8 +50,9 @@ def set_mode(path: Path, mode: int) -> None:
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
     """Remove the outputs that carry a day before another in their names; return those that are no longer there.
 
-    A name without a day stays, and so do objects in a bucket, which has rules of its own for that. Raises
-    :class:`OutputError` for the first that cannot be removed.
+    The day in a name may be another thing than the day of the output, the list's for instance: so what was written on
+    that other day or later stays. A name without a day stays, and so do objects in a bucket, which has rules of its own
+    for that. Raises :class:`OutputError` for the first that cannot be removed.
     """
     gone: list[Path] = []
     for path in outputs:
@@ -59,6 +60,8 @@ def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
         if is_remote(path) or not days or max(days) >= before:
             continue
         try:
+            if path.exists() and date.fromtimestamp(path.stat().st_mtime) >= before:
+                continue
             path.unlink(missing_ok=True)
         except OSError as error:
             raise OutputError(

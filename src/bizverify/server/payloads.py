@@ -17,7 +17,8 @@ BusinessNumber = Annotated[
         description="Ten digits, no hyphens, not all zero.",
     ),
 ]
-Name = Annotated[str, Meta(max_length=300)]
+LONGEST_NAME: Final = 300
+Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
 Address = Annotated[str, Meta(max_length=1_000)]
 Reason = Annotated[str, Meta(max_length=1_000)]
 RowId = Annotated[int, Meta(ge=0)]

@@ -15,10 +15,12 @@ import polars as pl
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.engine import LocalEngine, Registry
 from bizverify.engine.status_overlay import StatusOverlay
+from bizverify.errors import StoreError
 from bizverify.options import StatusOptions, StatusSource
 from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import StatusStore
 from bizverify.schema import SEOUL
+from bizverify.storage.sqlite import is_in_use
 from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
@@ -49,16 +51,29 @@ class WatchStatuses:
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
         """Ask for numbers (ten digits), and return the engine with what is known of them.
 
-        An outage is no error: what is stored goes on to count. Raises :class:`bizverify.errors.StoreError`.
+        An outage is no error: what is stored goes on to count. Neither is a store that another process holds for long:
+        the engine's registry alone counts, and what was known of a watch stays. Raises
+        :class:`bizverify.errors.StoreError` for one that cannot be used otherwise.
         """
-        keys, token = numbers.cast(pl.UInt64).unique(), CancelToken()
+        keys = numbers.cast(pl.UInt64).unique()
+        try:
+            return engine.with_status(self._fetch(keys))
+        except StoreError as error:
+            if not is_in_use(error):
+                raise
+            self._halted.append(StatusFetch(numbers=len(keys), left=len(keys), halt=str(error)))
+            return engine
+
+    def _fetch(self, keys: pl.Series) -> StatusOverlay:
+        """Ask for numbers (UInt64), and return what is stored of them."""
+        token = CancelToken()
         fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
         log.info("asked the tax authority: %s", fetch)
         if fetch.halt is not None:
             self._halted.append(fetch)
         with StatusStore(self.options.store) as store:
             aged_before = self._day() - timedelta(days=floor(min(self.options.max_age, _LONGEST)))
-            return engine.with_status(StatusOverlay(store.read(keys), aged_before=aged_before))
+            return StatusOverlay(store.read(keys), aged_before=aged_before)
 
     def caution(self, registry: Registry | None) -> str | None:
         """Return what is to be said where not all was asked that should have been; ``None`` where it was."""

@@ -100,15 +100,23 @@ def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Cut texts that are too long for what they should be: the engine takes twenty times their size in memory.
 
     A cell that the rules of business numbers read as one stays that number; of another of that column its beginning and
-    length stay (:func:`results.shorten_number`).
+    length stay (:func:`results.shorten_number`), and what the rules say of the whole cell.
     """
     texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
+    cut = {name: _cut_text(pl.col(name)) for name in texts if name not in ("b_no", ROW_PROBLEM)}
+    return rows.with_columns(**cut, **(_cut_numbers(known=ROW_PROBLEM in texts) if "b_no" in texts else {}))
+
+
+def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
+    """Return ``b_no`` without what is too long, and the problem of such cells; ``known``: rows may have one already."""
     long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
     inner = long.str.strip_chars()
     short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(results.shorten_number(inner)).otherwise(inner)
-    numbers = pl.coalesce(business_number.compact_expr(long), short, "b_no").alias("b_no")
-    cut = {name: _cut_text(pl.col(name)) for name in texts if name != "b_no"}
-    return rows.with_columns(**cut, **({"b_no": numbers} if "b_no" in texts else {}))
+    problem = pl.when(long.is_not_null()).then(business_number.problem_expr(long))
+    return {
+        "b_no": pl.coalesce(business_number.compact_expr(long), short, "b_no"),
+        ROW_PROBLEM: pl.coalesce(ROW_PROBLEM, problem) if known else problem,
+    }
 
 
 def _cut_text(text: pl.Expr) -> pl.Expr:
