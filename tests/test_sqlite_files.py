@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
@@ -280,3 +282,54 @@ def test_each_kind_has_its_own_application_id() -> None:
     kinds: list[FileKind] = [STATUS_FILE, *(kind for kind, _ in KINDS.values())]
     assert len({kind.application_id for kind in kinds}) == len(kinds)
     assert {kind.error for kind in kinds} == {LedgerError, StoreError}
+
+
+# --- locks
+
+
+TAKE_LOCK: Final = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
+try:
+    connection.execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError as error:
+    print(error.sqlite_errorname)
+else:
+    print("taken")
+"""
+
+
+def lock_from_outside(path: Path) -> str:
+    """What another process meets that would write to a file: ``SQLITE_BUSY``, or its lock is ``taken``."""
+    return subprocess.run([sys.executable, "-c", TAKE_LOCK, path], capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are the process's on POSIX systems only")
+@pytest.mark.parametrize("second", ["reader", "writer", "version", "lock"])
+def test_a_second_look_at_a_file_leaves_the_first_connection_its_lock(tmp_path: Path, second: str) -> None:
+    """While one thread writes, another opens the same file or looks at its version: no other process can write."""
+    path = tmp_path / "db.sqlite"
+    with closing(open_server_file(path)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        match second:
+            case "reader":
+                open_server_file(path, writing=False).close()
+            case "writer":
+                open_server_file(path).close()
+            case "version":
+                assert SERVER_FILE.stored_version(path) == SERVER_FILE.version
+            case "lock":
+                lock_server_file(path).release()
+        assert lock_from_outside(path) == "SQLITE_BUSY"
+        writer.execute("COMMIT")
+    assert lock_from_outside(path) == "taken"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are the process's on POSIX systems only")
+def test_a_ledger_that_is_opened_twice_stays_locked(tmp_path: Path) -> None:
+    """The second opening in the same process is refused, and takes nothing of the first one's locks with it."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path):
+        with pytest.raises(LedgerError):
+            Ledger.open(path)
+        assert lock_from_outside(path) == "SQLITE_BUSY"

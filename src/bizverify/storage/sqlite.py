@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from bizverify.errors import LedgerError, StoreError, parameter
 from bizverify.library_messages import describe_library_error, describe_os_error
+from bizverify.storage.connections import OPENING, connect, is_open_here
 from bizverify.storage.filesystem import (
     PRIVATE,
     create_private,
@@ -187,14 +188,10 @@ class FileKind:
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)
             killed = self.exclusive and _log_of(path).exists()
-            self._inspect_header(path, killed=killed)
-            connection = sqlite3.connect(
-                f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
-                uri=True,
-                timeout=0 if self.exclusive else _WAIT,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            with OPENING:
+                if not is_open_here(path):
+                    self._inspect_header(path, killed=killed)
+                connection = connect(path, writing=writing, timeout=0 if self.exclusive else _WAIT)
             try:
                 self._settle_down(connection, path, writing=writing, killed=killed)
             except BaseException:
@@ -410,8 +407,11 @@ class FileKind:
     def stored_version(self, path: Path) -> int:
         """Return the version that a file's header says, without opening it as a database; 0 where it says none."""
         try:
-            with path.open("rb") as file:
-                header = file.read(_HEADER)
+            with OPENING:
+                if is_open_here(path):  # and so brought forward
+                    return self.version
+                with path.open("rb") as file:
+                    header = file.read(_HEADER)
         except OSError:
             return 0
         return int.from_bytes(header[60:64]) if header.startswith(_MAGIC) else 0
