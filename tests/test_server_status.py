@@ -681,6 +681,7 @@ def test_a_full_disk_does_not_lift_the_budget(tmp_path: Path, monkeypatch: pytes
     with asking(tmp_path, known(), budget=3) as it:
         with monkeypatch.context() as full:
             full.setattr(StatusStore, "write", refuse)
+            full.setattr(StatusStore, "take_numbers", refuse)
             assert [it.verify(fresh(n))["biz_status"] for n in range(5)] == ["active"] * 3 + ["unknown"] * 2
             assert len(it.fake.asks) == 3
         it.hand.forward(days=1)
@@ -734,15 +735,34 @@ def test_a_server_that_asks_nobody_any_more_opens_nobody(tmp_path: Path) -> None
         assert (now["biz_status"], it.fake.calls, closures(tmp_path)) == ("closed", 0, [])
 
 
-def test_what_a_job_reserved_and_did_not_ask_is_left_for_others(tmp_path: Path) -> None:
-    """While a job holds the rest of the budget lookups are not asked; when it gives it back they are."""
+def test_what_was_taken_and_not_asked_is_left_for_others(tmp_path: Path) -> None:
+    """While the rest of the budget is taken lookups are not asked; when it is given back, before it is, they are."""
+    day = date(2026, 11, 20)
     with asking(tmp_path, known(), budget=100) as it:
         budget = it.statuses._budget
-        assert budget.reserve(200, date(2026, 11, 20)) == 100
+        assert budget.take(200, day) == 100
         assert it.verify()["biz_status"] == "unknown"
-        budget.release(100)
+        assert not budget.is_spent(day)
+        budget.give_back(100, day)
         assert it.verify()["biz_status"] == "active"
-        assert budget.remaining(date(2026, 11, 20)) == 99
+        assert budget.remaining(day) == 99
+
+
+def test_other_processes_see_what_is_being_asked(tmp_path: Path) -> None:
+    """A number under way counts for everybody with the same store: together nobody asks for more than the budget."""
+    with asking(tmp_path, known(), budget=3) as it, ThreadPoolExecutor(1) as pool:
+        it.fake.faults.add(Fault("status", Hang(paid=True), at=1))
+        hanging = pool.submit(it.verify)
+        until(lambda: it.fake.calls == 1)
+        with StatusStore(tmp_path / "db.sqlite.files" / "statuses.sqlite") as other:
+            account = it.statuses._budget.account
+            assert other.take_numbers(account, date(2026, 11, 20), 5, 3) == 2
+        it.fake.faults.clear()
+        it.fake.faults.release()
+        until(lambda: not [it.hand.forward(seconds=0.5)] or hanging.done())
+        assert it.statuses._budget.remaining(date(2026, 11, 20)) == 0
+        assert it.verify(OTHER)["biz_status"] == "unknown"
+        assert it.fake.calls == 1
 
 
 def test_a_pause_that_the_api_asks_for_is_kept(tmp_path: Path) -> None:

@@ -2,62 +2,83 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import date
 from threading import Lock
 
+from bizverify.errors import StoreError
 from bizverify.reference.status_store import DayUsage, StatusStore
+from bizverify.server.logs import loggable_message
+
+_log = logging.getLogger(__name__)
 
 
 class DayBudget:
     """How many numbers may still be asked for on a day in Korea; for all threads.
 
-    ``account``: the fingerprint of the key, under which ``store`` counts what was asked; ``limit``: numbers a day,
-    ``None`` for as many as the tax authority allows. What is reserved counts as asked until it is released; by then it
-    has been counted in the store, or in :meth:`count_unstored`. All methods raise :class:`bizverify.errors.StoreError`.
+    Numbers are counted as asked in ``store`` before a call goes, as a fetch run does
+    (:mod:`bizverify.reference.day_allowance`), so that lookups, jobs and other processes never ask for more together.
+    Where the store cannot be written, on a full disk say, this process counts for itself. ``account``: the fingerprint
+    of the key; ``limit``: numbers a day, ``None`` for as many as the tax authority allows: then nothing is taken, and
+    whoever asks counts it.
+    All methods raise :class:`bizverify.errors.StoreError`.
     """
 
     def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
         self.account = account
+        self.limit = limit
         self._store = store
-        self._limit = limit
-        self._reserved = 0
+        self._unsent = 0
         self._unstored = date.min, 0
         self._lock = Lock()
 
     def remaining(self, day: date) -> int | None:
         """Return how many numbers may still be asked for, 0 once the day's allowance is used up; ``None``: no limit."""
-        with self._lock:
-            used = self._usage(day)
-            if used.exhausted:
-                return 0
-            return None if self._limit is None else max(0, self._limit - used.numbers - self._reserved)
+        used = self._usage(day)
+        if used.exhausted:
+            return 0
+        return None if self.limit is None else max(0, self.limit - used.numbers)
 
     def is_spent(self, day: date) -> bool:
-        """Whether nobody may be asked on that day any more, whatever becomes of what is reserved."""
+        """Whether nobody may be asked on that day any more, even if what was taken and is not sent is given back."""
         used = self._usage(day)
-        return used.exhausted or (self._limit is not None and used.numbers >= self._limit)
+        return used.exhausted or (self.limit is not None and used.numbers - self._unsent >= self.limit)
 
-    def reserve(self, numbers: int, day: date) -> int:
-        """Reserve up to so many numbers; return how many."""
-        with self._lock:
-            used = self._usage(day)
-            left = numbers if self._limit is None else self._limit - used.numbers - self._reserved
-            allowed = 0 if used.exhausted else max(0, min(numbers, left))
-            self._reserved += allowed
-            return allowed
+    def limit_of(self, day: date) -> int | None:
+        """Return the limit for those who count in the store alone: less what could not be counted there."""
+        return None if self.limit is None else max(0, self.limit - self._unstored_of(day))
 
-    def count_unstored(self, numbers: int, day: date) -> None:
-        """Count numbers that were asked for and could not be counted in the store: on a full disk, say."""
+    def take(self, numbers: int, day: date) -> int:
+        """Count up to so many numbers as asked; return how many. :meth:`count_sent` or :meth:`give_back` follows."""
         with self._lock:
-            of, before = self._unstored
-            self._unstored = day, numbers + (before if of == day else 0)
+            limit = self.limit_of(day)
+            if limit is None:
+                return 0 if self._usage(day).exhausted else numbers
+            try:
+                taken = self._store.take_numbers(self.account, day, numbers, limit)
+            except StoreError as error:
+                taken = min(numbers, self.remaining(day) or 0)
+                self._unstored = day, self._unstored_of(day) + taken
+                _log.error("what is asked is not counted in the store: %s", loggable_message(error))
+            self._unsent += taken
+            return taken
+
+    def count_sent(self, numbers: int) -> None:
+        """Note that a call went out with numbers that were taken for it."""
+        with self._lock:
+            self._unsent -= numbers if self.limit is not None else 0
+
+    def give_back(self, numbers: int, day: date) -> None:
+        """Count numbers no more that were taken and not asked."""
+        if self.limit is not None:
+            self.count_sent(numbers)
+            self._store.give_back_numbers(self.account, day, numbers)
 
     def _usage(self, day: date) -> DayUsage:
-        used, (of, unstored) = self._store.usage(self.account, day), self._unstored
-        return replace(used, numbers=used.numbers + unstored) if of == day else used
+        used = self._store.usage(self.account, day)
+        return replace(used, numbers=used.numbers + self._unstored_of(day))
 
-    def release(self, numbers: int) -> None:
-        """Release what was reserved."""
-        with self._lock:
-            self._reserved -= numbers
+    def _unstored_of(self, day: date) -> int:
+        of, numbers = self._unstored
+        return numbers if of == day else 0

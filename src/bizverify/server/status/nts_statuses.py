@@ -188,17 +188,19 @@ class NtsStatuses:
 
     async def _ask(self, numbers: Sequence[int]) -> Statuses:
         """Ask for numbers in one call, and store what is answered; return nothing where nobody may be asked."""
+        if self._breaker.is_open:
+            return {}
         day = self._clock.today()
-        allowed = await anyio.to_thread.run_sync(self._budget.reserve, len(numbers), day)
-        try:
-            if not allowed:
-                await self._heed_budget(day, _SPENT)
-            if not allowed or not self._breaker.begin():
-                return {}
-            reply = await self._call(numbers[:allowed], day)
-            return {} if reply is None else read_statuses(reply.statuses)
-        finally:
-            self._budget.release(allowed)
+        allowed = await anyio.to_thread.run_sync(self._budget.take, len(numbers), day)
+        if not allowed:
+            await self._heed_budget(day, _SPENT)
+            return {}
+        if not self._breaker.begin():
+            await anyio.to_thread.run_sync(self._budget.give_back, allowed, day)
+            return {}
+        self._budget.count_sent(allowed)
+        reply = await self._call(numbers[:allowed], day)
+        return {} if reply is None else read_statuses(reply.statuses)
 
     async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | None:
         """Carry out one call that may go, and write down what it came to; a late answer is used, too."""
@@ -232,11 +234,12 @@ class NtsStatuses:
     def _write(self, reply: StatusReply | None, used: DayUsage, day: date) -> None:
         """Store what a call came to; called in a thread."""
         missing = _series([] if reply is None else self._select_vain(reply, day))
+        if self._budget.limit is not None:  # they were counted when they were taken
+            used = replace(used, numbers=0)
         usage = {(self._budget.account, day): used}
         try:
             self._store.write(None if reply is None else reply.statuses, unanswered=missing, usage=usage, today=day)
         except StoreError as error:
-            self._budget.count_unstored(used.numbers, day)
             _log.error("statuses are not stored: %s", loggable_message(error))
 
     def _select_vain(self, reply: StatusReply, day: date) -> list[int]:
@@ -256,15 +259,16 @@ class NtsStatuses:
         if rest.is_empty() or self._breaker.is_open:
             return
         day = self._clock.today()
-        allowed = await anyio.to_thread.run_sync(self._budget.reserve, len(rest), day)
-        try:
-            fetch = await self._run_fetch(rest.head(allowed), max_age) if allowed else None
-        finally:
-            self._budget.release(allowed)
-        if fetch is not None:
-            self._count(DayUsage(fetch.asked, fetch.calls), fetch.answered)
-        why = _SPENT if fetch is None or fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
-        if not await self._heed_budget(day, why) and fetch is not None and fetch.halt is not None:
+        if await anyio.to_thread.run_sync(self._budget.remaining, day) == 0:
+            await self._heed_budget(day, _SPENT)
+            return
+        fetch = await self._run_fetch(rest, max_age, self._budget.limit_of(day))
+        if fetch is None:
+            return
+        self._count(DayUsage(fetch.asked, fetch.calls), fetch.answered)
+        why = _SPENT if fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
+        is_spent = await self._heed_budget(day, why) or fetch.budget_left == 0
+        if fetch.halt is not None and not is_spent:
             self._breaker.record_failure(why, lasting=not fetch.answered)
 
     async def _heed_budget(self, day: date, why: str) -> bool:
@@ -285,9 +289,9 @@ class NtsStatuses:
             await self._clock.sleep(_AGAIN)
         return False
 
-    async def _run_fetch(self, numbers: pl.Series, max_age: float) -> StatusFetch | None:
+    async def _run_fetch(self, numbers: pl.Series, max_age: float, budget: int | None) -> StatusFetch | None:
         """Ask for numbers in an event loop of its own thread, so that this one need not wait for the store."""
-        options, cancel = replace(self._options, max_age=max_age), CancelToken()
+        options, cancel = replace(self._options, max_age=max_age, budget=budget), CancelToken()
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:
             group.start_soon(_pass_cancellation_on, cancel)
