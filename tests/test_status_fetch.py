@@ -19,8 +19,9 @@ from bizverify.client import ApiKey
 from bizverify.dispatch.limits import RetryBudget
 from bizverify.errors import StoreError, UsageError
 from bizverify.options import StatusOptions
+from bizverify.reference.day_allowance import account_of
 from bizverify.reference.nts import NtsKey
-from bizverify.reference.status_fetch import StatusFetch, account_of, fetch_statuses
+from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
 from bizverify.reference.status_store import StatusStore
 from bizverify.testing import Fault, Faults, serve
 from bizverify.testing.fake_nts import FakeNts

@@ -4,7 +4,8 @@
 - ``label_checks``: which labels are doubted; ``label_noise``: wrong returns; ``control_group``: missing returns
 - ``fit``: letters counted by pattern, as numbers, and the points that follow from them
 - ``challenger``: a scorecard made of a fit, and what it would change
-- ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole, with its report
+- ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole;
+  ``calibration_outcome``: what came of it
 - ``calibration``: probabilities held against outcomes; ``significance``: intervals and drift
 """
 
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from bizverify.errors import LabelError
 from bizverify.labels.label_store import LabelStore
-from bizverify.learning.calibration_run import Calibrated, CalibrationRun
+from bizverify.learning.calibration_outcome import Calibrated
+from bizverify.learning.calibration_run import CalibrationRun
 from bizverify.learning.fit import numpy
 from bizverify.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
 from bizverify.models.model_store import ModelStore

@@ -19,7 +19,7 @@ UNITS: Final = (
 
 
 class FetchReport(Protocol):
-    """What a fetch run has come to so far: :class:`bizverify.reference.status_fetch.StatusFetch`."""
+    """What a fetch run has come to so far: :class:`bizverify.reference.fetch_report.StatusFetch`."""
 
     @property
     def answered(self) -> int:

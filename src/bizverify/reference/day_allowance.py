@@ -9,10 +9,17 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from bizverify.reference.nts import NtsKey
 from bizverify.reference.status_store import StatusStore
 
+_SALT: Final = "bizverify status store"
 _PART: Final = 8
 """At most so small a part of what the budget still allows is taken at a time."""
+
+
+def account_of(key: NtsKey) -> str:
+    """Return the name under which the store counts what was asked with a key; no key follows from it."""
+    return key.fingerprint(_SALT).hex()
 
 
 class DayAllowance:

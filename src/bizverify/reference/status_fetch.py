@@ -1,98 +1,28 @@
-"""A fetch run: the statuses of many numbers from the tax authority's open API into the status store.
+"""The statuses of many numbers from the tax authority's open API, fetched into the status store.
 
 What is stored and fresh is not asked; what a finished call brought is stored within a moment, so that a run that is
 killed goes on where it was. An outage ends a run in good order: the caller goes on with what is stored.
 """
 
-# ruff: noqa: ARG002 - a request is told more than this one needs
-
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import date, timedelta
-from typing import Final
+from datetime import date
 
-import anyio
-import anyio.to_thread
 import polars as pl
 
 from bizverify.cancellation import CancelToken
-from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
-from bizverify.errors import BizverifyError, QuotaError, ServiceError, UsageError, parameter
+from bizverify.errors import UsageError, parameter
 from bizverify.options import StatusOptions
 from bizverify.progress.display import Progress
-from bizverify.reference.day_allowance import DayAllowance
-from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
-from bizverify.reference.status_store import DayUsage, StatusStore
+from bizverify.reference.fetch_report import StatusFetch
+from bizverify.reference.fetch_run import FetchRun
+from bizverify.reference.nts import NtsKey
+from bizverify.reference.status_store import StatusStore
 from bizverify.schema import seoul_day
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext
 
-_COMMIT_EVERY: Final = 0.2
-"""Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
-_MOST_TAKEN: Final = 10_000
-"""Numbers that are taken out of the day's budget at a time, at most: what a run asks in a second."""
-_TRIES: Final = 3
-"""How often a number is asked that the replies leave out."""
-_PAUSED: Final = 5
-_INTERRUPTED: Final = 130
-_SALT: Final = "bizverify status store"
-
-
-@dataclass(slots=True)
-class StatusFetch:
-    """What a fetch run came to; while it is under way, what it has come to so far.
-
-    ``numbers``: distinct numbers that were given. ``from_store``: of these, fresh in the store, or in what was known
-    besides. ``asked``: numbers that were to be asked and sent at least once; ``answered``, of which ``unregistered``
-    are a status as well; ``unanswered``: those the replies left out again and again, today. ``left``: numbers that are
-    still to be asked. ``calls``, of which ``retries`` were made again. ``seconds``: how long it asked. ``budget_left``:
-    numbers that the day's budget still allows (``None``: no budget). ``oldest``: the oldest day of a status that is
-    stored of the numbers. ``problems``: rows of replies that could not be used, by a sentence. ``halt``: why it ended
-    early, one sentence, or ``None``; ``exit_code``: of a command that does nothing else.
-    """
-
-    numbers: int = 0
-    from_store: int = 0
-    asked: int = 0
-    answered: int = 0
-    unregistered: int = 0
-    unanswered: int = 0
-    left: int = 0
-    calls: int = 0
-    retries: int = 0
-    seconds: float = 0.0
-    budget_left: int | None = None
-    oldest: date | None = None
-    problems: dict[str, int] = field(default_factory=dict)
-    halt: str | None = None
-    exit_code: int = 0
-
-    @property
-    def rate(self) -> float:
-        """Numbers answered a second."""
-        return self.answered / self.seconds if self.seconds else 0.0
-
-    def __str__(self) -> str:
-        calls = ngettext("{count:,} call", "{count:,} calls", self.calls)
-        parts = [
-            ngettext("{count:,} number in {calls}", "{count:,} numbers in {calls}", self.asked, calls=calls),
-            gettext("{answered:,} answered", answered=self.answered),
-        ]
-        if self.unregistered:
-            parts.append(gettext("{unregistered:,} of them not registered", unregistered=self.unregistered))
-        if self.unanswered:
-            parts.append(gettext("{unanswered:,} without an answer today", unanswered=self.unanswered))
-        if self.left:
-            parts.append(gettext("{left:,} still to be asked", left=self.left))
-        return ", ".join(parts)
-
-
-def account_of(key: NtsKey) -> str:
-    """Return the name under which the store counts what was asked with a key; no key follows from it."""
-    return key.fingerprint(_SALT).hex()
+__all__ = ["StatusFetch", "fetch_statuses", "load_nts_key"]
 
 
 def load_nts_key(options: StatusOptions) -> NtsKey:
@@ -150,7 +80,8 @@ async def fetch_statuses(
         report.from_store = report.numbers - report.left - report.unanswered
         try:
             if stale.height:
-                run = _FetchRun(store, options, report, progress=progress, watch=watch, today=today)
+                key = load_nts_key(options)
+                run = FetchRun(store, options, key, report, progress=progress, watch=watch, today=today)
                 await run.run(stale, cancel or CancelToken())
         finally:
             report.oldest = store.oldest(given)
@@ -169,292 +100,3 @@ def _stale_numbers(
     stale = stale.select("b_no", pl.max_horizontal("as_of", "elsewhere").alias("as_of"))
     age = (pl.lit(today) - pl.col("as_of")).dt.total_days()
     return stale.filter(~(age <= max_age).fill_null(value=False)).sort("as_of", "b_no")
-
-
-@dataclass(slots=True)
-class _Group:
-    """What is to be stored in one commit."""
-
-    statuses: list[pl.DataFrame] = field(default_factory=list)
-    in_vain: list[int] = field(default_factory=list)
-    numbers: Counter[date] = field(default_factory=Counter)
-    calls: Counter[date] = field(default_factory=Counter)
-    exhausted: set[date] = field(default_factory=set)
-
-
-class _FetchRun:
-    """One run over the numbers that are to be asked: it hands out calls, and stores in groups what they bring."""
-
-    def __init__(
-        self,
-        store: StatusStore,
-        options: StatusOptions,
-        report: StatusFetch,
-        *,
-        progress: Progress | None,
-        watch: Callable[[StatusFetch], None] | None,
-        today: Callable[[], date],
-    ) -> None:
-        key = load_nts_key(options)
-        self.client = NtsClient(
-            key, options.base_url, concurrency=options.concurrency, timeout=options.timeout, today=today
-        )
-        self.dispatcher = Dispatcher(rate=options.rate, drain=options.drain)
-        self._store = store
-        self._options = options
-        self._report = report
-        self._progress = progress
-        self._watch = watch
-        self._today = today
-        self._account = account_of(key)
-        block = max(MAX_NUMBERS, int(min(_MOST_TAKEN, options.rate * MAX_NUMBERS)))
-        self._allowance = DayAllowance(store, self._account, options.budget, block, today)
-        self._queue = pl.Series(dtype=pl.UInt64)
-        self._place = 0
-        self._again: list[list[int]] = [[] for _ in range(_TRIES)]
-        self._group = _Group()
-        self._total = 0
-        self._is_shared = False
-        self._spent: date | None = None
-        self._began = 0.0
-        self._unanswered_since: float | None = None
-        self._last_error: ServiceError | None = None
-
-    async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
-        """Ask until nothing is left, or the run ends; the report says what came of it."""
-        self._began, day = anyio.current_time(), self._today()
-        self._read_usage()
-        allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
-        self._queue, self._total = _shuffle_calls(allowed), stale.height
-        cancel.set_handler(lambda: self.dispatcher.cancel(Halt("interrupted", "interrupted")))
-        try:
-            async with self.client:
-                await self._ask_and_store()
-            self._read_usage()
-            if allowed.height < stale.height:
-                self._halt_for_day(self._budget_note(), day)
-        finally:
-            cancel.set_handler(None)
-            self._conclude()
-
-    def next_call(self) -> Task | None:
-        """Return the next call, ``None`` if there is nothing to ask any more."""
-        for tries in range(_TRIES):
-            numbers = self._take_again(tries) if tries else self._take_new()
-            if numbers:
-                call = _StatusCall(self, numbers, tries)
-                return lambda slot: self.dispatcher.deliver(call, slot)
-        return None
-
-    async def take_numbers(self, numbers: int) -> int:
-        """Return how many of so many numbers may be asked now; if none, the run ends for the day."""
-        taken = await self._allowance.take(numbers)
-        if not taken:
-            self._halt_for_day(self._budget_note(), self._today())
-        return taken
-
-    def count_call(self, numbers: int, *, is_first: bool) -> None:
-        """Note that a call goes out."""
-        day = self._today()
-        self._allowance.count_sent(numbers)
-        if self._allowance.limit is None:  # else it was counted when it was taken
-            self._group.numbers[day] += numbers
-        self._group.calls[day] += 1
-        self._report.asked += numbers if is_first else 0
-        if self._unanswered_since is None:
-            self._unanswered_since = anyio.current_time()
-
-    def note_error(self, error: ServiceError) -> None:
-        """Note what a call came to; code 22, a limit without a time to wait, is the end of the key's day."""
-        self._last_error = error
-        if isinstance(error, QuotaError) and error.retry_after is None:
-            self._spent = self._today()
-            self._group.exhausted.add(self._spent)
-
-    def keep(self, reply: StatusReply, tries: int) -> None:
-        """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
-        self._unanswered_since = None
-        self._group.statuses.append(reply.statuses)
-        missing = [int(number) for number in reply.missing]
-        (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
-        for problem, count in reply.problems.items():
-            self._report.problems[problem] = self._report.problems.get(problem, 0) + count
-
-    def _take_new(self) -> list[int]:
-        """Return the next numbers that were not asked yet; those that another process got meanwhile are left out."""
-        found: list[int] = []
-        while len(found) < MAX_NUMBERS and self._place < len(self._queue):
-            piece = self._queue.slice(self._place, MAX_NUMBERS - len(found))
-            self._place += len(piece)
-            if self._is_shared:
-                stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
-                self._report.from_store += len(piece) - len(stale)
-                self._report.left -= len(piece) - len(stale)
-                piece = stale
-            found += piece.to_list()
-        return found
-
-    def _take_again(self, tries: int) -> list[int]:
-        waiting = self._again[tries]
-        found, self._again[tries] = waiting[:MAX_NUMBERS], waiting[MAX_NUMBERS:]
-        return found
-
-    async def _ask_and_store(self) -> None:
-        try:
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(self._store_often)
-                await self.dispatcher.run(self.next_call, self._options.concurrency)
-                beside.cancel_scope.cancel()
-        finally:  # what was answered stays, even if the run is cut off
-            try:
-                group = self._take_group()
-                self._write(group)
-                self._count(group)
-            finally:
-                self._allowance.close()
-
-    async def _store_often(self) -> None:
-        """Store what came in, again and again; an error, a full disk say, ends the run."""
-        while True:
-            await anyio.sleep(_COMMIT_EVERY)
-            try:
-                group = self._take_group()
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(self._write, group)
-                self._count(group)
-                self._read_usage()
-            except BizverifyError as error:
-                self.dispatcher.cancel(Halt("fault", str(error), error))
-                return
-            self._give_up_in_time()
-            self._tell()
-
-    def _give_up_in_time(self) -> None:
-        """End the run where nobody has replied for long: whoever waits for it has other sources."""
-        since, patience = self._unanswered_since, self._options.patience
-        if since is not None and anyio.current_time() - since > patience:
-            silence = gettext(
-                "the tax authority's API has not answered for {patience:g} s; try again later", patience=patience
-            )
-            self.dispatcher.cancel(Halt("unreachable", str(self._last_error or silence)))
-
-    def _take_group(self) -> _Group:
-        group, self._group = self._group, _Group()
-        return group
-
-    def _write(self, group: _Group) -> None:
-        """Commit what came in since the last commit."""
-        if not (group.calls or group.statuses or group.in_vain or group.exhausted):
-            return
-        days = {*group.calls, *group.exhausted}
-        usage = {
-            (self._account, day): DayUsage(group.numbers[day], group.calls[day], day in group.exhausted) for day in days
-        }
-        in_vain = pl.Series("b_no", group.in_vain, pl.UInt64)
-        statuses = pl.concat(group.statuses) if group.statuses else None
-        self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
-
-    def _count(self, group: _Group) -> None:
-        """Count in the report what has been committed; not in the thread that commits, which has company."""
-        answered = sum(statuses.height for statuses in group.statuses)
-        self._report.answered += answered
-        self._report.unregistered += sum(
-            int((statuses["biz_status"] == "unregistered").sum()) for statuses in group.statuses
-        )
-        self._report.unanswered += len(group.in_vain)
-        self._report.left -= answered + len(group.in_vain)
-
-    def _read_usage(self) -> None:
-        """Heed what all processes have asked today with this key, and that the store may be another's, too."""
-        budget, used = self._options.budget, self._store.usage(self._account, self._today())
-        self._is_shared = self._is_shared or self._store.changed_elsewhere()
-        self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
-        if used.exhausted:
-            self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
-
-    def _budget_note(self) -> str:
-        return ngettext(
-            "the budget of {count:,} number a day is used up",
-            "the budget of {count:,} numbers a day is used up",
-            self._options.budget or 0,
-        )
-
-    def _halt_for_day(self, note: str, day: date) -> None:
-        """End the run because nothing more may be asked on a day, unless it has ended for another reason."""
-        if self.dispatcher.halt is None:
-            self._spent = day
-            self.dispatcher.cancel(Halt("quota", note))
-
-    def _tell(self) -> None:
-        """Tell the callbacks how far the run is."""
-        self._report.seconds = anyio.current_time() - self._began
-        self._report.calls = self.dispatcher.counts.requests
-        self._report.retries = self.dispatcher.counts.retries
-        if self._progress is not None:
-            self._progress(self._total - self._report.left, self._total)
-        if self._watch is not None:
-            self._watch(self._report)
-
-    def _conclude(self) -> None:
-        """Write into the report why the run ended early, if it did; raise what is a defect, or the store's."""
-        self._tell()
-        halt = self.dispatcher.halt
-        if halt is not None and halt.why == "fault" and halt.error is not None:
-            raise halt.error
-        if not self._report.left:
-            return
-        note = str(self._last_error or gettext("some calls came to nothing")) if halt is None else halt.note
-        if self._spent is not None:
-            note += gettext("; it goes on from {spent} 00:00 in Seoul", spent=self._spent + timedelta(days=1))
-        self._report.halt = ngettext(
-            "{note} ({count:,} number still to be asked)",
-            "{note} ({count:,} numbers still to be asked)",
-            self._report.left,
-            note=note,
-        )
-        self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
-        if halt is not None and isinstance(halt.error, BizverifyError):  # a refused key
-            self._report.exit_code = halt.error.exit_code
-
-
-class _StatusCall(OutgoingRequest[StatusReply]):
-    """One call for up to 100 numbers: asking again is free, so nothing is recorded before it."""
-
-    def __init__(self, run: _FetchRun, numbers: list[int], tries: int) -> None:
-        self._run = run
-        self._numbers = numbers
-        self._tries = tries
-        self._attempts = 0
-        self._answered = False
-
-    async def skip(self) -> bool:
-        self._numbers = self._numbers[: await self._run.take_numbers(len(self._numbers))]
-        return not self._numbers
-
-    async def prepare(self) -> None:
-        self._run.count_call(len(self._numbers), is_first=not (self._tries or self._attempts))
-        self._attempts += 1
-
-    async def send(self, slot: Slot) -> StatusReply:
-        return await self._run.client.status(self._numbers)
-
-    async def record_reply(self, reply: StatusReply, slot: Slot) -> None:
-        self._answered = not reply.statuses.is_empty()
-        self._run.keep(reply, self._tries)
-
-    async def record_error(self, error: ServiceError, action: Action) -> None:
-        self._run.note_error(error)
-
-    async def complete(self) -> bool:
-        return self._answered
-
-
-def _shuffle_calls(stale: pl.DataFrame) -> pl.Series:
-    """Return the numbers in an order in which runs beside each other ask for different ones: calls in random order.
-
-    What comes first by its age still does, in steps of a day.
-    """
-    block = pl.int_range(pl.len()) // MAX_NUMBERS
-    order = stale.with_columns(block.alias("block")).with_columns(pl.col("as_of").first().over("block").alias("day"))
-    order = order.with_columns(pl.col("block").hash(random.getrandbits(64)).alias("at"))
-    return order.sort("day", "at", "block", maintain_order=True)["b_no"]

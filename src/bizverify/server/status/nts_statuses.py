@@ -24,8 +24,9 @@ from bizverify.engine import LocalEngine
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import CertificateError, QuotaError, ServiceError, StoreError, TransportError
 from bizverify.options import StatusOptions
+from bizverify.reference.day_allowance import account_of
 from bizverify.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
-from bizverify.reference.status_fetch import StatusFetch, account_of, fetch_statuses, load_nts_key
+from bizverify.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bizverify.reference.status_store import DayUsage, StatusStore
 from bizverify.schema import SEOUL
 from bizverify.server.clock import Clock
