@@ -1,41 +1,36 @@
-"""What a run did: the report that people and scripts read, and the manifest that stays."""
+"""What a run did: the report that people and scripts read."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from bizverify import charts
 from bizverify.column_words import word_of
-from bizverify.errors import BizverifyError, InputError, OutputError, UsageError
-from bizverify.library_messages import describe_os_error
+from bizverify.errors import BizverifyError, UsageError
 from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar, reason_bars
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import is_majority
+from bizverify.run.purchase_lines import purchase_lines, quota_as_dict, quote_lines
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Choice
-from bizverify.storage.filesystem import make_folders, state_directory
 from bizverify.tables.table import Section
-from bizverify.translation import current_language, gettext, gettext_noop, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
 
     from bizverify.charts.library import Chart
     from bizverify.reference.run_statuses import RunStatuses
-    from bizverify.run.engine import Agreement, Purchase, QuotaStatus
+    from bizverify.run.engine import Purchase
     from bizverify.run.side_files import WrittenSides
 
 
-_CHUNK: Final = 1 << 20
 _SOON_READ: Final = 200_000
 """Rows of an output that a notebook may read for what it shows."""
 _TOP: Final = 5
@@ -341,99 +336,6 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     )
 
 
-def default_manifest(run_id: str) -> Path:
-    """Where the manifest of a run goes unless ``--manifest`` says otherwise; the folder is made, mode 0700."""
-    folder = state_directory() / "runs"
-    try:
-        make_folders(folder)
-    except OSError as error:
-        raise OutputError(
-            gettext(
-                "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`",
-                folder=folder,
-                reason=describe_os_error(error),
-            )
-        ) from error
-    return folder / f"{run_id}.json"
-
-
-def record_of(report: Report) -> dict[str, object]:
-    """Return what a manifest says of a run: the report and the input's SHA-256."""
-    return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
-
-
-def write_manifest(report: Report, path: Path) -> None:
-    """Write the report and the input's SHA-256 to a file: the run's lasting record."""
-    try:
-        text = json.dumps(record_of(report), ensure_ascii=False, indent=2) + "\n"
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
-    except OSError as error:
-        raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=describe_os_error(error))
-        ) from error
-
-
-def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal; of those up to then as soon as ``is_stopped()``."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb", buffering=0) as file:
-            while not is_stopped() and (chunk := file.read(_CHUNK)):
-                digest.update(chunk)
-        return digest.hexdigest()
-    except OSError as error:
-        raise InputError(
-            gettext("{path}: cannot be read: {reason}", path=path, reason=describe_os_error(error))
-        ) from error
-
-
-def quota_as_dict(purchase: Purchase | None) -> dict[str, int | None]:
-    """What was left of the quota before and after a run, as plain values for JSON."""
-    stood = {"before": purchase.before, "after": purchase.after} if purchase else dict.fromkeys(("before", "after"))
-    return {when: quota.remaining if quota else None for when, quota in stood.items()}
-
-
-def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
-    found = [] if purchase.before is None else [(gettext("quota left"), _render_quota(purchase.before))]
-    missing = ngettext(
-        "{chosen:,} of {count:,} missing lookup",
-        "{chosen:,} of {count:,} missing lookups",
-        purchase.wanted,
-        chosen=purchase.chosen,
-    )
-    return [*found, (gettext("would buy"), _render_lookups(missing, purchase, sure))]
-
-
-def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
-    chosen = ngettext(
-        "{paid:,} of {count:,} chosen lookup",
-        "{paid:,} of {count:,} chosen lookups",
-        purchase.chosen,
-        paid=purchase.paid,
-    )
-    found = [(gettext("paid"), _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
-    if purchase.before is not None:
-        left = gettext(
-            "{before} before, {after} after",
-            before=_render_quota(purchase.before),
-            after=_render_quota(purchase.after),
-        )
-        found.append((gettext("quota left"), left))
-    if doubts := _render_doubts(purchase):
-        found.append((gettext("in doubt"), doubts))
-    if purchase.requests:
-        found.append((gettext("requests"), _render_requests(purchase)))
-    if purchase.agreement is not None and purchase.agreement.rows:
-        found.append((gettext("agreement"), _render_agreement(purchase.agreement)))
-    if purchase.paused:
-        found.append((gettext("paused"), purchase.paused))
-    made = gettext("{path}, made by this run", path=purchase.ledger) if purchase.ledger_created else purchase.ledger
-    found.append((gettext("ledger"), made))
-    return found
-
-
 def _render_history(history: LetterHistory) -> str:
     mailings = ngettext("{count:,} mailing", "{count:,} mailings", history.mailings)
     return ngettext(
@@ -453,64 +355,6 @@ def _doubt_lines(plan: LookupPlan) -> list[tuple[str, str]]:
         suspect = gettext("{count:,} rows with a wrong check digit (`buy_suspect=True` buys them)", count=plan.suspect)
         found.append((gettext("not bought"), suspect))
     return found
-
-
-def _render_doubts(purchase: Purchase) -> str:
-    own, found = purchase.doubts, purchase.doubts_found
-    parts = [
-        ngettext("{count:,} request of this run", "{count:,} requests of this run", own) if own else "",
-        ngettext("{count:,} request of one that was killed", "{count:,} requests of one that was killed", found)
-        if found
-        else "",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _render_requests(purchase: Purchase) -> str:
-    counts = {"requests": purchase.requests, "retries": purchase.retries}
-    if purchase.rate:
-        return gettext("{requests:,}, {rate:,.1f}/s, {retries:,} sent again", rate=purchase.rate, **counts)
-    return gettext("{requests:,}, {retries:,} sent again", **counts)
-
-
-def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
-    """What is bought, and what becomes of the other lookups: all in all they are the distinct ones."""
-    parts = {
-        gettext_noop("{count:,} beyond budget or quota"): left_out,
-        gettext_noop("{count:,} in the ledger"): purchase.cached,
-        gettext_noop("{count:,} in uploads of earlier runs"): purchase.running,
-        gettext_noop("{count:,} held back"): purchase.held,
-        gettext_noop("{count:,} certain without"): sure,
-    }
-    return ", ".join([bought, *(gettext(what, count=count) for what, count in parts.items() if count)])
-
-
-def _render_quota(quota: QuotaStatus | None) -> str:
-    if quota is None or quota.remaining is None:
-        return gettext("unknown")
-    if quota.limit is None:
-        return f"{quota.remaining:,}"
-    return gettext("{left:,} of {limit:,}", left=quota.remaining, limit=quota.limit)
-
-
-def _render_agreement(agreement: Agreement) -> str:
-    parts = []
-    if agreement.status_known:
-        same = gettext(
-            "same status in {same:,} of {known:,} known to both",
-            same=agreement.status_same,
-            known=agreement.status_known,
-        )
-        parts.append(same)
-    parts.append(gettext("same action in {count:,}", count=agreement.action_same))
-    if agreement.prob_apart is not None:
-        parts.append(gettext("probabilities {apart:.2f} apart", apart=agreement.prob_apart))
-    return ngettext(
-        "of {count:,} row that both answered: {parts}",
-        "of {count:,} rows that both answered: {parts}",
-        agreement.rows,
-        parts=", ".join(parts),
-    )
 
 
 def _render_parts(total: int, parts: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ from bizverify.translation import current_language, gettext, gettext_noop, join_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bizverify.engine.risk.scorecard import Scorecard
+    from bizverify.engine.risk.scorecard import Learned, Scorecard
     from bizverify.models.journal import Event
     from bizverify.models.model_store import ModelStore, StoredScorecard
     from bizverify.models.scorecard_levels import ScorecardDifference
@@ -154,59 +154,45 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
     card, release = found.card, Scorecard.load().version
     facts = [(gettext("scorecard"), name)]
     if card.learned is not None:
-        learned = card.learned
-        facts.append(
-            (
-                gettext("learned"),
-                ngettext(
-                    "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
-                    "e-value of {e_value}",
-                    "{at:%Y-%m-%d} from {count:,} labels, {bounced:,} of them bounced; it replaced {parent} with an "
-                    "e-value of {e_value}",
-                    learned.labels,
-                    at=learned.at,
-                    bounced=learned.bounced,
-                    parent=learned.parent,
-                    e_value=_figure(learned.e_value),
-                ),
-            )
-        )
-        facts.append(
-            (
-                gettext("false bounces"),
-                gettext("{false_bounces:.1%} of the letters, as it was estimated", false_bounces=learned.false_bounces),
-            )
-        )
+        facts += _learned_facts(card.learned)
     if found.release is not None and found.release != release:
-        facts.append(
-            (
-                gettext("release"),
-                gettext(
-                    "learned beside {release}, this release has {release2}", release=found.release, release2=release
-                ),
-            )
+        beside = gettext(
+            "learned beside {release}, this release has {release2}", release=found.release, release2=release
         )
+        facts.append((gettext("release"), beside))
     if found.added:
-        facts.append(
-            (
-                gettext("not learned"),
-                gettext(
-                    "{listed}: newer than the scorecard, points of {release}",
-                    listed=", ".join(found.added),
-                    release=release,
-                ),
-            )
+        newer = gettext(
+            "{listed}: newer than the scorecard, points of {release}", listed=", ".join(found.added), release=release
         )
-    facts.append(
-        (
-            gettext("ceiling"),
-            gettext(
-                "{ceiling:g}; {points_to_double} points double the odds",
-                ceiling=card.ceiling,
-                points_to_double=card.points_to_double,
-            ),
-        )
+        facts.append((gettext("not learned"), newer))
+    ceiling = gettext(
+        "{ceiling:g}; {points_to_double} points double the odds",
+        ceiling=card.ceiling,
+        points_to_double=card.points_to_double,
     )
+    return _pair_lines([*facts, (gettext("ceiling"), ceiling), *_grade_facts(card)])
+
+
+def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
+    """What a learned scorecard was learned from."""
+    labels = ngettext(
+        "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
+        "e-value of {e_value}",
+        "{at:%Y-%m-%d} from {count:,} labels, {bounced:,} of them bounced; it replaced {parent} with an "
+        "e-value of {e_value}",
+        learned.labels,
+        at=learned.at,
+        bounced=learned.bounced,
+        parent=learned.parent,
+        e_value=_figure(learned.e_value),
+    )
+    wrong = gettext("{false_bounces:.1%} of the letters, as it was estimated", false_bounces=learned.false_bounces)
+    return [(gettext("learned"), labels), (gettext("false bounces"), wrong)]
+
+
+def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
+    """Which scores are which grade, and what is done with each."""
+    actions, lang = card.actions, current_language()
     cuts = " · ".join(
         gettext(
             "{grade} up to {points:+d} (p {probability:.1%})",
@@ -216,9 +202,6 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         )
         for grade, points in card.grades.items()
     )
-    facts.append((gettext("grades"), gettext("{cuts} · E above", cuts=cuts)))
-    actions = card.actions
-    lang = current_language()
     acts = " · ".join(f"{grade} {word_of(getattr(actions, grade), lang)}" for grade in (*card.grades, "E"))
     repaired = gettext(
         "{action} from {repair_from} on where {listed} weighs most",
@@ -226,7 +209,11 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         repair_from=actions.repair_from,
         listed=", ".join(actions.repair_features),
     )
-    return _pair_lines([*facts, (gettext("actions"), acts), ("", repaired)])
+    return [
+        (gettext("grades"), gettext("{cuts} · E above", cuts=cuts)),
+        (gettext("actions"), acts),
+        ("", repaired),
+    ]
 
 
 def _pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -22,16 +22,8 @@ from bizverify.enrichment.prepared_table import PreparedTable
 from bizverify.enrichment.run_inputs import open_statuses, versions_of
 from bizverify.labels.history import LabelHistory
 from bizverify.labels.output_columns import LABEL_DTYPES
-from bizverify.report import (
-    LetterHistory,
-    Report,
-    default_manifest,
-    match_counts,
-    record_of,
-    sections,
-    sha256_of,
-    write_manifest,
-)
+from bizverify.manifest import default_manifest, record_of, sha256_of, write_manifest
+from bizverify.report import LetterHistory, Report, match_counts, sections
 from bizverify.report_page.earlier_run import RunChanges, find_changes
 from bizverify.report_page.open_run import read_figures
 from bizverify.report_page.page import render_into

@@ -24,9 +24,10 @@ from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
 from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
 from bizverify.labels.history import LabelHistory
+from bizverify.manifest import default_manifest
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.progress.display import Progress
-from bizverify.report import Report, default_manifest
+from bizverify.report import Report
 from bizverify.run.cross_row_features import find_cross_row_features, with_found_features
 from bizverify.run.engine import Engine, JointEngine, RunContext
 from bizverify.run.output_layout import Target

@@ -15,10 +15,12 @@ import polars as pl
 from bizverify import charts
 from bizverify.errors import OutputError, UsageError
 from bizverify.library_messages import describe_os_error
-from bizverify.report import Report, Versions, purchase_lines, quota_as_dict, quote_lines, record_of
+from bizverify.manifest import record_of
+from bizverify.report import Report, Versions
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar
 from bizverify.run.accounting import LookupPlan
+from bizverify.run.purchase_lines import purchase_lines, quota_as_dict, quote_lines
 from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Alert, Choice

@@ -20,7 +20,7 @@ from bizverify.cloud.remote_files import fetch_file
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
-from bizverify.report import sha256_of
+from bizverify.manifest import sha256_of
 from bizverify.run.records import DIGITS, records
 from bizverify.schema import Choice
 from bizverify.tables import Table, open_table, reading

@@ -4,7 +4,8 @@
 - ``gazetteer_builder``, ``gazetteer_report``: official address files → gazetteer, its sections · what was read and kept
 - ``source_files``: finds the official files (folders, zips), detects their kind, yields their lines
 - ``juso``: layouts of the official files, rows checked and made numbers
-- ``nts``: the client of the tax authority's open API; ``status_fetch``: asks it for many numbers (``fetch_run``, ``fetch_report``)
+- ``nts``: the client of the tax authority's open API; ``status_fetch``: asks it for many numbers
+- ``fetch_run``: such a run under way; ``fetch_report``: what it came to; ``day_allowance``: what it may ask on a day
 - ``status_store``: the file of fetched statuses; ``run_statuses``: those of a run's rows
 - ``registry_fetch``: registries out of fetched statuses, and refreshed by them
 - ``update``: what is refreshed from newer files, and what must be downloaded

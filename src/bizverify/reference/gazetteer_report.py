@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from bizverify.reference.source_files import format_counts
 from bizverify.report_display import Shown
 from bizverify.translation import gettext, ngettext
+
+_NAMED: Final = 5
+"""So many files that were passed over are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,73 +43,55 @@ class GazetteerReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
-        found = [
-            (
-                gettext("rows read"),
-                gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources)),
-            ),
-            (
-                gettext("buildings"),
-                gettext(
-                    "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
-                    buildings=self.buildings,
-                    roads=self.roads,
-                    districts=self.districts,
-                ),
-            ),
-            (gettext("provinces"), format_counts(self.provinces)),
-            (
-                gettext("lots"),
-                gettext(
-                    "{lots:,}, {additional_lots:,} of them additional",
-                    lots=self.lots,
-                    additional_lots=self.additional_lots,
-                ),
-            ),
-            (
-                gettext("dongs"),
-                gettext(
-                    "{legal:,} legal, {administrative:,} administrative",
-                    legal=self.dongs,
-                    administrative=self.administrative,
-                ),
-            ),
-        ]
+        found = self._kept_lines()
         if any(self.changes.values()):
-            found.append((gettext("changes"), format_counts(self.changes)))
-            found.append(
-                (
-                    gettext("abolished"),
-                    gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished),
-                )
-            )
+            gone = gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished)
+            found += [(gettext("changes"), format_counts(self.changes)), (gettext("abolished"), gone)]
+        found += self._left_lines()
+        found += [(gettext("note"), note) for note in self.notes]
+        return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
+
+    def _kept_lines(self) -> list[tuple[str, str]]:
+        """What was read and kept."""
+        read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
+        buildings = gettext(
+            "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
+            buildings=self.buildings,
+            roads=self.roads,
+            districts=self.districts,
+        )
+        lots = gettext(
+            "{lots:,}, {additional_lots:,} of them additional", lots=self.lots, additional_lots=self.additional_lots
+        )
+        dongs = gettext(
+            "{legal:,} legal, {administrative:,} administrative", legal=self.dongs, administrative=self.administrative
+        )
+        return [
+            (gettext("rows read"), read),
+            (gettext("buildings"), buildings),
+            (gettext("provinces"), format_counts(self.provinces)),
+            (gettext("lots"), lots),
+            (gettext("dongs"), dongs),
+        ]
+
+    def _left_lines(self) -> list[tuple[str, str]]:
+        """What was not kept: rows given twice, rows that are refused, files that are none of the official ones."""
+        found = []
         if self.duplicates:
-            found.append(
-                (
-                    gettext("repeated"),
-                    ngettext(
-                        "{count:,} row of the same management number",
-                        "{count:,} rows of the same management number",
-                        self.duplicates,
-                    ),
-                )
+            repeated = ngettext(
+                "{count:,} row of the same management number",
+                "{count:,} rows of the same management number",
+                self.duplicates,
             )
+            found.append((gettext("repeated"), repeated))
         if self.refused:
-            found.append(
-                (
-                    gettext("refused"),
-                    format_counts(
-                        {gettext("no {what}", what=gettext(what)): count for what, count in self.refused.items()}
-                    ),
-                )
-            )
+            lacking = {gettext("no {what}", what=gettext(what)): count for what, count in self.refused.items()}
+            found.append((gettext("refused"), format_counts(lacking)))
             found += [("", example) for example in self.examples]
             more = sum(self.refused.values()) - len(self.examples)
             found += [("", gettext("and {more:,} more", more=more))] if more else []
         if self.passed_over:
-            others = (
-                gettext(" and {count:,} more", count=len(self.passed_over) - 5) if len(self.passed_over) > 5 else ""
-            )
-            found.append((gettext("passed over"), f"{', '.join(self.passed_over[:5])}{others}"))
-        found += [(gettext("note"), note) for note in self.notes]
-        return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
+            named, more = ", ".join(self.passed_over[:_NAMED]), len(self.passed_over) - _NAMED
+            others = gettext(" and {count:,} more", count=more) if more > 0 else ""
+            found.append((gettext("passed over"), f"{named}{others}"))
+        return found

@@ -103,7 +103,7 @@ def render_into(
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
-    """Return the page as HTML in the current language; ``facts``: what :func:`bizverify.report.record_of` says.
+    """Return the page as HTML in the current language; ``facts``: what :func:`bizverify.manifest.record_of` says.
 
     ``changes``: what changed since the run before, if there is one.
     """

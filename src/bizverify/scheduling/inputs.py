@@ -15,8 +15,8 @@ from bizverify.cloud.remote_files import fetch_file, look_at_input
 from bizverify.cloud.remote_path import RemotePath, describe_given, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
+from bizverify.manifest import sha256_of
 from bizverify.models.model_store import resolve_model
-from bizverify.report import sha256_of
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.job_place import locate
 from bizverify.scheduling.output_files import about_file
