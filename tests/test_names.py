@@ -25,7 +25,6 @@ MODULES_TWICE: dict[str, str] = {
     "errors": "every error of the package; the refusals of the server",
     "forget": "a command, and what it erases in the tables of watch lists and in a server's files",
     "ledger": "a command, and the file it looks into",
-    "options": "values of the Python API, and options of the command line",
     "read": "a module for each format",
     "report": "a module for each thing that is reported",
     "schema": "the columns of files, and the tables of each SQLite file",
