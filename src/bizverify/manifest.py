@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,14 +38,14 @@ def record_of(report: Report) -> dict[str, object]:
     return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
 
 
-def write_manifest(report: Report, path: Path) -> None:
-    """Write the report and the input's SHA-256 to a file: the run's lasting record."""
+def write_manifest(record: Mapping[str, object], path: Path) -> None:
+    """Write what is to be said of a run to a file that is published as the record's ``manifest``."""
     try:
-        text = json.dumps(record_of(report), ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
     except OSError as error:
         raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=describe_os_error(error))
+            gettext("{path}: cannot be written: {reason}", path=record["manifest"], reason=describe_os_error(error))
         ) from error
 
 

@@ -16,7 +16,7 @@ from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar, reason_bars
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
 from bizverify.run.alerts import is_majority
-from bizverify.run.purchase_lines import purchase_lines, quota_as_dict, quote_lines
+from bizverify.run.purchase_lines import lookups_as_dict, purchase_lines, quote_lines
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Choice
 from bizverify.tables.table import Section
@@ -139,7 +139,7 @@ class Report(Shown):
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""
-        account, purchase = self.account, self.purchase
+        account = self.account
         return {
             "run_id": self.run_id,
             "started": self.started.isoformat(),
@@ -160,15 +160,7 @@ class Report(Shown):
             "grade": account.by_grade if account else {},
             "action": account.by_action if account else {},
             "match_level": dict(self.addresses),
-            "lookups": {
-                "planned": self.plan.lookups,
-                "paid": purchase.paid if purchase else 0,
-                "cached": purchase.cached if purchase else 0,
-                "saved": self.plan.duplicates,
-            },
-            "plan": self.plan.as_dict(),
-            "quota": quota_as_dict(purchase),
-            "purchase": purchase.as_dict() if purchase else None,
+            **lookups_as_dict(self.plan, self.purchase),
             "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
             **(self.beside.as_dict() if self.beside else {}),

@@ -62,16 +62,7 @@ def require_key(db: Path, key_id: str) -> Key:
     """Return a key; raise :class:`UsageError` where there is none with this id."""
     from bizverify.server.store import key_table
 
-    key = change_file(db, lambda it: key_table.find_key(it, key_id))
-    if key is None:
-        raise UsageError(
-            gettext(
-                "{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them",
-                key_id=key_id,
-                db=db,
-            )
-        )
-    return key
+    return change_file(db, lambda it: key_table.require_key(it, key_id, db))
 
 
 def require_living_key(db: Path, key_id: str) -> Key:

@@ -144,7 +144,7 @@ class EnrichmentRun:
         """Answer the rows, write them, check that they balance, publish, and return what was done."""
         record = manifest or default_manifest(self.start.run_id)
         with publish_file(record) as record_file, self.publish_output(target, record) as report:
-            write_manifest(report, record_file)
+            write_manifest(record_of(report), record_file)
         if target.streamed:
             send_output(target.path)
         log.info("run %s: published %s in %.2f s", self.start.run_id, target.name, report.seconds)

@@ -21,10 +21,10 @@ from bizverify.errors import BizverifyError, StoppedError, UsageError, parameter
 from bizverify.joint.joint_letters import AnswersForLetters, Observe, letters_of
 from bizverify.joint.kept_records import VALUE, plan_together, scan_records
 from bizverify.joint.output_places import OutputPlaces
-from bizverify.joint.report import FilesReport, agree_together, write_files_manifest
+from bizverify.joint.report import FilesReport, agree_together, record_of_files
 from bizverify.joint.survey import InputSurvey, SurveyedInput, SurveyedTable, changed_error
 from bizverify.labels.history import LabelHistory
-from bizverify.manifest import default_manifest
+from bizverify.manifest import default_manifest, write_manifest
 from bizverify.options import ReadOptions, WriteOptions
 from bizverify.progress.display import Progress
 from bizverify.report import Report
@@ -102,7 +102,7 @@ class JointRun:
             beside = together.letters.publish(failed, complete=len(failed) == left_out) if together.letters else None
             report = self._report(parts, failed, together, agree_together(purchase, parts))
             report = replace(report, manifest=str(record), beside=beside)
-            write_files_manifest(report, record_file)
+            write_manifest(record_of_files(report), record_file)
         return report
 
     def _survey(self, resources: ExitStack, *, planned: bool) -> tuple[list[SurveyedInput], dict[str, str]]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bizverify import charts
-from bizverify.errors import OutputError, UsageError
-from bizverify.library_messages import describe_os_error
+from bizverify.errors import UsageError
 from bizverify.manifest import record_of
 from bizverify.report import Report, Versions
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar
 from bizverify.run.accounting import LookupPlan
-from bizverify.run.purchase_lines import purchase_lines, quota_as_dict, quote_lines
+from bizverify.run.purchase_lines import lookups_as_dict, purchase_lines, quote_lines
 from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Alert, Choice
@@ -124,7 +121,6 @@ class FilesReport(Shown):
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""
-        purchase = self.purchase
         return {
             "run_id": self.run_id,
             "started": self.started.isoformat(),
@@ -138,15 +134,7 @@ class FilesReport(Shown):
             "row_status": self.counts,
             **{name: self._sum_of(f"by_{name}") for name in ("biz_status", "grade", "action")},
             "match_level": _sum(part.addresses for part in self.parts),
-            "lookups": {
-                "planned": self.plan.lookups,
-                "paid": purchase.paid if purchase else 0,
-                "cached": purchase.cached if purchase else 0,
-                "saved": self.plan.duplicates,
-            },
-            "plan": self.plan.as_dict(),
-            "quota": quota_as_dict(purchase),
-            "purchase": purchase.as_dict() if purchase else None,
+            **lookups_as_dict(self.plan, self.purchase),
             "versions": asdict(self.versions),
             **(self.beside.as_dict() if self.beside else {}),
             "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
@@ -229,17 +217,10 @@ class FilesReport(Shown):
         return f"<bizverify.FilesReport {self.run_id}: {tables}, {done}>"
 
 
-def write_files_manifest(report: FilesReport, path: Path) -> None:
-    """Write the report with the SHA-256 of each input to a file: the run's lasting record."""
+def record_of_files(report: FilesReport) -> dict[str, object]:
+    """Return what a manifest says of a run: the report with the SHA-256 of each input."""
     hashes = {part.input: part.input_sha256 for part in report.parts}
-    record = report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
-    try:
-        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
-    except OSError as error:
-        raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=report.manifest, reason=describe_os_error(error))
-        ) from error
+    return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
 
 
 def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:

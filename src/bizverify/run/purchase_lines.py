@@ -1,4 +1,4 @@
-"""What a run buys, or would buy, as lines for people."""
+"""What a run buys, or would buy: lines for people, and plain values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
+    from bizverify.run.accounting import LookupPlan
     from bizverify.run.engine import Agreement, Purchase, QuotaStatus
 
 
-def quota_as_dict(purchase: Purchase | None) -> dict[str, int | None]:
-    """What was left of the quota before and after a run, as plain values for JSON."""
+def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, object]:
+    """The lookups of a run as plain values for JSON: planned and bought, with what was left of the quota."""
     stood = {"before": purchase.before, "after": purchase.after} if purchase else dict.fromkeys(("before", "after"))
-    return {when: quota.remaining if quota else None for when, quota in stood.items()}
+    return {
+        "lookups": {
+            "planned": plan.lookups,
+            "paid": purchase.paid if purchase else 0,
+            "cached": purchase.cached if purchase else 0,
+            "saved": plan.duplicates,
+        },
+        "plan": plan.as_dict(),
+        "quota": {when: quota.remaining if quota else None for when, quota in stood.items()},
+        "purchase": purchase.as_dict() if purchase else None,
+    }
 
 
 def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:

@@ -14,16 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bizverify.errors import UsageError
 from bizverify.server.engine_pool import learning_folder, remove_training_folder
 from bizverify.server.former_pool import FORMER_POOL
 from bizverify.server.jobs import results
 from bizverify.server.settings import Settings
 from bizverify.server.store import SERVER_FILE, audit_table, job_table, key_table, lock_server_file, open_server_file
-from bizverify.server.store.key_table import Key
 from bizverify.storage.filesystem import list_folder
 from bizverify.storage.sqlite import rewrite_file
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext_noop
 
 OWNED: Final = {
     "watches": "owner",
@@ -114,16 +112,7 @@ class AccountErasure:
             stack.callback(lock_server_file(self.path).release)
             self._db = stack.enter_context(closing(open_server_file(self.path, create=False)))
             with SERVER_FILE.errors(self.path):
-                found = key_table.find_key(self._db, self.key_id)
-            if found is None:
-                raise UsageError(
-                    gettext(
-                        "{key_id}: {path} has no key with this id; see `bizverify keys list`",
-                        key_id=self.key_id,
-                        path=self.path,
-                    )
-                )
-            self.key: Key = found
+                self.key = key_table.require_key(self._db, self.key_id, self.path)
             self._stack = stack.pop_all()
         return self
 

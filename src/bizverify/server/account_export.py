@@ -46,15 +46,7 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
     """
     with closing(open_server_file(db, create=False, writing=False)) as connection:
         with SERVER_FILE.errors(db):
-            key = key_table.find_key(connection, key_id)
-        if key is None:
-            raise UsageError(
-                gettext(
-                    "{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them",
-                    key_id=key_id,
-                    db=db,
-                )
-            )
+            key = key_table.require_key(connection, key_id, db)
         if target.exists() or target.is_symlink():
             raise UsageError(
                 gettext("{target}: exists already, and nothing is written over it; choose another name", target=target)

@@ -79,16 +79,7 @@ def named_column(table: Table, name: str, option: str) -> int:
     if len(places) == 1:
         return places[0]
     if places:
-        these = gettext(" or ").join(parameter(option, f"#{place + 1}") for place in places)
-        raise UsageError(
-            gettext(
-                "{name}: {count} columns are headed {header!r}; give {these}",
-                name=table.name,
-                count=len(places),
-                header=name,
-                these=these,
-            )
-        )
+        raise UsageError(_name_alike(table, name, [parameter(option, f"#{place + 1}") for place in places]))
     raise UsageError(
         gettext(
             "{name}: {parameter} names no column; {headers}",
@@ -135,16 +126,7 @@ def _one_place(table: Table, role: str, name: str) -> int:
     if len(places) == 1:
         return places[0]
     if places:
-        these = gettext(" or ").join(parameter("columns", {role: f"#{place + 1}"}) for place in places)
-        raise ColumnError(
-            gettext(
-                "{name}: {count} columns are headed {header!r}; give {these}",
-                name=table.name,
-                count=len(places),
-                header=name,
-                these=these,
-            )
-        )
+        raise ColumnError(_name_alike(table, name, [parameter("columns", {role: f"#{place + 1}"}) for place in places]))
     raise ColumnError(
         gettext(
             "{name}: no column is headed {header!r}; {headers}",
@@ -161,3 +143,14 @@ def _places_named(table: Table, name: str) -> set[int]:
     if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}
     return {place for place, header in enumerate(table.headers) if header.strip() == name}
+
+
+def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:
+    """Return what is to be said where several columns have the header that is given; ``places``: how each is given."""
+    return gettext(
+        "{name}: {count} columns are headed {header!r}; give {these}",
+        name=table.name,
+        count=len(places),
+        header=header,
+        these=gettext(" or ").join(places),
+    )

@@ -11,9 +11,12 @@ import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from bizverify.errors import UsageError
 from bizverify.server.store import secret_table
+from bizverify.translation import gettext
 from bizverify.watch.webhook_signature import new_secret
 
 _COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased, customer"
@@ -86,6 +89,20 @@ def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
     """The key with this id."""
     row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
     return None if row is None else _key(row)
+
+
+def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
+    """The key with this id; raises :class:`bizverify.errors.UsageError` where the file at ``path`` has none."""
+    key = find_key(db, id_)
+    if key is None:
+        raise UsageError(
+            gettext(
+                "{key_id}: {db} has no key with this id; `bizverify keys list --db {db}` shows them",
+                key_id=id_,
+                db=path,
+            )
+        )
+    return key
 
 
 def list_keys(db: sqlite3.Connection) -> list[Key]:
