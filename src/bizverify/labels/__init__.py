@@ -2,6 +2,7 @@
 
 - ``labelling``: :func:`bizverify.label`, which does all of it
 - ``outcomes``, ``mailing``: the two inputs, a table of outcomes and the enriched file that was mailed
+- ``enrichments``: which run wrote such a file, by its manifest
 - ``mailing_terms``: what the user says of a mailing (day, returns requested, complete, sent)
 - ``matching``: which outcome is of which mailed row
 - ``label_store``: the label store, one Parquet file a mailing; ``history``: what a run takes from it

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from bizverify import business_number
-from bizverify.cloud.remote_files import fetch_file
-from bizverify.cloud.remote_path import as_path, describe_given, is_remote
+from bizverify.cloud.remote_path import as_path
 from bizverify.column_words import HEADERS, code_expr
-from bizverify.errors import ColumnError, LabelError, UsageError, parameter
+from bizverify.errors import ColumnError, LabelError, UsageError
+from bizverify.labels.enrichments import Enrichment, find_run, find_writer, output_of
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice
-from bizverify.storage.filesystem import state_directory
 from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
 from bizverify.tables.columns import extra_columns, own_columns
 from bizverify.tables.nested import choose_nested, unfold
-from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
 from bizverify.translation import gettext, ngettext
 
@@ -41,25 +37,7 @@ LETTER_SCHEMA: Final = {
 }
 """The mailed rows, as the enriched file holds them; ``b_no`` is ten digits, ``reasons`` joined to one text."""
 
-_SHOWN: Final = 5
-_RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
-
-
-@dataclass(frozen=True, slots=True)
-class Enrichment:
-    """A run of enrichment, read from its manifest; ``id`` tells its table from others of the same run."""
-
-    id: str
-    run_id: str
-    input: str
-    output: str
-    sheet: str | None
-    engine: str
-    model: str
-    rows: int
-    started: datetime
-    headers: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +114,13 @@ def open_mailing(
     Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
     output is gone, or the file is not an enriched one.
     """
-    if run is None and file is None:
+    given = as_path(file) if file is not None else None
+    by = find_run(run, given) if run is not None else None
+    path = output_of(by) if given is None and by is not None else given
+    if path is None:
         raise UsageError(
             gettext("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
         )
-    given = as_path(file) if file is not None else None
-    by = _find_run(run, given) if run is not None else None
-    path = given if given is not None else _run_output(by)
     if sheet is None and by is not None:
         sheet = by.sheet
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
@@ -162,7 +140,7 @@ def open_mailing(
                 )
             )
         if by is None:
-            by, notes = _find_writer(path, rows, table.name)
+            by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours | extra_columns(table.headers, prefix), by)
         letters = _letters(unfolded, ours, columns, besides)
         with reading(table):
@@ -183,156 +161,6 @@ def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
         raise
 
 
-def is_manifest(path: Path) -> bool:
-    """Whether a file is the manifest of a run."""
-    return _may_be_manifest(path) and bool(_read_manifest(path))
-
-
-def _may_be_manifest(path: Path) -> bool:
-    return path.suffix == ".json" and (is_remote(path) or path.is_file())
-
-
-def manifest_of(run_id: str) -> Path:
-    """Where the manifest of a run is, unless it was written elsewhere."""
-    return state_directory() / "runs" / f"{run_id}.json"
-
-
-def _find_run(run: str | Path, file: Path | None) -> Enrichment:
-    """Return the run with an id or manifest; of one over several tables, that with the id of a part, or of a file."""
-    manifest, part = as_path(run), None
-    if not _may_be_manifest(manifest):
-        if not _RUN_ID.fullmatch(str(run)):
-            raise LabelError(
-                gettext(
-                    "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
-                    parameter=parameter("run", describe_given(run)),
-                )
-            )
-        manifest = manifest_of(str(run))
-        whole, _, place = str(run).rpartition("-")
-        if not manifest.is_file() and place.isdecimal() and manifest_of(whole).is_file():
-            manifest, part = manifest_of(whole), str(run)
-    if not _may_be_manifest(manifest):
-        raise LabelError(
-            gettext(
-                "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
-                "with the enriched file",
-                parameter=parameter("run", str(run)),
-                manifest=manifest,
-            )
-        )
-    found = _read_manifest(manifest)
-    if not found:
-        raise LabelError(
-            gettext(
-                "{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file",
-                manifest=manifest,
-            )
-        )
-    return _pick_part(found, part, file)
-
-
-def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None) -> Enrichment:
-    """Return the one that is meant of what a run wrote."""
-    meant = [one for one in found if part in (None, one.id)]
-    if file is not None and len(meant) > 1:
-        meant = [one for one in meant if same_file(as_path(one.output), file)]
-    if len(meant) == 1:
-        return meant[0]
-    parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
-    raise LabelError(
-        gettext(
-            "run {run} wrote {count:,} tables; give the id of one as `run=`, or its file as `file=`: {parts}",
-            run=found[0].run_id,
-            count=len(found),
-            parts=f"{parts}, …" if len(found) > _SHOWN else parts,
-        )
-    )
-
-
-def _read_manifest(path: Path) -> list[Enrichment]:
-    """Read what a manifest says was written: one table, or the parts of a run over several; nothing of another file."""
-    try:
-        with fetch_file(path) as data:
-            found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
-        return [_enrichment_of(one) for one in found.get("parts", [found])]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
-
-
-def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
-    return Enrichment(
-        id=str(found.get("id", found["run_id"])),
-        run_id=str(found["run_id"]),
-        input=str(found["input"]),
-        output=str(found["output"]),
-        sheet=found.get("sheet"),
-        engine=str(found["engine"]),
-        model=str(found["versions"]["model"]),
-        rows=int(found["rows"]),
-        started=datetime.fromisoformat(found["started"]),
-        headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
-    )
-
-
-def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield what runs over an input wrote, the last first, as far as it is still there as they wrote it.
-
-    ``before``: the id of a run, without which and what came after it; ids begin with their time.
-    """
-    folder, replaced = state_directory() / "runs", set[str]()
-    for manifest in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
-        for one in _read_manifest(manifest):
-            is_earlier = before is None or manifest.stem < before
-            if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
-                yield one
-            replaced.add(one.output)
-
-
-def _run_output(by: Enrichment | None) -> Path:
-    assert by is not None  # noqa: S101 - of run and file one is given
-    path = as_path(by.output)
-    if not is_remote(path) and not path.is_file():
-        raise LabelError(
-            gettext(
-                "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "
-                "as well: {parameter} `file='PATH'`",
-                run_id=by.run_id,
-                output=by.output,
-                parameter=parameter("run", by.run_id),
-            )
-        )
-    return path
-
-
-def _find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known.
-
-    ``name``: that of its table, with the sheet.
-    """
-    folder = state_directory() / "runs"
-    manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
-    written = (one for manifest in manifests for one in _read_manifest(manifest))
-    for found in written:
-        if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
-            continue
-        if found.rows == rows:
-            return found, ()
-        return None, (
-            gettext(
-                "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
-                "model answered is not known",
-                path=path,
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
-                run_id=found.run_id,
-                rows_2=found.rows,
-            ),
-        )
-    return None, (
-        gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
-    )
-
-
 def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
     """The prefix of the nine columns, and where they are."""
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
@@ -350,11 +178,6 @@ def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
             added_columns_2=ADDED_COLUMNS[-1],
         )
     )
-
-
-def _headers_of(choice: Mapping[str, Any]) -> tuple[str, ...]:
-    """The headers of a role in a manifest; those of earlier versions join none."""
-    return tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
 
 
 def _letters(

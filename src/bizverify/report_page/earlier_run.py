@@ -11,7 +11,8 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import BizverifyError
-from bizverify.labels.mailing import Enrichment, last_runs, open_mailing
+from bizverify.labels.enrichments import Enrichment, last_runs
+from bizverify.labels.mailing import open_mailing
 from bizverify.report_page.masking import mask_name, mask_number
 from bizverify.run.changes import (
     ANSWER,

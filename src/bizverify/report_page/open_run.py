@@ -10,7 +10,8 @@ from typing import Any
 from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import InputError, UsageError
-from bizverify.labels.mailing import OpenMailing, is_manifest, manifest_of, open_mailing
+from bizverify.labels.enrichments import is_manifest, manifest_of
+from bizverify.labels.mailing import OpenMailing, open_mailing
 from bizverify.report_page.earlier_run import BESIDES, RunChanges, find_changes
 from bizverify.report_page.page import check_page, write_page
 from bizverify.report_page.page_figures import PageFigures, collect_figures
