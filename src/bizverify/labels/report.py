@@ -113,49 +113,37 @@ class LabelReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
-        kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
+        return [*self._outcome_lines(), *self._unused_lines(), *self._book_lines()]
+
+    def _outcome_lines(self) -> list[tuple[str, str]]:
+        """What the outcomes say, and of which rows they are."""
+        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
+        blank = gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""
+        mailed = gettext(
+            "{file}: {rows}, {terms}",
+            file=self.file,
+            rows=ngettext("{count:,} row", "{count:,} rows", self.mailed_rows),
+            terms=_describe_terms(self.declaration),
+        )
+        ways = {gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}
+        reasons = listed_counts({gettext(code): count for code, count in self.by_reason.items()})
         found = [
-            (
-                gettext("outcomes"),
-                f"{self.outcomes}: "
-                + ngettext("{count:,} row", "{count:,} rows", self.rows)
-                + (gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""),
-            ),
-            (
-                gettext("mailing"),
-                gettext(
-                    "{file}: {rows}, {terms}",
-                    file=self.file,
-                    rows=ngettext("{count:,} row", "{count:,} rows", self.mailed_rows),
-                    terms=_describe_terms(self.declaration),
-                ),
-            ),
-            (
-                gettext("matched"),
-                listed_counts({gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}),
-            ),
-            (
-                gettext("bounced"),
-                f"{self.bounced:,}"
-                + (
-                    f" ({listed_counts({gettext(code): count for code, count in self.by_reason.items()})})"
-                    if self.by_reason
-                    else ""
-                ),
-            ),
+            (gettext("outcomes"), f"{self.outcomes}: {rows}{blank}"),
+            (gettext("mailing"), mailed),
+            (gettext("matched"), listed_counts(ways)),
+            (gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"),
             (gettext("not bounced"), f"{self.not_bounced:,}"),
         ]
         if self.repeated:
-            found.append(
-                (
-                    gettext("said again"),
-                    gettext(
-                        "{outcomes} of a row that another one is of",
-                        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated),
-                    ),
-                )
-            )
-        found += [(gettext(kind.replace("_", " ")), f"{count:,}") for kind, count in kinds.items() if count]
+            outcomes = ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated)
+            again = gettext("{outcomes} of a row that another one is of", outcomes=outcomes)
+            found.append((gettext("said again"), again))
+        return found
+
+    def _unused_lines(self) -> list[tuple[str, str]]:
+        """The outcomes that could not be used, by kind, and the first of them."""
+        kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
+        found = [(gettext(kind.replace("_", " ")), f"{count:,}") for kind, count in kinds.items() if count]
         found += [("", str(one)) for one in self.listed[:SHOWN]]
         if len(self.listed) > SHOWN:
             rest = gettext("{count:,} more", count=len(self.listed) - SHOWN)
@@ -164,7 +152,7 @@ class LabelReport(Shown):
             )
         if others := self.problems.get(OTHER_MAILING):
             found.append((gettext("other mailings"), ngettext("{count:,} row", "{count:,} rows", others)))
-        return [*found, *self._book_lines()]
+        return found
 
     def _book_lines(self) -> list[tuple[str, str]]:
         kept = {gettext("new"): self.new, gettext("known before"): self.known, gettext("replaced"): self.replaced}
