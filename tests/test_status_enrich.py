@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import AuthenticationError, StoppedError, UsageError
+from bizverify.errors import AuthenticationError, StoppedError, StoreError, UsageError
 from bizverify.schema import SEOUL, Alert
 from bizverify.testing import NTS_FAULTS, EditedRows, FakeNts, FakeService, Fault, Faults, serve
 from conftest import SAMPLE, json_of, write
@@ -78,8 +79,6 @@ def reasons_of(report: bv.Report) -> list[str]:
 
 def age(days: int) -> None:
     """Make all that is stored so many days older."""
-    import sqlite3
-
     with closing(sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("UPDATE statuses SET as_of = as_of - ?", (days,))
 
@@ -407,8 +406,6 @@ def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
 
 
 def _forget_the_day() -> None:
-    import sqlite3
-
     with closing(sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("DELETE FROM usage")
 
@@ -515,3 +512,23 @@ def test_a_token_stops_the_fetching_and_nothing_is_published(asked: FakeNts, tmp
     assert not output.exists()
     bv.enrich(source, output)
     assert (asked.numbers, asked.asked_again) == (3_000, 0)
+
+
+def test_a_store_that_another_process_holds_costs_no_known_status(
+    asked: FakeNts, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output without the stored statuses would be worse than none: nothing is written, and the next run goes."""
+    monkeypatch.setattr("bizverify.storage.sqlite._WAIT", 0.1)
+    out = tmp_path / "out.csv"
+    bv.enrich(source, out)
+    held, calls = out.read_bytes(), asked.calls
+    store = Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite"
+    with closing(sqlite3.connect(store, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="another process is writing to it for long; try again") as raised:
+            bv.enrich(source, out)
+        assert raised.value.exit_code == 2
+        with pytest.raises(StoreError, match="try again"):
+            bv.fetch_status(NUMBERS)
+    assert (out.read_bytes(), asked.calls) == (held, calls)
+    assert bv.enrich(source, out).counts["verified"] == 6
