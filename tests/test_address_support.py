@@ -13,7 +13,8 @@ import pytest
 
 from bizverify import LocalEngine
 from bizverify.engine.address import Gazetteer
-from bizverify.engine.address.misspellings import NameDifference, compare_names
+from bizverify.engine.address.batches import text_key
+from bizverify.engine.address.misspellings import NameDifference, compare_names, slips
 from bizverify.engine.risk.features import AT_BEST
 from bizverify.reference import build_gazetteer
 from conftest import ROOT
@@ -168,6 +169,20 @@ def test_names_differ_by_a_slip_or_as_two_roads_do(written: str, official: str, 
     """One jamo, or a syllable too few or too many of a long name, is a slip in either direction."""
     both = compare_names(pl.Series([written, official]), pl.Series([official, written]))
     assert both["difference"].to_list() == [difference] * 2
+
+
+def test_slips_of_a_name_are_keys_of_its_hangul_syllables_unreadable_left_out_or_swapped() -> None:
+    """Digits stay where they are, and a syllable before one is swapped with nothing."""
+    rows = pl.DataFrame({"row": [7], "region": [3], "name": ["새내6길"]})
+    spelled = {
+        "hole": ["?내6길", "새?6길", "새내6?"],
+        "gap": ["내6길", "새6길", "새내6"],
+        "swap": ["내새6길", None, None],
+    }
+    keys = pl.DataFrame({"row": [7] * 3, "region": [3] * 3} | spelled).select(
+        "row", **{slip: text_key("region", slip) for slip in spelled}
+    )
+    assert slips(rows, "name", "row").equals(keys)
 
 
 def test_an_unsupported_repair_says_so_and_is_at_best_to_be_confirmed(gazetteer: Gazetteer) -> None:

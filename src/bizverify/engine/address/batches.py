@@ -181,14 +181,17 @@ class Index:
 
 def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
     """Run a query of a few steps that have nothing in them to optimise, as looking for it costs more than they do."""
-    return query.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())
+    return query.collect(engine="in-memory", optimizations=_UNOPTIMISED)
+
+
+_UNOPTIMISED: Final = pl.QueryOptFlags.none()
 
 
 class PreparedStep:
     """A step from frame to frame whose query is made once: to make it takes longer than to run it over a few rows.
 
-    ``step`` must only add columns or leave them out, and keep rows and order. All frames have the same columns. For
-    all threads: each takes a query that no other runs, and makes one where there is none.
+    All frames have the same columns. For all threads: each takes a query that no other runs, and makes one where there
+    is none.
     """
 
     def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame]) -> None:

@@ -3,7 +3,7 @@
 A slip is one wrong, missing or extra syllable, or two that changed places; a wrong jamo is a wrong syllable. Digits are
 never touched: 새내6길 and 새내7길 are two streets, not a street and its misspelling.
 
-- :func:`holes`, :func:`gaps`, :func:`swaps` find slips among the many names of a gazetteer without comparing a name to
+- :func:`holes`, :func:`gaps`, :func:`slips` find slips among the many names of a gazetteer without comparing a name to
   every other: a name with one syllable unreadable (``한?리대로``) equals another name with the same syllable unreadable
   exactly when the two differ in that syllable; a name with one syllable left out equals a shorter one exactly when that
   lacks it. Both sides are spelled out and compared as keys.
@@ -23,6 +23,8 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.address.batches import PreparedStep, text_key
+
 HOLE: Final = "?"
 """Stands for an unreadable syllable."""
 
@@ -32,6 +34,7 @@ _COMPARED_LENGTHS: Final = (2, 16)
 _SHORTEST_WITH_GAP: Final = 3
 """Of 중구 with a syllable missing nothing is left to go by."""
 
+_HANGUL: Final = "^[가-힣]$"
 _LETTERS: Final = "가나다라마바사아자차카타파하"
 _TELLING: Final = tuple(_LETTERS + "안동서남북천중윗웃아랫구신새상하앞뒤옆내외원본큰")
 _BRANCH: Final = f"[0-9]번?[{_LETTERS}]"
@@ -58,37 +61,54 @@ class NameDifference(IntEnum):
 
 def holes(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
     """Return for each Hangul syllable of ``name`` a line with it unreadable: ``keep`` and ``pattern``."""
-    text = pl.col(name)
-    return _spell_out(frame, name, keep, 1, [text.str.head(_AT), pl.lit(HOLE), text.str.slice(_AT + 1)])
+    return _spell_out(frame.lazy(), name).select(*keep, pattern=_hole(name)).collect(engine="in-memory")
 
 
 def gaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
     """Return for each Hangul syllable of ``name`` a line without it: ``keep`` and ``pattern``."""
+    return _spell_out(frame.lazy(), name).select(*keep, pattern=_gap(name)).collect(engine="in-memory")
+
+
+def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
+    """Return for each Hangul syllable of ``name`` a line: ``keep``, and ``hole``, ``gap``, ``swap``.
+
+    These are keys of the region and the name: with it unreadable, without it, with it and the Hangul syllable behind it
+    swapped (null where none is).
+    """
+    return _slips_of(name, keep).run(frame[list(dict.fromkeys(("region", name, *keep)))])
+
+
+@cache
+def _slips_of(name: str, keep: tuple[str, ...]) -> PreparedStep:
     text = pl.col(name)
-    return _spell_out(frame, name, keep, 1, [text.str.head(_AT), text.str.slice(_AT + 1)])
+    swapped = pl.concat_str(text.str.head(_AT), text.str.slice(_AT + 1, 1), _syllable(name), text.str.slice(_AT + 2))
+    spelled = {"hole": _hole(name), "gap": _gap(name), "swap": swapped}
+    keys = {slip: text_key("region", pattern) for slip, pattern in spelled.items()}
+    keys["swap"] = pl.when(text.str.slice(_AT + 1, 1).str.contains(_HANGUL)).then(keys["swap"])
+    return PreparedStep(lambda rows: _spell_out(rows, name).select(*keep, **keys))
 
 
-def swaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return for each two Hangul syllables of ``name`` side by side a line with them swapped: ``keep``, ``pattern``."""
-    text = pl.col(name)
-    pieces = [text.str.head(_AT), text.str.slice(_AT + 1, 1), text.str.slice(_AT, 1), text.str.slice(_AT + 2)]
-    return _spell_out(frame, name, keep, 2, pieces)
+def _hole(name: str) -> pl.Expr:
+    return pl.concat_str(pl.col(name).str.head(_AT), pl.lit(HOLE), pl.col(name).str.slice(_AT + 1))
 
 
-def _spell_out(
-    frame: pl.DataFrame, name: str, keep: tuple[str, ...], width: int, pieces: list[pl.Expr]
-) -> pl.DataFrame:
-    """Return a line for each place at which ``width`` Hangul syllables stand, ``pattern`` joined from ``pieces``."""
-    text, length = pl.col(name), pl.col(name).str.len_chars()
-    lines = (
-        frame.lazy()
-        .filter(length.is_between(*_COMPARED_LENGTHS))
-        .with_columns(pl.int_ranges(0, length - (width - 1), dtype=pl.UInt32).alias(_PLACE))
+def _gap(name: str) -> pl.Expr:
+    return pl.concat_str(pl.col(name).str.head(_AT), pl.col(name).str.slice(_AT + 1))
+
+
+def _syllable(name: str) -> pl.Expr:
+    return pl.col(name).str.slice(_AT, 1)
+
+
+def _spell_out(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
+    """Return a line for each Hangul syllable of ``name``, with its place."""
+    length = pl.col(name).str.len_chars()
+    return (
+        rows.filter(length.is_between(*_COMPARED_LENGTHS))
+        .with_columns(pl.int_ranges(0, length, dtype=pl.UInt32).alias(_PLACE))
         .explode(_PLACE)
-        .filter(text.str.slice(_AT, width).str.contains(f"^[가-힣]{{{width}}}$"))
+        .filter(_syllable(name).str.contains(_HANGUL))
     )
-    spelled = lines.select(*keep, pattern=pl.concat_str(pieces))
-    return spelled.collect(engine="in-memory", optimizations=pl.QueryOptFlags.none())
 
 
 def variants(name: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from bizverify.engine.address.match.gazetteer_lookups import (
     without_digits,
     without_number,
 )
-from bizverify.engine.address.misspellings import gaps, holes, swaps
+from bizverify.engine.address.misspellings import slips
 
 NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
@@ -189,6 +189,7 @@ def _nth_further(rows: pl.DataFrame, place: int) -> pl.DataFrame:
     )
 
 
+@cache
 def names_further_road() -> pl.Expr:
     """Whether what follows the number, or the brackets, hold a road and a number, too; an old one does not count."""
     return pl.any_horizontal(text.is_not_null() for text in _holding_further_road())
@@ -356,11 +357,11 @@ def _find_similar_names(
     if rows.is_empty():
         return rows.select(ROW, *keep).with_columns(pl.Series(value, dtype=pl.UInt32))
     here, with_hole, with_gap = indexes
-    whole, pattern, kept = text_key("region", name), text_key("region", "pattern"), (ROW, *keep)
+    spelled = slips(rows, name, ROW, *keep)
     found = [
-        with_hole.find(holes(rows, name, *kept), pattern, value, keep),
-        with_gap.find(rows, whole, value, keep),
-        here.find(pl.concat([gaps(rows, name, *kept), swaps(rows, name, *kept)]), pattern, value, keep),
+        with_hole.find(spelled, pl.col("hole"), value, keep),
+        with_gap.find(rows, text_key("region", name), value, keep),
+        *(here.find(spelled, pl.col(slip), value, keep) for slip in ("gap", "swap")),
     ]
     return pl.concat(found)
 

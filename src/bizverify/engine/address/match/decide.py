@@ -8,6 +8,7 @@ A repair is borne out (``supported``) by words of the row in which nothing was c
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import Final
 
 import polars as pl
@@ -184,6 +185,7 @@ def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
     return known.select(pl.coalesce("elsewhere", by_prefix).fill_null(False)).to_series()
 
 
+@cache
 def _is_refuted(trust: Trust) -> pl.Expr:
     unsupported = pl.col("pro") == 0
     contra = pl.col("emd_contra") | pl.col("dong_contra")
@@ -209,6 +211,7 @@ def _is_torn(trust: Trust) -> pl.Expr:
     return (pl.col("pro") == 0) & other_postal & (pl.col("emd_elsewhere") | pl.col("dong_elsewhere"))
 
 
+@cache
 def _is_borne_out() -> pl.Expr:
     """A region that is written and exists is not crossed but within its province, and where two witnesses agree.
 
@@ -285,6 +288,7 @@ def _has_witness() -> pl.Expr:
     )
 
 
+@cache
 def _is_tenable() -> pl.Expr:
     """A slip in a long name stands by itself, other differences need a witness, two roads the building's own name."""
     named = pl.col("building_pro").fill_null(False)
@@ -292,6 +296,7 @@ def _is_tenable() -> pl.Expr:
     return named | slip | ((pl.col("difference") == NameDifference.DOUBTFUL) & _has_witness())
 
 
+@cache
 def _is_supported() -> pl.Expr:
     misspelt = (pl.col("level") == "typo_repaired") & pl.col("difference").is_not_null()
     contradicted = pl.col("emd_elsewhere") | pl.col("dong_elsewhere")
@@ -307,6 +312,7 @@ def _is_supported() -> pl.Expr:
     )
 
 
+@cache
 def _all_else_right() -> pl.Expr:
     """Whether region and 읍·면·동 before the road are the successor's, and nothing was filled in."""
     repaired = pl.any_horizontal(

@@ -106,6 +106,7 @@ def split_batch(texts: pl.Series) -> pl.Series:
     return pl.concat([frame.select(_describe_place()).to_series(), slow.to_series()]).gather(lines)
 
 
+@cache
 def _describe_place() -> pl.Expr:
     """Return what a head in ``place`` says, and what follows it in ``text``."""
     place = pl.col("place")
