@@ -116,11 +116,29 @@ ROOM = 4 << 30
 """Bytes that must be free there. The suite needs less than a tenth at once."""
 
 
+STAGES = ("process", "scale", "fuzz", "crash")
+"""What is selected with ``-m`` where CI repeats at length what the default suite proves."""
+
+
+def use_one_thread() -> None:
+    """Let polars have one thread in this process: on tables of a few rows more threads only look for work.
+
+    Processes that a test starts have as many as a user's. ``POLARS_MAX_THREADS`` says it for this process, too.
+    """
+    import polars as pl  # after ``heed_stop_signals``
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLARS_MAX_THREADS", os.environ.get("POLARS_MAX_THREADS", "1"))
+        pl.thread_pool_size()  # makes them, so that later no environment is read
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     there = hasattr(os, "statvfs") and MEMORY.is_mount() and disk_usage(MEMORY).free > ROOM
     if there and config.option.markexpr not in ("crash", "scale"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # pytest's own name for where tmp_path is made
+    if config.option.markexpr not in STAGES:
+        use_one_thread()
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.dup(2)
 
@@ -189,7 +207,12 @@ def apart(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line's ``main`` in ``tmp_path``, in this process; what signals do is a matter of ``apart``.
+    """Run the command line in ``tmp_path``; see :func:`runner`."""
+    return runner(tmp_path)
+
+
+def runner(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line's ``main`` in a folder, in this process; what signals do is a matter of ``apart``.
 
     Its purchases wait a tenth of what they would: whether a job is done is asked each second otherwise.
     """
@@ -202,7 +225,7 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         words = ["bizverify", *map(str, arguments)]
         streams = [TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(tmp_path)
+            patch.chdir(folder)
             for name, value in (env or {}).items():
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", words)

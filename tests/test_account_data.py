@@ -12,7 +12,7 @@ import sys
 import time
 import zipfile
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -59,17 +59,28 @@ class Kept:
         return sorted(path.name for path in found)
 
 
-@pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    read_here(monkeypatch)
-    hand, db = HandClock(), tmp_path / "home" / "server.sqlite"
+@pytest.fixture(scope="module")
+def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """What each test has a copy of."""
+    folder = tmp_path_factory.mktemp("kept")
+    hand, db = HandClock(), folder / "home" / "server.sqlite"
     db.parent.mkdir()
-    with served(db, hand.clock) as server:
-        first, second = server.key(note="김대리"), server.key()
-        jobs = [use(server, hand, secret, number) for secret, number in ((first, NUMBER), (second, OTHERS))]
-    one, two = (str(key["id"]) for key in listed(db))
-    keys("webhook", one, "--db", db, "--url", HOOK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        read_here(patch)
+        with served(db, hand.clock) as server:
+            first, second = server.key(note="김대리"), server.key()
+            jobs = [use(server, hand, secret, number) for secret, number in ((first, NUMBER), (second, OTHERS))]
+        one, two = (str(key["id"]) for key in listed(db))
+        keys("webhook", one, "--db", db, "--url", HOOK)
     return Kept(db, one, first, two, jobs[0])
+
+
+@pytest.fixture
+def kept(kept_once: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    read_here(monkeypatch)
+    shutil.copytree(kept_once.db.parent, tmp_path / "home")
+    return replace(kept_once, db=tmp_path / "home" / kept_once.db.name)
 
 
 def use(server: Served, hand: HandClock, secret: str, number: str) -> str:

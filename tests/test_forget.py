@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,19 +26,20 @@ from bizverify.storage import sqlite
 from bizverify.testing import Body, FakeService, Fault, Reset, serve
 from bizverify.watch.local_file import LocalFile
 from bizverify.watch.notifications import SummaryWindow, add_summaries
-from conftest import write
+from conftest import runner, write
 from customers import KEY, customers, numbers
 from handclock import HandClock
 from serving import HTTP, read_here, rows_of, served
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 GONE, KEPT = numbers(8)[2], numbers(8)[3]
+ROWS_STAY = (*sqlite._PRAGMAS, "secure_delete = OFF")
 
 
 @pytest.fixture(autouse=True)
 def deleted_rows_stay_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some builds of SQLite (Debian's) overwrite what is deleted; here none does, as most do not."""
-    monkeypatch.setattr(sqlite, "_PRAGMAS", (*sqlite._PRAGMAS, "secure_delete = OFF"))
+    monkeypatch.setattr(sqlite, "_PRAGMAS", ROWS_STAY)
 
 
 @pytest.fixture
@@ -69,18 +71,37 @@ def held(report: dict[str, Any]) -> dict[str, dict[str, int]]:
     return {name: counts for name, counts in stores.items() if counts}
 
 
+@pytest.fixture(scope="module")
+def life_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files and the state that each test has a copy of."""
+    folder = tmp_path_factory.mktemp("life")
+    (folder / "files").mkdir()
+    with serve(FakeService(KEY, quota=1000)) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "_PRAGMAS", ROWS_STAY)
+        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BIZVERIFY_BASE_URL", url)
+        patch.setenv("BIZVERIFY_API_KEY", KEY)
+        live(folder / "files", runner(folder / "files"))
+    return folder
+
+
 @pytest.fixture
-def life(service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path) -> Path:
+def life(life_once: Path, url: str, tmp_path: Path, state_directory: Path) -> Path:
     """The state of a user who bought, mailed, recorded what came back and watches; returns its directory."""
-    customers(tmp_path / "in.csv", 8)
+    shutil.copytree(life_once / "files", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(life_once / "state", state_directory, dirs_exist_ok=True)
+    return state_directory
+
+
+def live(folder: Path, run: Run) -> None:
+    customers(folder / "in.csv", 8)
     assert run("enrich", "in.csv", "-o", "out.csv", "--engine", "batch").returncode == 0
-    write(tmp_path / "back.csv", f"사업자번호,반송사유\n{GONE},이사불명\n{KEPT},이사불명\n")
+    write(folder / "back.csv", f"사업자번호,반송사유\n{GONE},이사불명\n{KEPT},이사불명\n")
     declared = ("--mailed", "2026-10-05", "--returns-requested", "--complete", "--sent", "all")
     labelled = run("label", "back.csv", "--file", "out.csv", *declared)
     assert labelled.returncode == 0, labelled.stderr
     for b_no in (GONE, KEPT):
         assert run("watch", "add", b_no, "--local").returncode == 0
-    return state_directory
 
 
 def test_a_number_leaves_every_store_and_no_file_holds_a_byte_of_it(life: Path, run: Run) -> None:
@@ -135,10 +156,9 @@ def test_nothing_is_erased_unasked(life: Path, run: Run, monkeypatch: pytest.Mon
     assert named_in(life) == []
 
 
-def test_only_the_forgotten_lookup_is_paid_again(
-    life: Path, service: FakeService, url: str, run: Run, tmp_path: Path
-) -> None:
+def test_only_the_forgotten_lookup_is_paid_again(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
     """What was paid for others is not paid twice; the forgotten one is, as the report says."""
+    live(tmp_path, run)
     forget(run, GONE, "--yes")
     again = run("enrich", "in.csv", "-o", "out2.csv", "--engine", "batch", "--json")
     assert json.loads(again.stdout)["lookups"] == {"planned": 8, "paid": 1, "cached": 7, "saved": 0}
@@ -361,11 +381,31 @@ def varint(b_no: str) -> bytes:
     return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
+@pytest.fixture(scope="module")
+def kept_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """What each test has a copy of: the file lies in a folder of its own."""
+    folder = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setattr(sqlite, "_PRAGMAS", ROWS_STAY)
+        read_here(patch)
+        return keep(folder / "home")
+
+
 @pytest.fixture
-def kept_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, str]:
+def kept_server(
+    kept_once: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, str, str]:
     """A server's file, with two keys that watch a number, a job that has it, and an outcome; its job and a secret."""
     read_here(monkeypatch)
-    clock, db = HandClock(), tmp_path / "server.sqlite"
+    db, job, secret = kept_once
+    shutil.copytree(db.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / db.name, job, secret
+
+
+def keep(folder: Path) -> tuple[Path, str, str]:
+    folder.mkdir()
+    clock, db = HandClock(), folder / "server.sqlite"
     with served(db, clock.clock) as server:
         secrets = [server.key(), server.key()]
         headers = [{"X-API-Key": secret} for secret in secrets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -155,23 +156,39 @@ UNKNOWN = "220-81-62517,네이버,경기도 성남시 분당구 정자일로 95\
 THREE = ("bounced", "bounce_reason", "bounced_at")
 
 
+@pytest.fixture(scope="module")
+def mailed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files and the state that each test has a copy of."""
+    folder = tmp_path_factory.mktemp("mailed")
+    (folder / "files").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        mail(folder / "files")
+    return folder
+
+
 @pytest.fixture
-def mailed(tmp_path: Path) -> Path:
+def mailed(mailed_once: Path, tmp_path: Path, state_directory: Path) -> Path:
     """A list that was mailed on 1 October; one letter came back, one arrived, of one nothing is known."""
-    source = write(tmp_path / "in.csv", HEAD + CAME_BACK + ARRIVED + UNKNOWN)
+    shutil.copytree(mailed_once / "files", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(mailed_once / "state", state_directory, dirs_exist_ok=True)
+    return tmp_path / "in.csv"
+
+
+def mail(folder: Path) -> None:
+    source = write(folder / "in.csv", HEAD + CAME_BACK + ARRIVED + UNKNOWN)
     bv.enrich(source, today=date(2026, 10, 1))
     text = "row_id,반송여부,반송사유,반송일자\n0,Y,이사불명,2026-10-12\n1,N,,\n"
-    outcomes = write(tmp_path / "outcomes.csv", text)
+    outcomes = write(folder / "outcomes.csv", text)
     recorded = label(
         outcomes,
-        file=tmp_path / "in.enriched.csv",
+        file=folder / "in.enriched.csv",
         mailed=date(2026, 10, 1),
         returns_requested=True,
         complete=True,
         today=TODAY,
     )
     assert recorded.exit_code == 0
-    return source
 
 
 def points(frame: pl.DataFrame) -> list[list[str]]:
