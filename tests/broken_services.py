@@ -206,20 +206,14 @@ TABLE: Final[dict[Engine, dict[str, Case]]] = {"batch": BATCH, "verify": VERIFY}
 USUAL: Final[dict[Engine, frozenset[str]]] = {
     "batch": frozenset(
         (
-            "an upload is answered by 500",
             "an upload's reply never comes",
-            "an upload's reply is far too large",
             "every upload is the same job",
-            "a job fails with 500",
             "a job is never done",
             "a job's answers are empty",
             "a job's answers are another number's, nested",
-            "a job's answers are of another name",
             "a job's rows are dropped and numbered anew",
-            "a job's row keys are shifted, rows are missing",
             "a job has neither keys nor echoes",
             "a job lacks 3 % of its rows",
-            "a job's texts have a byte that is no UTF-8",
             "the account has two quotas",
             "the account fails with 500, with a budget",
             "the clock is wrong",

@@ -121,12 +121,14 @@ STAGES = ("process", "scale", "fuzz", "crash")
 
 
 def use_one_thread() -> None:
-    """Let polars have one thread in this process: on tables of a few rows more threads only look for work.
+    """Let polars and numpy have one thread in this process: on tables of a few rows more only look for work.
 
-    Processes that a test starts have as many as a user's. ``POLARS_MAX_THREADS`` says it for this process, too.
+    Where other workers want the cores numpy's wait for each other, busily. Processes that a test starts have as many
+    of polars as a user's. ``POLARS_MAX_THREADS`` and ``OPENBLAS_NUM_THREADS`` say it for this process, too.
     """
     import polars as pl  # after ``heed_stop_signals``
 
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLARS_MAX_THREADS", os.environ.get("POLARS_MAX_THREADS", "1"))
         pl.thread_pool_size()  # makes them, so that later no environment is read

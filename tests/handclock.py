@@ -12,7 +12,7 @@ import anyio
 from bizverify.schema import SEOUL
 from bizverify.server.clock import Clock
 
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 
 @dataclass

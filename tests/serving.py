@@ -172,7 +172,7 @@ def rows_of(db: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return connection.execute(query, values).fetchall()
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = 120.0) -> None:
     """Look again and again until something holds."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -216,7 +216,7 @@ def big_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def until_it_writes(process: subprocess.Popen[Any], folder: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not any(path.stat().st_size for path in folder.glob(".bizverify-*-out.csv")):
         assert process.poll() is None, "the run ended before it could be interrupted"
         assert time.monotonic() < deadline

@@ -121,7 +121,7 @@ def test_a_child_ends_with_its_parent(tmp_path: Path, sign: signal.Signals) -> N
 
 
 def wait_until(condition: Any) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

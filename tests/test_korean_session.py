@@ -193,6 +193,7 @@ def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: py
     assert not found, "\n".join(found)
 
 
+@pytest.mark.process
 def test_an_english_session_on_a_korean_computer_is_english(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of the list aside, no Korean sentence is said, whatever the computer's own language is."""
     monkeypatch.setenv("LANG", "ko_KR.UTF-8")

@@ -64,7 +64,7 @@ def bound_of(answer: httpx.Response) -> tuple[int, str, str]:
 
 
 def until_done(server: Served, key: str, job_id: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         status = HTTP.get(f"{server.url}/batch/{job_id}?preview=0", headers={"X-API-Key": key}).json()["status"]
         if status == "done" and me(server, key)["in_use"]["disk_bytes"] == on_disk(server):
@@ -124,7 +124,7 @@ class SlowUpload:
 
 def wait_for(server: Served, key: str, uploads: int, size: int = 0) -> None:
     """Wait until so many uploads are under way, for which so many bytes are set aside."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         in_use = me(server, key)["in_use"]
         if in_use["uploads"] == uploads and in_use["disk_bytes"] >= size:
@@ -325,13 +325,13 @@ def test_requests_at_once_are_bounded_by_key(tmp_path: Path) -> None:
     with served(tmp_path / "db.sqlite", plans=plans(requests_at_once=2)) as server:
         key, other = server.key(), server.key("enterprise")
         slow = [SlowUpload(server, key, form(rows(1)), 0) for _ in range(2)]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while (refused := HTTP.get(f"{server.url}/me", headers={"X-API-Key": key})).status_code == 200:
             assert time.monotonic() < deadline
         assert bound_of(refused) == (429, "limit_exceeded", "requests_at_once")
         assert me(server, other)["in_use"]["requests_at_once"] == 1
         assert [one.finish()[0] for one in slow] == [200, 200]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while HTTP.get(f"{server.url}/me", headers={"X-API-Key": key}).status_code != 200:
             assert time.monotonic() < deadline
 
@@ -349,7 +349,7 @@ def test_keys_that_ask_all_they_may_shut_out_nobody(tmp_path: Path, monkeypatch:
 
         loud, quiet = (server.key(), server.key()), server.key()
         held = [pool.submit(ask, key) for key in loud * 3]
-        assert begun.wait(30)
+        assert begun.wait(120)
         wait_until(lambda: answerer.waiting == 6)
         assert [ask(key) for key in loud] == [503, 503]
         last = pool.submit(ask, quiet)
@@ -373,7 +373,7 @@ class HeldReading:
         return await self._read(upload, *more)
 
     def until_begun(self, count: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while self.begun < count and time.monotonic() < deadline:
             time.sleep(0.005)
 

@@ -196,7 +196,7 @@ def walk_batches(ask: Watcher, key: str, poor: str) -> None:
 
 def done(ask: Watcher, key: str, created: dict[str, Any]) -> dict[str, str]:
     """Wait until a job is done; return its id as the path takes it."""
-    ids, until = {"job_id": created["job_id"]}, time.monotonic() + 60
+    ids, until = {"job_id": created["job_id"]}, time.monotonic() + 120
     while ask(key, "GET", "/batch/{job_id}", ids=ids).json()["status"] != "done":
         assert time.monotonic() < until
         time.sleep(0.02)

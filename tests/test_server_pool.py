@@ -20,7 +20,7 @@ from bizverify.server import former_pool
 from bizverify.server.store import open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene
-from serving import HTTP, read_here, rows_of
+from serving import HTTP, make_key, read_here, rows_of
 from test_keys_cli import keys
 
 MOVED = "이사불명"
@@ -336,8 +336,9 @@ def test_a_former_pool_is_brought_to_its_keys(former: Former) -> None:
     learning = folder / "db.sqlite.files" / "learning"
     jobs = dict(rows_of(folder / "db.sqlite", "SELECT id, paid FROM jobs"))
     [gone] = held(learning).keys() - jobs.keys()
+    secret = make_key(folder / "db.sqlite", pool=True)  # before the start: whom the pool tells is known from there on
     with scene(folder, clock, **EVERY_HOUR) as one:
-        fresh = one.key(pool=True)
+        fresh = Asking(one.server.url, secret)
         keys = [Asking(one.server.url, key.secret) for key in keys]
         assert held(learning) == {gone: (1, False)} | {job: (1, bool(paid)) for job, paid in jobs.items()}
         assert (learning / "former-pool" / "labels" / f"{gone}.parquet").exists()

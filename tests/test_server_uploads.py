@@ -53,7 +53,7 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     server: Served = request.getfixturevalue("server")
     files = server.db.parent / "db.sqlite.files"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (left := list((files / "uploads").iterdir())) and time.monotonic() < deadline:
         time.sleep(0.01)
     jobs = {name for (name,) in rows_of(server.db, "SELECT id FROM jobs")}

@@ -692,7 +692,7 @@ def _fill(connection: sqlite3.Connection, owner: str, count: int, now: float) ->
 
 def _wait_for(holds: Callable[[], bool]) -> None:
     """Wait for something that another process does."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < give_up, "it did not come to hold"
         time.sleep(0.02)

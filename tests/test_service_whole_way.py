@@ -179,7 +179,7 @@ class Command:
         return code
 
 
-def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
     """Wait until something is true of another process."""
     end = time.monotonic() + seconds
     while not what():
