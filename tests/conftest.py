@@ -124,7 +124,8 @@ def use_one_thread() -> None:
     """Let polars and numpy have one thread in this process: on tables of a few rows more only look for work.
 
     Where other workers want the cores numpy's wait for each other, busily. Processes that a test starts have as many
-    of polars as a user's. ``POLARS_MAX_THREADS`` and ``OPENBLAS_NUM_THREADS`` say it for this process, too.
+    of polars as a user's. ``POLARS_MAX_THREADS`` and ``OPENBLAS_NUM_THREADS`` say it for this process, too, and CI
+    runs with several what could depend on it.
     """
     import polars as pl  # after ``heed_stop_signals``
 

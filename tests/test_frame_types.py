@@ -9,11 +9,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
 from bizverify.schema import ADDED_COLUMNS
+from examples import examples
 
 NINE = list(ADDED_COLUMNS)
 NUMBERS = ["124-81-00998", "220-81-62517", None, "no number"]
@@ -63,7 +64,7 @@ def pandas_frames(draw: st.DrawFn) -> pd.DataFrame:
     return pd.DataFrame(made | {"사업자번호": numbers}, index=index)[names]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(pandas_frames())
 def test_a_pandas_frame_comes_back_as_it_was(frame: pd.DataFrame) -> None:
     """Index, dtypes and values of the user's columns are those of the given frame, and it is itself unchanged."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bizverify.errors import InputError
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables.heading import Heading, find_heading
+from examples import examples
 
 NUMBER = "124-81-00998"
 TAX_PORTAL = ["작성일자", "승인번호", "발급일자", "전송일자"]
@@ -127,6 +128,7 @@ CELL = st.one_of(
 )
 
 
+@examples(100)
 @given(st.lists(st.lists(CELL, max_size=4), max_size=6), st.booleans())
 def test_whatever_the_rows_hold_no_number_is_above_or_in_the_header(rows: list[list[str | None]], merged: bool) -> None:
     """Every unlabelled row with a business number stays a row of the table, for any rows at all."""

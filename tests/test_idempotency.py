@@ -215,7 +215,7 @@ def test_a_promise_that_is_taken_back_leaves_the_doubt(tmp_path: Path, engine: s
     assert not bench.states()["in_doubt"]
 
 
-@pytest.mark.parametrize("code", [400, 409, 413, 422, 429])
+@pytest.mark.parametrize("code", [400, 409, 429, *(pytest.param(code, marks=pytest.mark.fuzz) for code in (413, 422))])
 @pytest.mark.parametrize("engine", ["verify", "batch"])
 def test_a_repetition_that_is_refused_proves_nothing(tmp_path: Path, engine: str, code: int) -> None:
     """It was paid, the answer was lost, and the repetition is refused: it stays in doubt, and is not bought anew."""

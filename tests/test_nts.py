@@ -21,7 +21,7 @@ import anyio
 import httpx
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bizverify.dispatch.error_actions import Action, error_action, is_overload, may_pass
@@ -43,6 +43,7 @@ from bizverify.errors import (
 from bizverify.reference.nts import STATUS_SCHEMA, NtsClient, NtsKey, StatusReply
 from bizverify.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, UNREADABLE, read_reply
 from bizverify.testing import NTS_FAULTS, Body, Delay, FakeNts, Fault, Hang, Reset, Status, nts_row, portal_code, serve
+from examples import examples
 
 KEY = "Ab+cd/efgh0123456789=="
 ENCODED = quote(KEY, safe="")
@@ -451,7 +452,7 @@ def assert_is_reply_or_error(body: bytes, status: int) -> None:
         assert all(problem.isprintable() for problem in found.problems)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(JSON | st.fixed_dictionaries({"data": st.lists(ROW, max_size=5)}))
 @example({"code": "\U00018cd6"})  # no character, as far as this Python knows
 def test_any_json_is_statuses_or_an_error_of_the_tree(value: object) -> None:
@@ -459,7 +460,7 @@ def test_any_json_is_statuses_or_an_error_of_the_tree(value: object) -> None:
     assert_is_reply_or_error(json.dumps(value).encode(), 200)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary() | st.binary().map(lambda tail: b"<a><returnReasonCode>" + tail) | st.text().map(str.encode))
 def test_any_bytes_are_an_error_of_the_tree(body: bytes) -> None:
     assert_is_reply_or_error(body, 200)

@@ -25,6 +25,7 @@ from bizverify.engine.address.regions import (
 )
 from bizverify.engine.address.regions.reader import BeginningsRead, split_anywhere
 from bizverify.engine.address.regions.region_table import regions, spellings
+from examples import examples
 
 TODAY = districts().rows()
 
@@ -347,6 +348,7 @@ def typed(draw: st.DrawFn) -> tuple[tuple[str, str], str]:
     return (sido, sigungu), text + draw(st.sampled_from([" ", " ", ""])) + road
 
 
+@examples(100)
 @given(typed())
 def test_however_it_is_abbreviated_and_spaced_a_district_is_found_or_left_and_never_another(
     case: tuple[tuple[str, str], str],

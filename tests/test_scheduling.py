@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 from filelock import FileLock
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bizverify.errors import AccountingError
@@ -36,6 +36,7 @@ from bizverify.testing import FakeService
 from conftest import write
 from customers import KEY as API_KEY
 from customers import customers, numbers
+from examples import examples
 from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -88,7 +89,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), ROW, max_size=4), min_size=2, max_size=5))
 def test_what_changed_over_several_runs_is_what_changed_from_the_first_to_the_last(
     states: list[dict[str, dict[str, Any]]],

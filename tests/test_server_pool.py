@@ -146,7 +146,7 @@ def test_of_two_that_agree_nobody_else_hears(here: Scene) -> None:
     assert all_answers(one) == own == all_answers(other)
 
 
-@pytest.mark.parametrize("customer", [None, "제분소"])
+@pytest.mark.parametrize("customer", [pytest.param(None, marks=pytest.mark.fuzz), "제분소"])
 def test_three_keys_in_one_hand_read_no_fourth_outcome(tmp_path: Path, customer: str | None) -> None:
     """Two keys of a customer label, its third asks: with `--customer` it is answered the same, whatever a fourth said.
 

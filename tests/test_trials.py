@@ -426,7 +426,13 @@ def test_three_trials_without_an_answer_stop_the_run(ledger: Ledger) -> None:
     assert ledger.spent_trials(ORIGIN) == 3
 
 
-@pytest.mark.parametrize("how", [Status(500), Status(400), Word("failed"), Word("processing"), Status(404)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *(Status(500), Word("failed"), Word("processing")),
+        *(pytest.param(Status(code), marks=pytest.mark.fuzz) for code in (400, 404)),
+    ],
+)
 def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
     how: Act, service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
