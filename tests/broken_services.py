@@ -214,6 +214,7 @@ USUAL: Final[dict[Engine, frozenset[str]]] = {
             "a job's rows are dropped and numbered anew",
             "a job has neither keys nor echoes",
             "a job lacks 3 % of its rows",
+            "a job's texts have a byte that is no UTF-8",
             "the account has two quotas",
             "the account fails with 500, with a budget",
             "the clock is wrong",
@@ -228,7 +229,7 @@ USUAL: Final[dict[Engine, frozenset[str]]] = {
         )
     ),
 }
-"""One case for each way to be broken, which the default suite runs; the others are behind the marker `fuzz`."""
+"""One case for each way to be broken that no other test of the default suite has; the others are behind `fuzz`."""
 
 
 @dataclass(frozen=True)

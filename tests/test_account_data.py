@@ -37,6 +37,7 @@ from test_keys_cli import keys
 
 NUMBER, OTHERS, GONE = "1248100998", "2208162517", "1208147521"
 HOOK = "https://example.com/closures"
+LOOKED_EVERY = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 @pytest.fixture
 def kept(kept_once: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """A copy of it, for a server and a command that look often for what there is to erase."""
     read_here(monkeypatch)
+    monkeypatch.setattr(expiry, "_LOOKED_EVERY", LOOKED_EVERY)
+    monkeypatch.setattr(key_data, "_LOOKED_EVERY", LOOKED_EVERY)
     shutil.copytree(kept_once.db.parent, tmp_path / "home")
     return replace(kept_once, db=tmp_path / "home" / kept_once.db.name)
 
@@ -290,7 +294,7 @@ def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pyt
         waiting = keys("erase", kept.key_id, "--db", kept.db, "--yes")
         assert waiting.exit_code == 5
         assert "when its requests and jobs have ended" in waiting.stderr
-        time.sleep(6)
+        time.sleep(20 * LOOKED_EVERY)
         assert kept.named(NUMBER)
         bounds.leave(kept.key_id)
         wait_until(lambda: bool(listed(kept.db)[0]["erased"]))
@@ -455,7 +459,7 @@ def test_an_outcome_that_is_being_recorded_goes_with_its_account(kept: Kept, mon
         chosen = Settings(db=kept.db, keep_revoked_days=0)
         learner = OutcomeLearner(chosen, hand.clock, store, EnginePool(chosen, hand.clock))
         recording = asyncio.create_task(learner.record())
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, 120)
         await Retention(chosen, hand.clock, store, learner).purge_once()
         go.set()
         await recording
@@ -486,7 +490,7 @@ def test_what_a_pool_agreed_on_before_an_erasure_does_not_come_back(
         monkeypatch.setattr(engines, "share", lambda agreed, _: told.append(agreed))
         learner = OutcomeLearner(chosen, HandClock(time.time()).clock, store, engines)
         first = asyncio.create_task(learner.share())
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, 120)
         await learner.share()
         go.set()
         await first
