@@ -212,6 +212,7 @@ USUAL: Final[dict[Engine, frozenset[str]]] = {
             "a job's answers are empty",
             "a job's answers are another number's, nested",
             "a job's rows are dropped and numbered anew",
+            "a job's row keys are shifted, rows are missing",
             "a job has neither keys nor echoes",
             "a job lacks 3 % of its rows",
             "a job's texts have a byte that is no UTF-8",
@@ -229,7 +230,7 @@ USUAL: Final[dict[Engine, frozenset[str]]] = {
         )
     ),
 }
-"""One case for each way to be broken that no other test of the default suite has; the others are behind `fuzz`."""
+"""Cases that differ in what the run makes of them, which the default suite runs; the others are behind `fuzz`."""
 
 
 @dataclass(frozen=True)
