@@ -281,10 +281,10 @@ async def test_a_head_that_drips_ends_some_day() -> None:
                 return
 
     with serving(script) as server:
-        error = await verify(server, timeout=0.2)
+        error = await verify(server, timeout=0.5)  # each byte must come within it, on a busy machine, too
         done.set()
     assert type(error) is DoubtError
-    assert "no end of the answer within 2 s" in str(error)
+    assert "no end of the answer within 5 s" in str(error)
 
 
 @pytest.mark.anyio
@@ -299,8 +299,8 @@ async def test_an_upload_whose_answer_drips_ends_some_day() -> None:
             line.socket.sendall(b" ")
 
     with serving(script) as server:
-        async with client(server, timeout=0.2, max_retries=0) as service:
-            with pytest.raises(DoubtError, match=r"no end of the answer within 2 s"):
+        async with client(server, timeout=0.5, max_retries=0) as service:
+            with pytest.raises(DoubtError, match=r"no end of the answer within 5 s"):
                 await service.create_batch(CONTENT)
         done.set()
 
