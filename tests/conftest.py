@@ -120,28 +120,13 @@ STAGES = ("process", "scale", "fuzz", "crash")
 """What is selected with ``-m`` where CI repeats at length what the default suite proves."""
 
 
-def use_one_thread() -> None:
-    """Let polars and numpy have one thread in this process: on tables of a few rows more only look for work.
-
-    Where other workers want the cores numpy's wait for each other, busily. Processes that a test starts have as many
-    of polars as a user's. ``POLARS_MAX_THREADS`` and ``OPENBLAS_NUM_THREADS`` say it for this process, too, and CI
-    runs with several what could depend on it.
-    """
-    import polars as pl  # after ``heed_stop_signals``
-
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLARS_MAX_THREADS", os.environ.get("POLARS_MAX_THREADS", "1"))
-        pl.thread_pool_size()  # makes them, so that later no environment is read
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     there = hasattr(os, "statvfs") and MEMORY.is_mount() and disk_usage(MEMORY).free > ROOM
     if there and config.option.markexpr not in ("crash", "scale"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # pytest's own name for where tmp_path is made
     if config.option.markexpr not in STAGES:
-        use_one_thread()
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more than one wait busily for each other
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.dup(2)
 
