@@ -54,21 +54,30 @@ def answer(line: socket.socket) -> tuple[int, dict[str, Any]]:
     return int(head.split()[1]), json.loads(body)["error"]
 
 
-def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that sends its headers a byte at a time is told 408 at the deadline, however busy it keeps the line."""
-    monkeypatch.setattr(bounded_connection, "HEAD_SECONDS", 0.4)
+def dripped(server: Served) -> tuple[int, dict[str, Any]]:
+    """What a client is told that sends its headers a byte at a time, if no late byte of its own breaks the line."""
     with line_to(server) as line:
         line.sendall(b"GET /me HTTP/1.1\r\nHost: x\r\nX-")
         line.settimeout(0.05)
         for _ in range(100):
-            line.sendall(b"y")
             try:
                 if line.recv(1, socket.MSG_PEEK):
                     break
             except TimeoutError:
-                continue
+                line.sendall(b"y")
         line.settimeout(20)
-        status, error = answer(line)
+        return answer(line)
+
+
+def test_a_head_that_drips_is_ended(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends its headers a byte at a time is told 408 at the deadline, however busy it keeps the line."""
+    monkeypatch.setattr(bounded_connection, "HEAD_SECONDS", 0.4)
+    for _ in range(5):
+        try:
+            status, error = dripped(server)
+            break
+        except ConnectionError:  # a byte that meets a closed line takes the answer away
+            continue
     assert (status, error["code"]) == (408, "timeout")
 
 

@@ -40,18 +40,20 @@ class Town:
         self.now = NOW
         self.numbers = numbers(count)
         self.closed: set[str] = set()
+        self.registry_day: str | None = None
         self._closed_in_registry: set[str] | None = None
         watch.sync(csv_of(folder / "in.csv", rows_for(count)), apply=True, local=self.list)
 
     def registry(self) -> Path:
-        """The registry as it is now; built anew where it is another."""
+        """The registry as it is now, or was on ``registry_day``; built anew where it is another."""
         target = self.folder / "registry.parquet"
         if self._closed_in_registry == self.closed:
             return target
         self._closed_in_registry = set(self.closed)
         states = {b_no: "폐업자" if b_no in self.closed else "계속사업자" for b_no in self.numbers}
         lines = ["사업자등록번호,사업자상태", *(f"{b_no},{state}" for b_no, state in states.items())]
-        bv.build_registry([write(self.folder / "registry.csv", "\n".join(lines) + "\n")], target)
+        source = write(self.folder / "registry.csv", "\n".join(lines) + "\n")
+        bv.build_registry([source], target, as_of=self.registry_day)
         return target
 
     def check_before(self) -> None:

@@ -39,6 +39,7 @@ class AskedTown(Town):
 
     def __init__(self, folder: Path, url: str, fake: FakeNts) -> None:
         super().__init__(folder)
+        self.registry_day = day(-1)  # before anything is asked, at whatever hour the tests run
         self.fake = fake
         self.options: dict[str, Any] = {"source": "nts", "key": NtsKey(KEY), "base_url": url, "max_age": 0.0}
         self.options["store"] = folder / "statuses.sqlite"

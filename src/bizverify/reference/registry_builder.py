@@ -18,7 +18,7 @@ from bizverify.engine.text_values import day_expr, day_given, parse_json_object
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
-from bizverify.schema import REASON_SEPARATOR, Choice
+from bizverify.schema import REASON_SEPARATOR, SEOUL, Choice
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
@@ -117,10 +117,10 @@ def build_registry(
     that were enriched before. Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``,
     ``as_of``, and if there are any ``taxation``, ``merged``, ``name``; ``columns`` overrides). A number that occurs
     more than once gets the status of its newest ``as_of``, among equals that of the later row, and the newest taxation
-    and name that any row says; a source without such a column is as fresh as ``as_of``, by default the day its file was
-    last changed. In files enriched before, the reasons tell the day of each status; where they do not, and for days to
-    come, none is known. Names are not taken from files enriched before: those are the customer list's own. Rows without
-    a usable number or with a status that is not understood are left out and counted.
+    and name that any row says; a source without such a column is as fresh as ``as_of``, by default the day (Korea's)
+    its file was last changed. In files enriched before, the reasons tell the day of each status; where they do not,
+    and for days to come, none is known. Names are not taken from files enriched before: those are the customer list's
+    own. Rows without a usable number or with a status that is not understood are left out and counted.
 
     In folders hidden files and Excel's lock files are passed over, and so is ``output`` itself, which an earlier build
     may have left there. As a source of its own ``output`` is refused, as is one that is not called ``.parquet``.
@@ -278,7 +278,7 @@ def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: dat
         day = reasons.cast(pl.String).str.extract(_DAY_OF_STATUS).str.to_date("%Y-%m-%d", strict=False)
         day = day.fill_null(pl.lit(as_of, pl.Date))
     else:
-        day = pl.lit(as_of or datetime.fromtimestamp(path.stat().st_mtime, UTC).date())
+        day = pl.lit(as_of or datetime.fromtimestamp(path.stat().st_mtime, SEOUL).date())
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
     return pl.when(day.is_between(date.min, tomorrow)).then(day)
 
