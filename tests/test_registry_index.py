@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +16,7 @@ import bizverify as bv
 from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.registry import Registry
 from bizverify.errors import RegistryError
+from bizverify.schema import SEOUL
 from conftest import SAMPLE, write
 
 _MANY = 32_768
@@ -117,6 +120,15 @@ def test_a_registry_goes_to_another_process_without_what_was_read_of_it() -> Non
     other = pickle.loads(pickle.dumps(registry))
     assert other == registry
     assert bv.verify(*asked, registry=other) == first
+
+
+def test_a_source_is_as_fresh_as_the_day_in_korea_on_which_it_was_changed(tmp_path: Path) -> None:
+    """A list that is saved at half past eight in the morning is of that day, and in UTC of the day before."""
+    source = write(tmp_path / "s.csv", "b_no,상태\n1248100998,계속사업자\n")
+    saved = datetime(2026, 3, 2, 8, 30, tzinfo=SEOUL).timestamp()
+    os.utime(source, (saved, saved))
+    bv.build_registry([source], tmp_path / "r.parquet")
+    assert pl.read_parquet(tmp_path / "r.parquet")["as_of"].to_list() == [date(2026, 3, 2)]
 
 
 def test_a_status_of_a_strange_day_is_answered(tmp_path: Path) -> None:
