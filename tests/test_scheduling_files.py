@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import date, datetime
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,9 @@ import pytest
 from bizverify.errors import StoreError, UsageError
 from bizverify.scheduling import job
 from bizverify.scheduling.job import run_job
+from bizverify.scheduling.output_files import remove_old_outputs
 from bizverify.scheduling.run_store import RunStore
+from bizverify.schema import SEOUL
 from conftest import write
 from customers import numbers
 from nightly_jobs import DAY, Nights, kinds
@@ -259,6 +262,15 @@ def test_an_output_is_never_older_than_it_is(nights: Nights) -> None:
     os.utime(outputs[0], (nights.now() - 100 * DAY,) * 2)
     nights.run()
     assert sorted((nights.folder / "out").glob("list-*.csv")) == outputs[1:]
+
+
+def test_an_output_is_of_the_day_in_korea_on_which_it_was_written(tmp_path: Path) -> None:
+    """What was written at half past eight in the morning is of that day, and in UTC of the day before: it stays."""
+    output = write(tmp_path / "list-2026-01-05.csv", "b_no")
+    written = datetime(2026, 3, 2, 8, 30, tzinfo=SEOUL).timestamp()
+    os.utime(output, (written, written))
+    assert remove_old_outputs([output], date(2026, 3, 2)) == []
+    assert remove_old_outputs([output], date(2026, 3, 3)) == [output]
 
 
 @pytest.mark.parametrize("folder", ["out", "lists/../out"])

@@ -18,7 +18,7 @@ from bizverify.engine.text_values import day_expr, day_given, parse_json_object
 from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
-from bizverify.schema import REASON_SEPARATOR, SEOUL, Choice
+from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns, own_columns
 from bizverify.tables.detect import EXTENSIONS
@@ -278,7 +278,7 @@ def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: dat
         day = reasons.cast(pl.String).str.extract(_DAY_OF_STATUS).str.to_date("%Y-%m-%d", strict=False)
         day = day.fill_null(pl.lit(as_of, pl.Date))
     else:
-        day = pl.lit(as_of or datetime.fromtimestamp(path.stat().st_mtime, SEOUL).date())
+        day = pl.lit(as_of or seoul_day(path.stat().st_mtime))
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
     return pl.when(day.is_between(date.min, tomorrow)).then(day)
 

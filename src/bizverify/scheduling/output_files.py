@@ -14,6 +14,7 @@ from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError
 from bizverify.library_messages import describe_os_error
+from bizverify.schema import seoul_day
 from bizverify.tables import publish_file
 from bizverify.tables.publish import make_folder
 from bizverify.translation import gettext
@@ -60,7 +61,7 @@ def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
         if is_remote(path) or not days or max(days) >= before:
             continue
         try:
-            if path.exists() and date.fromtimestamp(path.stat().st_mtime) >= before:
+            if path.exists() and seoul_day(path.stat().st_mtime) >= before:
                 continue
             path.unlink(missing_ok=True)
         except OSError as error:
