@@ -11,7 +11,7 @@ import inspect
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from string import Formatter
 from babel.messages import pofile
 from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_python
-from babel.messages.mofile import write_mo
+from babel.messages.mofile import read_mo, write_mo
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "bizverify"
@@ -113,9 +113,9 @@ def updated() -> Catalog:
 
 
 def rendered(catalogue: Catalog) -> bytes:
-    """The ``.po`` file, without dates and line numbers: what does not change is the same bytes."""
+    """The ``.po`` file, without dates and places in the code: a change of code alone does not change it."""
     out = io.BytesIO()
-    pofile.write_po(out, catalogue, width=120, sort_output=True, omit_header=True, include_lineno=False)
+    pofile.write_po(out, catalogue, width=120, sort_output=True, omit_header=True, no_location=True)
     head = (
         'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=utf-8\\n"\n"Plural-Forms: nplurals=1; plural=0;\\n"\n'
     )
@@ -144,14 +144,27 @@ def write() -> None:
 
 def faults() -> list[str]:
     """What is wrong with the translations, one line each."""
-    stale = [] if CATALOGUE.read_bytes() == rendered(updated()) else [_stale(CATALOGUE)]
-    stale += [
-        _stale(path.with_suffix(".mo"))
-        for path in (CATALOGUE, CLICK)
-        if not path.with_suffix(".mo").exists() or path.with_suffix(".mo").read_bytes() != compiled(path)
-    ]
+    stale = [] if texts(read_catalogue()) == texts(updated()) else [_stale(CATALOGUE)]
+    stale += [_stale(path.with_suffix(".mo")) for path in (CATALOGUE, CLICK) if not is_compiled(path)]
     due = [one for one in updated() if one.id]
     return [*stale, *(fault for one in due for fault in message_faults(one)), *unmarked()]
+
+
+def texts(catalogue: Catalog) -> dict[str | tuple[str, ...], str | tuple[str, ...]]:
+    """The messages and their Korean. Releases of Babel differ in layout and metadata, so bytes are not compared."""
+
+    def value(text: str | Sequence[str]) -> str | tuple[str, ...]:
+        return text if isinstance(text, str) else tuple(text)
+
+    return {value(one.id): value(one.string or "") for one in catalogue if one.id}
+
+
+def is_compiled(path: Path) -> bool:
+    """Whether the ``.mo`` file holds the messages of the ``.po`` file."""
+    if not path.with_suffix(".mo").exists():
+        return False
+    with path.with_suffix(".mo").open("rb") as file:
+        return texts(read_mo(file)) == texts(read_catalogue(path))
 
 
 def _stale(path: Path) -> str:
