@@ -161,6 +161,7 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+@pytest.mark.filterwarnings("ignore:Passing a BlockManager:DeprecationWarning")  # pandas 2.2 of its own doing
 def test_frames_of_other_kinds_are_taken() -> None:
     """A subclass of pandas' stays one, with its attrs; of what gives Arrow data a pyarrow Table is made."""
     table = pa.table({"사업자번호": ["124-81-00998"], "메모": ["가"]})
