@@ -224,10 +224,7 @@ class FileKind:
         if name.startswith(_IN_USE):
             return gettext(self.busy)
         if name == "SQLITE_READONLY_DBMOVED":
-            return gettext(
-                "was moved, deleted or replaced while it was in use; put it back, or stop, and {restore}",
-                restore=self._restore,
-            )
+            return gettext("was moved, deleted or replaced while it was in use; put it back")
         if name.startswith("SQLITE_READONLY"):
             return gettext("is read-only; make it writable, or {choose}", choose=self._choose)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
