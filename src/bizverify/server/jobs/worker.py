@@ -24,12 +24,7 @@ from bizverify.server.jobs.disk_use import DiskUse
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
 from bizverify.server.logs import loggable_message
 from bizverify.server.metrics.counts import ServerMetrics
-from bizverify.server.reference_files import (
-    StatusSource,
-    StatusSources,
-    count_lookups,
-    fetch_statuses_of,
-)
+from bizverify.server.reference_files import StatusSource, StatusSources, count_lookups, fetch_statuses_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table, open_server_file
 from bizverify.server.store.job_table import StoredJob
