@@ -643,6 +643,19 @@ def test_keys_take_turns(tmp_path: Path) -> None:
         assert job_table.requeue_running(db) == 5
 
 
+def test_a_key_that_deletes_its_jobs_keeps_its_turn(tmp_path: Path) -> None:
+    """Uploads and deletions in turn do not bring a key before another one, whatever the clock says."""
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
+        one, two = (key_table.create_key(db, plan="business", quota=9, now=1)[0].id for _ in range(2))
+        for name, key in (("a1", one), ("a2", one), ("b1", two)):
+            add(db, name, key)
+        assert job_table.start_next(db, 10.0).id == "a1"  # type: ignore[union-attr]
+        job_table.delete_job(db, one, "a1", 0)
+        assert job_table.start_next(db, 5.0).id == "b1"  # type: ignore[union-attr]
+        add(db, "b2", two)
+        assert job_table.start_next(db, 5.0).id == "a2"  # type: ignore[union-attr]
+
+
 def add(db: sqlite3.Connection, name: str, key: str) -> None:
     job_table.add_job(db, job_table.StoredJob(name, key, "queued", 1, False, True, "2026-11", 1, 1.0))
 

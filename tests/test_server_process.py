@@ -240,6 +240,23 @@ def test_requests_behind_each_other_on_one_connection_are_answered(server: Serve
     assert said.count(b"HTTP/1.1 200") == 3
 
 
+@pytest.mark.parametrize("head", ["HTTP/1.1\r\nHost: x", "HTTP/1.1\r\nHost: x\r\nConnection: close", "HTTP/1.0"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_that_closes_its_half_is_answered(server: Served, head: str, count: int) -> None:
+    """Whole requests are paid and answered, and the connection closed; one that is cut off is neither."""
+    key, body = server.key(), '{"b_no":"1248100998"}'
+    asked = f"POST /verify {head}\r\nX-API-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    with line_to(server) as line:
+        line.sendall(asked * count + asked[:-1])
+        line.shutdown(socket.SHUT_WR)
+        said = b""
+        while chunk := line.recv(65536):
+            said += chunk
+    answered = count if head.endswith("x") else 1
+    assert said.count(b"HTTP/1.1 200") == answered
+    assert httpx.get(f"{server.url}/me", headers={"X-API-Key": key}).json()["quota"]["used"] == answered
+
+
 @pytest.mark.process
 def test_the_process_ends_in_good_order(tmp_path: Path) -> None:
     """On SIGTERM the server ends with exit code 0, its lock is free, and all it took is in the file."""

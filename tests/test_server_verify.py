@@ -25,7 +25,7 @@ from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
 from bizverify.server.clock import Clock
 from bizverify.server.errors import Refusal
 from bizverify.server.idempotency import KEPT
-from bizverify.server.lookup.microbatch import LookupAnswerer, Microbatcher
+from bizverify.server.lookup.microbatch import SHARE, LookupAnswerer, Microbatcher
 from bizverify.server.lookup.prepared_query import PreparedQuery
 from bizverify.server.payloads import VerificationPayload, VerifyRequest
 from bizverify.server.store import key_table, open_server_file
@@ -151,20 +151,55 @@ def test_registry_and_label_book_are_heeded() -> None:
 
 
 def test_lookups_at_the_same_time_share_queries(queries: list[list[VerifyRequest]]) -> None:
-    """A hundred lookups at once take a few queries, and each gets its own answer; engines that answer alike share."""
+    """Sixty lookups at once take a few queries, and each gets its own answer; engines that answer alike share."""
 
     async def ask() -> list[VerificationPayload]:
         answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
         first = asyncio.create_task(answering.answer("a", one(0)))
         while not queries:
             await asyncio.sleep(0)
-        return [await first, *await asyncio.gather(*(answering.answer("ab"[n % 2], one(n)) for n in range(1, 100)))]
+        return [await first, *await asyncio.gather(*(answering.answer("ab"[n % 2], one(n)) for n in range(1, 60)))]
 
     answers = asyncio.run(ask())
-    assert [len(asked) for asked in queries] == [1, 99], "the first did not wait; those behind it went together"
+    assert [len(asked) for asked in queries] == [1, 59], "the first did not wait; those behind it went together"
     engine = LocalEngine(today=TODAY)
-    for number in (0, 1, 57, 99):
+    for number in (0, 1, 30, 57):
         assert answers[number] == alone(engine, one(number))
+
+
+def test_keys_take_turns_in_each_query(queries: list[list[VerifyRequest]]) -> None:
+    """One key's hundred lookups make the query of another's one no longer; alone, they are one query."""
+
+    async def ask() -> None:
+        answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
+        first = asyncio.create_task(answering.answer("a", one(0)))
+        while not queries:
+            await asyncio.sleep(0)
+        many = [asyncio.create_task(answering.answer("a", one(n))) for n in range(1, 101)]
+        await asyncio.sleep(0)
+        await asyncio.gather(first, *many, answering.answer("b", one(500)))
+        await asyncio.gather(*(answering.answer("a", one(n)) for n in range(101, 201)))
+        await asyncio.gather(*(answering.answer("a", one(n)) for n in range(201, 301)))
+
+    asyncio.run(ask())
+    assert len(queries[1]) == SHARE + 1
+    assert queries[1][-1] == one(500)
+    assert len(queries[-1]) == 100
+
+
+def test_keys_beyond_the_bound_of_a_group_come_first_in_the_next() -> None:
+    groups: list[list[str]] = []
+
+    async def work(asked: Sequence[str]) -> Sequence[str]:
+        groups.append(list(asked))
+        return asked
+
+    async def ask() -> None:
+        batcher = Microbatcher(work, 4, share=2)
+        await asyncio.gather(*(batcher.submit(key, key) for key in "aaabbbcccddd"))
+
+    asyncio.run(ask())
+    assert groups == [list("aabb"), list("ccdd"), list("abcd")]
 
 
 def test_an_answer_is_remembered_until_the_engine_changes(queries: list[list[VerifyRequest]]) -> None:

@@ -164,10 +164,23 @@ def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> 
         "https://example.com:99999/tok",
         "https://example.com/x#tok",
         "https://[::1/tok",
+        "https://hooks..example.com/tok",
+        "https://.example.com/tok",
+        "https://example.com../tok",
+        "https://-hooks.example.com/tok",
+        "https://a,b.example.com/tok",
+        "https://a%20b.example.com/tok",
+        f"https://{'a' * 64}.example.com/tok",
+        f"https://{'a.' * 130}com/tok",
+        "https://1.2.3.4.5/tok",
+        "https://hooks.invalid/tok",
     ],
 )
 def test_what_is_no_place_for_notices(url: str) -> None:
-    """What is not https, nor http on this machine, or holds credentials, is refused, its secrets not repeated."""
+    """What is not https, nor http on this machine, holds credentials, or names no host that can be, is refused.
+
+    Its secrets are not repeated.
+    """
     if url.endswith("\n"):
         url = f"{url}x"
     with pytest.raises(UsageError) as caught:
@@ -177,7 +190,8 @@ def test_what_is_no_place_for_notices(url: str) -> None:
 
 def test_where_notices_may_go() -> None:
     """Https anywhere, http to this machine; elsewhere http only where it is allowed."""
-    for url in ("https://example.com/a?b=c", "http://localhost:9/x", "http://127.0.0.1/x", "http://[::1]:8/x"):
+    named = ("https://example.com/a?b=c", "https://my_hooks/", "https://example.com./x", f"https://{'a' * 63}.kr/")
+    for url in (*named, "http://localhost:9/x", "http://127.0.0.1/x", "http://[::1]:8/x"):
         assert WebhookUrl.parse(url).reveal() == url
     assert str(WebhookUrl.parse("http://example.com:81/tok", allow_http=True)) == "http://example.com:81"
 

@@ -6,6 +6,7 @@ reach services that trust the server's own network.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -28,6 +29,10 @@ _NOT_PUBLIC: Final = tuple(
         ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
     )
 )
+
+
+_HOST_NAME: Final = re.compile(r"(?!.{254})(?:(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!$)|$))+", re.IGNORECASE)
+"""Labels of RFC 1123, and the underscore that container networks allow."""
 
 
 class RefusedAddressError(OSError):
@@ -67,6 +72,15 @@ class AddressPolicy:
             return False
         address = _literal_address(name)
         return address is None or self.is_allowed(address)
+
+
+def can_exist(host: str) -> bool:
+    """Whether a host is an address, or a name that a resolver may find: none ends in a number or ``.invalid``."""
+    name = host.removesuffix(".")
+    if _literal_address(name) is not None:
+        return True
+    last = name.rpartition(".")[2].lower()
+    return _HOST_NAME.fullmatch(name) is not None and not last.isdecimal() and last != "invalid"
 
 
 def parse_network(text: str) -> IpNetwork:

@@ -20,7 +20,7 @@ import anyio.to_thread
 import httpx
 
 from bizverify._version import __version__
-from bizverify.client.address_policy import RefusedAddressError
+from bizverify.client.address_policy import RefusedAddressError, can_exist
 from bizverify.client.connection import HttpConnection, RawHeaders, Stream, WireRequest, WireResponse
 from bizverify.client.error_mapping import certificate_error, seconds_to_wait
 from bizverify.client.network import Timeouts
@@ -69,6 +69,8 @@ class WebhookUrl:
         if parts.fragment or text.endswith("#"):
             raise UsageError(gettext("the webhook's URL holds a fragment ('#'), which is never sent; leave it out"))
         shown = f"{whole.scheme}://{whole.netloc.decode('ascii')}"
+        if not can_exist(whole.raw_host.decode("ascii")):
+            raise UsageError(gettext("{shown}: no host can have this name; check the URL", shown=shown))
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
             raise UsageError(
                 gettext("{shown}: plain http would show names and addresses to the network; use https", shown=shown)

@@ -37,8 +37,9 @@ from bizverify.reference.status_store import STATUS_FILE
 from bizverify.schema import seoul_day
 from bizverify.server.client_address import TrustedProxies
 from bizverify.server.settings import ServicePlan, load_plans
-from bizverify.server.store import SERVER_FILE, key_table, open_server_file
+from bizverify.server.store import SERVER_FILE, key_table, open_server_file, refuse_lost_file
 from bizverify.server.store.key_table import Key
+from bizverify.server.store.schema import files_folder
 from bizverify.storage.filesystem import lock_file
 from bizverify.translation import gettext, gettext_noop, ngettext
 
@@ -69,7 +70,7 @@ class ServiceToCheck:
     @property
     def files(self) -> Path:
         """The folder of what is too large for the database."""
-        return self.db.with_name(f"{self.db.name}.files")
+        return files_folder(self.db)
 
 
 def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
@@ -115,6 +116,9 @@ def _look_at_plans(path: Path | None) -> Iterator[Finding]:
 
 def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
     if not db.exists():
+        refuse_lost_file(db)
+        if running:
+            raise StoreError(gettext("{db}: was moved or deleted while the server runs; put it back", db=db))
         remedy = gettext("make the first key with `bizverify keys create`, which makes the file, too")
         yield Finding("database", "note", gettext("{db}: is not there yet and will be made", db=db), remedy)
         return

@@ -329,7 +329,7 @@ def server_for(
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=_KEEP_ALIVE,
-        loop="asyncio",
+        loop="auto",  # uvloop where it is installed
         log_config=None,
         log_level="critical",
         access_log=False,

@@ -37,6 +37,7 @@ class BoundedConnection(H11Protocol):
     """
 
     _awaits_head = True
+    _half_closed = False
     _deadline: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
@@ -115,6 +116,12 @@ class BoundedConnection(H11Protocol):
         elif self._deadline is None:
             self._wait(HEAD_SECONDS, self._too_slow)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for the answer to a whole request: its client may close its own half meanwhile."""
+        is_whole = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+        self._half_closed = is_whole and self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY)
+        return self._half_closed
+
     def _too_long(self, data: bytes) -> bool:
         """Refuse a head that is too large though it came at once: h11 looks only at one that is not whole."""
         if self.conn.their_state is not h11.IDLE or self.conn.our_state is not h11.IDLE:
@@ -130,7 +137,9 @@ class BoundedConnection(H11Protocol):
         """Wait for the next request, or for the rest of this one's body."""
         unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
-        if unread and not self.transport.is_closing():
+        if self._half_closed and self.conn.their_state is not h11.DONE:  # no other whole request has come
+            self.transport.close()
+        elif unread and not self.transport.is_closing():
             # uvicorn reads it on without end where the connection is kept; where it is closed, `IncomingBody` reads
             self._wait(LINGER_SECONDS, self.transport.close)
             self._awaits_head = True

@@ -15,6 +15,7 @@ from bizverify.library_messages import describe_library_error, describe_os_error
 from bizverify.options import StatusOptions
 from bizverify.schema import Lang
 from bizverify.server.client_address import TrustedProxies
+from bizverify.server.store.schema import files_folder
 from bizverify.translation import gettext
 
 _NOBODY: Final = StatusOptions(source="none")
@@ -144,7 +145,7 @@ class Settings:
     @property
     def files(self) -> Path:
         """The folder of what is too large for the database."""
-        return self.db.with_name(f"{self.db.name}.files")
+        return files_folder(self.db)
 
     @property
     def status_store(self) -> Path:

@@ -223,6 +223,8 @@ class FileKind:
             return gettext("the disk is full, so {unwritten}", unwritten=gettext(self.unwritten))
         if name.startswith(_IN_USE):
             return gettext(self.busy)
+        if name == "SQLITE_READONLY_DBMOVED":
+            return gettext("was moved, deleted or replaced while it was in use; put it back")
         if name.startswith("SQLITE_READONLY"):
             return gettext("is read-only; make it writable, or {choose}", choose=self._choose)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):

@@ -21,6 +21,7 @@ from bizverify.engine import LocalEngine
 from bizverify.schema import ANSWER_COLUMNS, REASON_SEPARATOR
 from bizverify.server.payloads import JobResult
 from bizverify.server.reference_files import StatusSource
+from bizverify.storage.filesystem import list_folder
 from bizverify.tables import publish_file
 
 
@@ -63,10 +64,7 @@ def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
 def remove_leftovers(files: Path, known: Collection[str]) -> None:
     """Remove what a server that was killed has left: uploads, and folders of jobs that were never accepted."""
     shutil.rmtree(uploads_folder(files), ignore_errors=True)
-    jobs = files / "jobs"
-    for made in (jobs, uploads_folder(files)):
-        made.mkdir(mode=0o700, exist_ok=True)
-    for left in [path for path in jobs.iterdir() if path.name not in known]:
+    for left in [path for path in list_folder(files / "jobs") if path.name not in known]:
         shutil.rmtree(left, ignore_errors=True)
 
 

@@ -24,13 +24,7 @@ from bizverify.server.jobs.disk_use import DiskUse
 from bizverify.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
 from bizverify.server.logs import loggable_message
 from bizverify.server.metrics.counts import ServerMetrics
-from bizverify.server.reference_files import (
-    FetchingSource,
-    StatusSource,
-    StatusSources,
-    count_lookups,
-    fetch_statuses_of,
-)
+from bizverify.server.reference_files import StatusSource, StatusSources, count_lookups, fetch_statuses_of
 from bizverify.server.settings import Settings
 from bizverify.server.store import Store, job_table, key_table, open_server_file
 from bizverify.server.store.job_table import StoredJob
@@ -66,7 +60,7 @@ class _JobAttempt:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     deleted: bool = False
     answered: int = 0
-    """Rows that have an answer, or whose status is being asked for, without those that need none."""
+    """Rows that have an answer or are being worked on, without those that cannot be looked up."""
 
 
 class DeletedJob(NamedTuple):
@@ -251,7 +245,8 @@ class JobWorker:
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
-                await self._fetch_statuses(source, scan_slice(records, first))
+                await self._charge_slice(scan_slice(records, first))
+                await fetch_statuses_of(source, scan_slice(records, first))
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)
@@ -264,24 +259,23 @@ class JobWorker:
             await anyio.to_thread.run_sync(_remove_folder, folder)
         return tally
 
-    async def _fetch_statuses(self, source: StatusSource, rows: pl.LazyFrame) -> None:
-        """Let a source ask for the statuses of a slice, whose rows count as answered from now on.
-
-        Whoever uploads and deletes again and again would else spend the tax authority's numbers for the day, unpaid.
-        """
-        if isinstance(source, FetchingSource) and self._attempt is not None:
+    async def _charge_slice(self, rows: pl.LazyFrame) -> None:
+        """Count the rows of a slice as answered when work on it begins: uploads and deletions in turn are not free."""
+        if self._attempt is not None:
             self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
-        await fetch_statuses_of(source, rows)
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
     """Remove what a server that was killed has left in the server's folder; return what the jobs there take.
 
-    To be called before requests are taken.
+    To be called before requests are taken. Nothing is removed where the file has no key: it may be the wrong one.
     """
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
-        known = job_table.list_jobs_on_disk(db)
-    results.remove_leftovers(settings.files, {job.id for job in known})
+        known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
+    if has_keys:
+        results.remove_leftovers(settings.files, {job.id for job in known})
+    for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
+        folder.mkdir(mode=0o700, exist_ok=True)
     return DiskUse(settings.files, known)
 
 

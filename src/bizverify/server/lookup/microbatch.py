@@ -37,6 +37,8 @@ MOMENT: Final = 0.01
 _POLL: Final = 0.0005
 MOST: Final = 256
 """Lookups in one query at most."""
+SHARE: Final = 32
+"""Lookups of one key in one query at most, while other keys ask, too."""
 WAITING: Final = 1_024
 """Lookups that may wait, those in queries among them; more are refused to keys that have their share of these."""
 _PATIENCE: Final = 0.5
@@ -71,6 +73,9 @@ class Microbatcher(Generic[Item, Result]):
     ``expected`` returns how many items are submitted or on their way: a batch waits :data:`MOMENT` for those, since one
     item more costs little and a batch more costs much. Whoever asked in the batch before may ask again at once: a batch
     waits for as many items as there were then, until ``patience`` times the time that the batch before took is over.
+
+    Keys take turns: while several ask, a batch has at most ``share`` items of each. Otherwise one key with many callers
+    would make each batch, and what is done around it, as long for all others as for itself.
     """
 
     def __init__(
@@ -79,19 +84,21 @@ class Microbatcher(Generic[Item, Result]):
         most: int,
         expected: Callable[[], int] = int,
         patience: float = 0,
+        share: int | None = None,
     ) -> None:
         self._work = work
         self._most = most
         self._expected = expected
         self._patience = patience
-        self._before, self._wait_until = 0, 0.0
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._share = share or most
+        self._before, self._wait_until = Counter[str](), 0.0
+        self._waiting: dict[str, deque[tuple[Item, asyncio.Future[Result]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def submit(self, item: Item) -> asyncio.Future[Result]:
-        """Return the future of an item's result."""
+    def submit(self, item: Item, key: str = "") -> asyncio.Future[Result]:
+        """Return the future of the result of an item of ``key``."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
+        self._waiting.setdefault(key, deque()).append((item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), context=Context())  # of many requests, none in particular
         return future
@@ -105,28 +112,45 @@ class Microbatcher(Generic[Item, Result]):
                     began = loop.time()
                     await self._process(batch)
                     self._wait_until = loop.time() + self._patience * (loop.time() - began)
-                    self._before = len(batch) + len(self._waiting)
+                    self._before.update({key: len(waiting) for key, waiting in self._waiting.items()})
         finally:
             self._task = None
-            for _, future in self._waiting:  # only where the loop itself is ended
-                future.cancel()
+            for waiting in self._waiting.values():  # only where the loop itself is ended
+                for _, future in waiting:
+                    future.cancel()
             self._waiting.clear()
 
     async def _wait_for_expected(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + MOMENT
         while (now := loop.time()) < max(until, self._wait_until):
-            expected = max(self._expected() * (now < until), self._before * (now < self._wait_until))
-            if len(self._waiting) >= min(expected, self._most):
+            share, lengths = self._share_of_key(), [len(waiting) for waiting in self._waiting.values()]
+            ready = sum(min(length, share) for length in lengths)
+            coming = self._expected() * (now < until and ready == sum(lengths))
+            before = sum(min(count, share) for count in self._before.values()) * (now < self._wait_until)
+            if ready >= min(max(coming, before), self._most):
                 return
             await asyncio.sleep(_POLL)
 
+    def _share_of_key(self) -> int:
+        """Return how many items of a key may be in the next batch: fewer while several keys ask."""
+        return self._share if len(self._before.keys() | self._waiting.keys()) > 1 else self._most
+
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        """Take the next items of each key in turn."""
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
-        while self._waiting and len(batch) < self._most:
-            item, future = self._waiting.popleft()
-            if not future.done():
-                batch.append((item, future))
+        share, self._before = self._share_of_key(), Counter()
+        for key in list(self._waiting):
+            if len(batch) == self._most:
+                break  # the keys that are left come first the next time
+            taken, waiting = len(batch), self._waiting.pop(key)
+            while waiting and len(batch) < min(taken + share, self._most):
+                item, future = waiting.popleft()
+                if not future.done():
+                    batch.append((item, future))
+            self._before[key] = len(batch) - taken
+            if waiting:
+                self._waiting[key] = waiting
         return batch
 
     async def _process(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
@@ -219,7 +243,7 @@ class LookupAnswerer:
             if found is not None:
                 self._cache.move_to_end(place)
                 return found
-            found = await queue.batcher.submit(_Asked(lookup, status, letters))
+            found = await queue.batcher.submit(_Asked(lookup, status, letters), scope)
             if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
                 self._cache[place] = found
                 if len(self._cache) > _CACHED:
@@ -274,7 +298,7 @@ class _EngineQueue:
         self.number = next(self._numbers)
         self.expected = 0
         self.batcher: Microbatcher[_Asked, VerificationPayload] = Microbatcher(
-            self._answer, MOST, lambda: self.expected, _PATIENCE
+            self._answer, MOST, lambda: self.expected, _PATIENCE, SHARE
         )
         self._engine = engine
         self._limiter = limiter

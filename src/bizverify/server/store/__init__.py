@@ -9,6 +9,6 @@ is shared out by the one writer, which commits what has come in meanwhile as one
 """
 
 from bizverify.server.store.group_writer import Store
-from bizverify.server.store.schema import SERVER_FILE, lock_server_file, open_server_file
+from bizverify.server.store.schema import SERVER_FILE, lock_server_file, open_server_file, refuse_lost_file
 
-__all__ = ["SERVER_FILE", "Store", "lock_server_file", "open_server_file"]
+__all__ = ["SERVER_FILE", "Store", "lock_server_file", "open_server_file", "refuse_lost_file"]

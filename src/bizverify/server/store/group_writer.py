@@ -24,6 +24,8 @@ Change = Callable[[sqlite3.Connection], T]
 
 _GROUP: Final = 512
 """Changes in one commit at most."""
+_CHECKED_EVERY: Final = 1.0
+"""Seconds between two writes for :meth:`Store.check`, which anybody may ask for."""
 
 
 class _PendingChange(NamedTuple):
@@ -45,6 +47,7 @@ class Store:
         self._on_commit = on_commit
         self._connection = open_server_file(path)
         self._probe_write()
+        self._written = time.monotonic()
         self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bizverify-store", daemon=True)
         self._local = threading.local()
@@ -66,6 +69,12 @@ class Store:
         """Return what a query finds, run in a thread on a connection that only reads."""
         return await anyio.to_thread.run_sync(self._query, query)
 
+    async def check(self) -> None:
+        """Raise :class:`bizverify.errors.StoreError` unless the file can be read, and written now or a second ago."""
+        if time.monotonic() - self._written > _CHECKED_EVERY:
+            await self.write(_write_version)
+        await self.read(lambda db: db.execute("SELECT 1 FROM keys LIMIT 1").fetchone())
+
     def close(self) -> None:
         """Finish what was asked, then close the file."""
         self._queue.put(None)
@@ -78,7 +87,7 @@ class Store:
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
+                _write_version(self._connection)
                 self._connection.execute("COMMIT")
         except BaseException:
             self._connection.close()
@@ -114,6 +123,7 @@ class Store:
                 self._connection.execute("BEGIN IMMEDIATE")
                 results = [self._carry_out(asked) for asked in group]
                 self._connection.execute("COMMIT")
+            self._written = time.monotonic()
         except BaseException as error:
             self._roll_back()
             results = [(asked, None, error) for asked in group]
@@ -143,6 +153,11 @@ class Store:
             return pending, None, error
         self._connection.execute("RELEASE change")
         return pending, result, None
+
+
+def _write_version(db: sqlite3.Connection) -> None:
+    """Write what is there already: it fails where nothing can be written."""
+    db.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
 
 
 def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:

@@ -105,19 +105,20 @@ def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
     """Take the next job of the queue, which is running then.
 
-    Keys take turns: the key whose last turn is longest ago comes first, with its oldest job that is due.
+    Keys take turns: the key whose last turn is longest ago comes first, with its oldest job that is due. The turn is
+    stored with the key, because a key can delete its jobs.
     """
     row = db.execute(
-        f"SELECT {_COLUMNS} FROM jobs JOIN"  # noqa: S608
-        " (SELECT min(number) AS first, key_id AS whose FROM jobs WHERE state = 'queued' AND due <= ?"
-        " GROUP BY key_id) ON number = first"
-        " ORDER BY coalesce((SELECT max(turn.started) FROM jobs AS turn WHERE turn.key_id = whose), 0), number LIMIT 1",
+        f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
+        " (SELECT min(number) FROM jobs WHERE state = 'queued' AND due <= ? GROUP BY key_id)"
+        " ORDER BY (SELECT turn FROM keys WHERE keys.id = key_id), number LIMIT 1",
         (now,),
     ).fetchone()
     if row is None:
         return None
     job = _job(row)
-    db.execute("UPDATE jobs SET state = 'running', starts = starts + 1, started = ? WHERE id = ?", (now, job.id))
+    db.execute("UPDATE jobs SET state = 'running', starts = starts + 1 WHERE id = ?", (job.id,))
+    db.execute("UPDATE keys SET turn = (SELECT max(turn) + 1 FROM keys) WHERE id = ?", (job.key_id,))
     return replace(job, state="running", starts=job.starts + 1)
 
 

@@ -45,6 +45,7 @@ CREATE TABLE audit (
 _JOBS_BY_AGE: Final = "CREATE INDEX jobs_by_age ON jobs (key_id, created, id);"
 
 # A row of `keys` is the account that jobs, watches and usage belong to; its secrets come and go.
+# `turn` counts up over all keys: the key with the lowest has waited longest for a job of its own to be begun.
 # `audit` refers to no key: what was done to one stays known when it is gone.
 DDL: Final = f"""
 CREATE TABLE keys (
@@ -59,7 +60,8 @@ CREATE TABLE keys (
     webhook_url TEXT,
     webhook_secret TEXT,
     erased REAL,
-    customer TEXT
+    customer TEXT,
+    turn INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 {_SECRETS}
 CREATE TABLE usage (
@@ -91,7 +93,6 @@ CREATE TABLE jobs (
     month TEXT NOT NULL,
     charged INTEGER NOT NULL,
     created REAL NOT NULL,
-    started REAL,
     finished REAL,
     attempts INTEGER NOT NULL DEFAULT 0,
     starts INTEGER NOT NULL DEFAULT 0,
@@ -143,7 +144,12 @@ ALTER TABLE usage ADD COLUMN watch_changes INTEGER NOT NULL DEFAULT 0 CHECK (wat
 
 _VERSION_5: Final = "ALTER TABLE keys ADD COLUMN customer TEXT;"
 
-MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5}
+_VERSION_6: Final = """
+ALTER TABLE keys ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs DROP COLUMN started;
+"""
+
+MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6}
 """What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
 
 SERVER_FILE: Final = FileKind(
@@ -154,18 +160,43 @@ SERVER_FILE: Final = FileKind(
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
     """Open the server's file, made (mode 0600) if it is not there and ``create`` says so; raise :class:`StoreError`.
 
+    None is made beside a folder with files: they belong to a file that is lost, and a new one would have them deleted.
     What is deleted through the connection, or replaced, is overwritten: no byte of it stays in the file.
     """
-    path = Path(os.path.realpath(path))
+    given, path = path, Path(os.path.realpath(path))
     if not path.exists():
+        refuse_lost_file(given)
         if not create:
             raise StoreError(
-                gettext("{path}: does not exist; check `db=`, or make one with `bizverify keys create`", path=path)
+                gettext(
+                    "{path}: does not exist; check `db=`, put it back if it was moved, or make one with "
+                    "`bizverify keys create`",
+                    path=path,
+                )
             )
         SERVER_FILE.make(path)
     connection = SERVER_FILE.open(path, writing=writing)
     connection.execute("PRAGMA secure_delete = ON")
     return connection
+
+
+def files_folder(path: Path) -> Path:
+    """Return the folder beside the server's file of what is too large for it."""
+    return path.with_name(f"{path.name}.files")
+
+
+def refuse_lost_file(path: Path) -> None:
+    """Raise :class:`StoreError` where files lie beside the server's file, which is not there."""
+    folder = files_folder(path)
+    if any(found.is_file() for found in folder.rglob("*")):
+        raise StoreError(
+            gettext(
+                "{path}: is missing, but files that belong to it are in {folder}; put it back or restore it from a "
+                "backup, or move that folder away to begin a new one",
+                path=path,
+                folder=folder,
+            )
+        )
 
 
 def lock_server_file(path: Path) -> FileLock:

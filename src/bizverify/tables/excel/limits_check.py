@@ -188,11 +188,8 @@ def check_zip(
         with ZipFile(data) as archive:
             entries = [entry for entry in _entries(path, archive) if not only or entry.filename.lower() in only]
             entries = [entry for entry in entries if entry.filename not in without]
-            parts, budget = {}, limits().inflated
-            for entry in entries:
-                parts[entry.filename] = part = _check_part(path, archive, entry, budget, xml=xml)
-                budget -= part.size
-            return parts
+            _refuse_stated_sizes(path, entries, data.stat().st_size)
+            return {entry.filename: _check_part(path, archive, entry, xml=xml) for entry in entries}
     except BROKEN_ZIP as error:
         raise InputError(
             gettext(
@@ -238,26 +235,29 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
     return read
 
 
-def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, budget: int, *, xml: bool) -> PartContent:
+def _refuse_stated_sizes(path: Path, entries: Collection[ZipInfo], size: int) -> None:
+    """Refuse what the directory of a zip of ``size`` bytes says to unfold too far, before anything is unfolded."""
+    cap, unfolded = limits(), sum(entry.file_size for entry in entries)
+    packed = min(sum(entry.compress_size for entry in entries), size)  # parts may overlap, or state too much
+    if unfolded > cap.inflated:
+        what = gettext("its parts unfold to more than {inflated:,} bytes", inflated=cap.inflated)
+        raise beyond_limit(path, what, "inflated")
+    if unfolded > _LARGE and unfolded > cap.ratio * packed:
+        what = gettext("its parts unfold to more than {ratio} times their size", ratio=cap.ratio)
+        raise beyond_limit(path, what, "ratio")
+
+
+def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, *, xml: bool) -> PartContent:
     part, cap = PartContent(), limits()
     honest = copy.copy(entry)
-    honest.file_size = budget + 1  # what it states may be a lie: it is read until it ends
+    honest.file_size = cap.inflated + 1  # what it states may be a lie: it is read until it is longer
     with archive.open(honest) as stream:
         looked_into = xml and entry.filename.lower().endswith((".xml", ".rels"))
         scan = _Scan(path, entry.filename, part) if looked_into else None
         for chunk in _chunks(stream):
             part.size += len(chunk)
-            if part.size > budget:
-                raise beyond_limit(
-                    path, gettext("its parts unfold to more than {inflated:,} bytes", inflated=cap.inflated), "inflated"
-                )
-            if part.size > _LARGE and part.size > cap.ratio * max(entry.compress_size, 1):
-                what = gettext(
-                    "its part {filename} unfolds to more than {ratio} times its size",
-                    filename=entry.filename,
-                    ratio=cap.ratio,
-                )
-                raise beyond_limit(path, what, "ratio")
+            if part.size > entry.file_size:
+                break
             if scan:
                 scan.take(chunk)
         if scan:
