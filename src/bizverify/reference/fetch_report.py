@@ -47,7 +47,7 @@ class StatusFetch:
         """Exit code of a run that went on with stored statuses: 5 where the next one asks, 3 for a refusal."""
         if not self.unasked:
             return 0
-        return 5 if self.exit_code == 5 else 3  # noqa: PLR2004 - documented exit codes
+        return 5 if self.exit_code == 5 else 3
 
     @property
     def rate(self) -> float:

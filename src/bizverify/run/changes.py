@@ -1,8 +1,8 @@
 """What changed between two runs over the same rows: pure functions over frames of answers.
 
-A *snapshot* has one row a key and input (:data:`SNAPSHOT`): the last answer. Rows whose question was left open this time
-(pending, failed, status unknown) keep the earlier answer, so that nothing is told twice. A row that left the list stays
-in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever happens to its rows.
+A *snapshot* has one row a key and input (:data:`SNAPSHOT`): the last answer. A row whose question was left open this
+time (pending, failed, status unknown) keeps the earlier answer, so that nothing is told twice. A row that left the list
+stays in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever happens to its rows.
 """
 
 from __future__ import annotations
@@ -210,7 +210,9 @@ def compare(
     status = pl.when(is_told).then(pl.coalesce(f"biz_status{BEFORE}", _STATUS)).otherwise(f"biz_status{BEFORE}")
     return (
         other.sort(_PLACE, KEY, nulls_last=True)
-        .with_columns(pl.concat_list(kinds).list.drop_nulls().alias(CHANGE), *record, status.alias(f"biz_status{BEFORE}"))
+        .with_columns(
+            pl.concat_list(kinds).list.drop_nulls().alias(CHANGE), *record, status.alias(f"biz_status{BEFORE}")
+        )
         .select(CHANGE_SCHEMA.names())
         .cast(CHANGE_SCHEMA)
     )

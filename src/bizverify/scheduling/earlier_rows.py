@@ -47,8 +47,8 @@ class EarlierRows:
             return
         raise InputError(
             gettext(
-                "{path}: has {count:,} rows, and the run before had {rows:,}; {lost:,} of its {numbers:,} business numbers "
-                "are gone, so nothing was done. If the list is right, set `force = true` for this input",
+                "{path}: has {count:,} rows, and the run before had {rows:,}; {lost:,} of its {numbers:,} business "
+                "numbers are gone, so nothing was done. If the list is right, set `force = true` for this input",
                 path=self.path,
                 count=count,
                 rows=self.rows,

@@ -24,7 +24,7 @@ from bizverify.report import Report
 from bizverify.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bizverify.run.run_start import RunStart
 from bizverify.scheduling.deadline import Deadline
-from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint
+from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint, is_asking
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_file_fields import name_fields
 from bizverify.scheduling.job_place import job_place, locate, refuse_shared_name
@@ -272,6 +272,10 @@ class _Run:
         roles_before = set(known.roles.split(",")) if known is not None and known.roles else roles
         if roles != roles_before:
             self._other_columns.add(str(one.path))
+        status_day, unasked = self._status_day(report), report.asked.fetch.unasked if report.asked else 0
+        is_keyless = self._job.status.source == "auto" and not is_asking(self._job, self._folder)
+        if known is not None and known.status_day and is_keyless:
+            status_day, unasked = known.status_day, self._verified[str(one.path)]["b_no"].n_unique()
         outcome = InputOutcome(
             str(one.path),
             "verified",
@@ -279,20 +283,20 @@ class _Run:
             report.rows,
             report.purchase.paid if report.purchase else 0,
             lost=tuple(sorted(roles_before - roles)),
-            unasked=report.asked.fetch.unasked if report.asked else 0,
+            unasked=unasked,
             report=report,
         )
         outcome = replace(outcome, exit_code=outcome.code_of_report)
         # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
         finished = fingerprint if not outcome.exit_code and was_read else ""
         verified = KnownInput(finished, self._now(), str(one.output), "", report.rows, roles=",".join(sorted(roles)))
-        self._know(one, replace(verified, status_day=self._status_day(report)))
+        self._know(one, replace(verified, status_day=status_day))
         self._spend(outcome.paid)
         return outcome
 
     def _status_day(self, report: Report | FilesReport) -> str:
-        """Return the day (ISO) whose age decides when statuses are asked again; one without an answer is due at once."""
-        if report.asked is None:
+        """Return the day (ISO) of the oldest status: its age decides when the input is verified again."""
+        if report.asked is None or not report.asked.fetch.numbers:
             return ""
         fetch = report.asked.fetch
         return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)

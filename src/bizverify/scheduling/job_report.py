@@ -64,10 +64,11 @@ class InputOutcome:
     @property
     def code_of_report(self) -> int:
         """Exit code of a verified input: 3 before 5, since somebody must act on it."""
-        if self.lost or self._unanswered_rows:
+        if self.report is None:
+            return 0
+        if self.lost or self._unanswered_rows or (self.unasked and self.report.asked is None):
             return _FAILED
-        asked = self.report.asked.fetch.run_exit_code if self.report and self.report.asked else 0
-        return asked or (self.report.exit_code if self.report else 0)
+        return (self.report.asked.fetch.run_exit_code if self.report.asked else 0) or self.report.exit_code
 
     @property
     def problem(self) -> str | None:
@@ -88,7 +89,12 @@ class InputOutcome:
                 "{count:,} rows without an answer (failed or in doubt)",
                 count,
             )
-        if self.report is not None and self.report.asked is not None and self.unasked:
+        if self.unasked and (self.report is None or self.report.asked is None):
+            yield gettext(
+                "the run before asked the tax authority, and this one found no key; set BIZVERIFY_NTS_KEY, or set "
+                '`source = "none"` in [status]'
+            )
+        elif self.unasked and self.report is not None and self.report.asked is not None:
             yield gettext("not all could be asked of the tax authority: {halt}", halt=self.report.asked.fetch.halt)
         if self.report is not None and self.report.counts.get("pending"):
             yield gettext("pending rows")

@@ -43,7 +43,9 @@ class AnswerRecorder:
         digits = pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)
         cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}
         cells["b_no"] = pl.coalesce(digits, cells["b_no"])
-        answer = [pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input", GONE)]
+        answer = [
+            pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input", GONE)
+        ]
         self._tables += 1  # sheets of a workbook come one after another, and each counts its rows from 0
         taken = pl.struct(pl.col(ROW_ID), *(cell.alias(name) for name, cell in cells.items()), *answer)
         index = pl.get_index_type()

@@ -65,9 +65,7 @@ def compose_message(
     return "\n".join(map(end_sentence, lines))
 
 
-def _describe_changes(
-    job: str, rows: int, since: float | None, counts: Mapping[str, int], *, is_whole: bool
-) -> str:
+def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[str, int], *, is_whole: bool) -> str:
     if since is None:
         return gettext("{job}: first run, {rows:,} rows verified (no run before to compare with)", job=job, rows=rows)
     day = datetime.fromtimestamp(since, SEOUL).date().isoformat()

@@ -61,9 +61,9 @@ CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
 """
 MIGRATIONS: Final = {
-    1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT ''",
+    1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT '';",
     2: "ALTER TABLE inputs ADD COLUMN roles TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT '';",
 }
 """What makes a state of one version one of the next.
 

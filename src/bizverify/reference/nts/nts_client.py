@@ -63,8 +63,9 @@ class NtsClient:
         """Check the arguments; nothing is connected yet.
 
         Without ``key`` the environment is read (BIZVERIFY_NTS_KEY, BIZVERIFY_NTS_KEY_FILE), without ``base_url``
-        BIZVERIFY_NTS_URL, else it is https://api.odcloud.kr; the URL may end with the path of the API. The others are those of
-        :class:`bizverify.client.Client`; ``today`` gives the day that statuses are of. Raises :class:`UsageError`.
+        BIZVERIFY_NTS_URL, else it is https://api.odcloud.kr; it may end with the API's path (``…/v1/status``). The
+        others are those of :class:`bizverify.client.Client`; ``today`` gives the day that statuses are of. Raises
+        :class:`UsageError`.
         """
         self._transport: Transport | None = None
         self._key = NtsKey.load() if key is None else key
