@@ -242,6 +242,8 @@ FAULTS: dict[str, tuple[type[ServiceError], Action, str]] = {
     "no_access": (PlanError, END, "the key has no access to this API (yet) (HTTP 200, returnReasonCode 20)"),
     "day_limit": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 200, returnReasonCode 22)"),
     "day_limit_429": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 429, returnReasonCode 22)"),
+    "day_limit_text": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 200, API token quota exceed"),
+    "day_limit_text_429": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 429, API token quota e"),
     "second_limit": (QuotaError, WAIT, "too many requests in one second (HTTP 200, returnReasonCode 23)"),
     "blocked_address": (PlanError, END, "it does not take requests from this network's IP address (HTTP 200, returnR"),
     "unregistered_key": (AuthenticationError, END, "the key is not registered (HTTP 200, returnReasonCode 30)"),
@@ -301,7 +303,12 @@ async def test_each_fault_is_one_sentence_with_a_remedy(fake: FakeNts, url: str,
 @pytest.mark.anyio
 async def test_a_second_s_limit_passes_and_a_day_s_does_not(fake: FakeNts, url: str) -> None:
     """Both come with HTTP 429, too; only the first is worth a wait."""
-    for name, passes in {"second_limit": True, "too_many": True, "day_limit": False, "day_limit_429": False}.items():
+    for name, passes in {
+        "second_limit": True,
+        "too_many": True,
+        "day_limit": False,
+        "day_limit_text_429": False,
+    }.items():
         fake.faults.clear()
         fake.faults.add(Fault("status", NTS_FAULTS[name]))
         error = await error_of(url)
