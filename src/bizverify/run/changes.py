@@ -2,7 +2,7 @@
 
 A *snapshot* has one row a key and input (:data:`SNAPSHOT`): the last answer. A row whose question was left open this
 time (pending, failed, status unknown) keeps the earlier answer, so that nothing is told twice. A row that left the list
-stays in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever happens to its rows.
+stays in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever its rows are.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def key_expr(columns: Iterable[str]) -> pl.Expr:
 
 
 def without_space(text: pl.Expr) -> pl.Expr:
-    """Return a text without white space, in the composed form of its letters: other spacing is no edit."""
-    return text.str.replace_all(r"\s+", "").str.normalize("NFC")
+    """Return a text without white space: other spacing is no edit."""
+    # blanks first: the pattern alone takes five times as long
+    return text.str.replace_all(" ", "", literal=True).str.replace_all(r"\s", "")
 
 
 def status_code_expr(status: pl.Expr) -> pl.Expr:

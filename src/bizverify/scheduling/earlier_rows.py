@@ -17,12 +17,11 @@ _SMALL: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
-    """Rows of an input (``path``) in the run before, and its business numbers as UInt64.
+    """Rows of an input in the run before, and its business numbers as UInt64.
 
     ``may_lose``: whether the job allows that most of them are gone.
     """
 
-    path: str
     rows: int = 0
     numbers: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt64))
     may_lose: bool = False
@@ -35,9 +34,8 @@ class EarlierRows:
         if count and len(self.numbers) and numbers.is_empty():
             raise InputError(
                 gettext(
-                    "{path}: no business number was found, and the run before found {numbers:,}; check the column of "
-                    "the business numbers, or name it with `columns` of the input",
-                    path=self.path,
+                    "no business number was found, and the run before found {numbers:,}; check the column of the "
+                    "business numbers, or name it with `columns` of the input",
                     numbers=len(self.numbers),
                 )
             )
@@ -47,9 +45,8 @@ class EarlierRows:
             return
         raise InputError(
             gettext(
-                "{path}: has {count:,} rows, and the run before had {rows:,}; {lost:,} of its {numbers:,} business "
-                "numbers are gone, so nothing was done. If the list is right, set `force = true` for this input",
-                path=self.path,
+                "{count:,} rows, and the run before had {rows:,}; {lost:,} of its {numbers:,} business numbers are "
+                "gone, so nothing was done. If the list is right, set `force = true` for this input",
                 count=count,
                 rows=self.rows,
                 lost=lost,

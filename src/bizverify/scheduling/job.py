@@ -305,12 +305,12 @@ class _Run:
         from bizverify.scheduling.earlier_rows import EarlierRows
 
         if known is None:
-            return EarlierRows(str(one.path))
+            return EarlierRows()
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
         numbers = self._earlier_numbers.get(str(one.path), pl.Series(dtype=pl.UInt64))
-        return EarlierRows(str(one.path), known.rows, numbers, may_lose=one.part.force)
+        return EarlierRows(known.rows, numbers, may_lose=one.part.force)
 
     def _enrich(self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows) -> Report | FilesReport:
         from bizverify.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights

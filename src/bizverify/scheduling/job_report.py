@@ -75,9 +75,11 @@ class InputOutcome:
         """Why its exit code is not 0, in a sentence; ``None`` where it is."""
         if not self.exit_code or self.error:
             return self.error
-        return join_clauses(*self._problems()) or gettext("most rows hold no usable business number")
+        return join_clauses(*self.problems_of_rows, self._halt) or gettext("most rows hold no usable business number")
 
-    def _problems(self) -> Iterator[str]:
+    @property
+    def problems_of_rows(self) -> Iterator[str]:
+        """What is wrong besides what an alert of the report says."""
         if self.lost:
             yield gettext(
                 "columns that the run before found are missing ({columns}), so only closures were compared",
@@ -94,10 +96,14 @@ class InputOutcome:
                 "the run before asked the tax authority, and this one found no key; set BIZVERIFY_NTS_KEY, or set "
                 '`source = "none"` in [status]'
             )
-        elif self.unasked and self.report is not None and self.report.asked is not None:
-            yield gettext("not all could be asked of the tax authority: {halt}", halt=self.report.asked.fetch.halt)
         if self.report is not None and self.report.counts.get("pending"):
             yield gettext("pending rows")
+
+    @property
+    def _halt(self) -> str:
+        if not self.unasked or self.report is None or self.report.asked is None:
+            return ""
+        return gettext("not all could be asked of the tax authority: {halt}", halt=self.report.asked.fetch.halt)
 
     @property
     def _unanswered_rows(self) -> int:
@@ -176,7 +182,7 @@ class JobReport(Shown):
             )
         ]
         for one in self.inputs:
-            about = one.error or join_clauses(_describe_rows(one.rows, one.paid), one.problem or "")
+            about = one.error or join_clauses(_describe_rows(one.rows, one.paid), *one.problems_of_rows)
             found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
             found += [(written, one.output)] if one.output and one.what != "failed" else []
         found.append((gettext("changes"), self._describe_changes()))
