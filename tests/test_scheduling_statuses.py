@@ -177,6 +177,8 @@ def test_a_number_that_was_away_is_compared_for_thirty_nights(
 
 
 def test_white_space_is_no_edit(asked: AskedNights) -> None:
+    """Also where two rows have one number, so that the number alone does not tell them apart."""
+    asked.rows.append((asked.rows[0][0], "부산 지점", "부산시 중구 중앙대로 1"))
     asked.run()
     asked.rows = [(b_no, name.replace(" ", ""), f" {place.replace(' ', '  ')}") for b_no, name, place in asked.rows]
     assert kinds(asked.run()) == {}

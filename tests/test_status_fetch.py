@@ -434,3 +434,11 @@ async def test_what_another_run_leaves_is_asked(fake: FakeNts, options: StatusOp
         assert store.claim(killed, "other", now, now + 120).is_empty()
     report = await fetch_statuses(killed, options, today=lambda: TODAY)
     assert (report.answered, report.left) == (100, 0)
+
+
+def test_a_run_waits_for_others_no_longer_than_for_the_api(fake: FakeNts, options: StatusOptions) -> None:
+    """Whoever looks at one number while a run hangs in an outage gets what is stored, within his patience."""
+    with StatusStore(options.store) as store:
+        store.claim(series(5), "hangs", time.time(), time.time() + 120)
+    report = fetch(series(5), replace(options, patience=0.3))
+    assert (report.left, report.calls, report.exit_code, report.seconds < 30) == (5, 0, 5, True)

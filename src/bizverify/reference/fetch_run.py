@@ -191,11 +191,15 @@ class FetchRun:
         is_mine = stale.is_in(mine.implode())
         self._claimed = stale.filter(is_mine).to_list()
         self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])
-        self._waits = len(stale) == len(piece) and not is_mine.any()
+        is_answered = len(stale) < len(piece)
+        self._waits = not (is_answered or is_mine.any())
+        if is_answered:
+            self._unanswered_since = None
 
     async def _look_again(self, _: Slot) -> None:
         """Look for answers to numbers that other runs ask, and for claims that have ended; wait where none has."""
         if self._waits:
+            self._unanswered_since = self._unanswered_since or anyio.current_time()
             await self.dispatcher.sleep(_LOOK_EVERY_S)
         if self._place == len(self._queue):
             self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
