@@ -208,7 +208,7 @@ def compare(
     is_told = (says_so == says_so.min().over(_NUMBER)).fill_null(False)
     kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone, is_told).items()]
     record = [pl.coalesce(name, f"{name}{BEFORE}") for name in ("input", *RECORD)]
-    status = pl.when(is_told).then(pl.coalesce(f"biz_status{BEFORE}", _STATUS)).otherwise(f"biz_status{BEFORE}")
+    status = pl.coalesce(f"biz_status{BEFORE}", pl.when(is_new | is_told).then(_STATUS))
     return (
         other.sort(_PLACE, KEY, nulls_last=True)
         .with_columns(
@@ -264,7 +264,7 @@ def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
     after = _side(last.filter(~went.fill_null(False)), "")
     is_earliest = pl.col("step") == pl.col("step").min().over(_NUMBER_EXPR)
     known = _side(steps.filter(is_earliest, pl.col(f"biz_status{BEFORE}").is_not_null()), BEFORE)
-    return compare(recognize(before, after), after, pl.concat([before, known]))
+    return compare(recognize(before, after), after, known)
 
 
 def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:
