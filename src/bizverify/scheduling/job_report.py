@@ -82,7 +82,7 @@ class InputOutcome:
         """What is wrong besides what an alert of the report says."""
         if self.lost:
             yield gettext(
-                "columns that the run before found are missing ({columns}), so only closures were compared",
+                "columns that the run before found are missing ({columns}), so only statuses were compared",
                 columns=", ".join(self.lost),
             )
         if count := self._unanswered_rows:
