@@ -183,9 +183,8 @@ class FetchRun:
         """Claim the stale numbers of a piece for this run; those of another run are looked at again later."""
         now = time.time()
         mine = self._store.claim(piece, self._run_id, now, now + _CLAIM_S)
-        stale = self._store.stale(piece, self._options.max_age, self._today())[
-            "b_no"
-        ]  # after it: an answer ends a claim
+        # after the claim: an answer that came meanwhile has ended the claim of its run
+        stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
         self._report.from_store += len(piece) - len(stale)
         self._report.left -= len(piece) - len(stale)
         is_mine = stale.is_in(mine.implode())

@@ -55,6 +55,7 @@ CHANGE_SCHEMA: Final = pl.Schema(
 _ANSWERED: Final = ("verified", "cached", "invalid")
 _BETWEEN: Final = "\x1f"
 _NUMBER: Final = "_number"
+_NUMBER_EXPR: Final = pl.coalesce("b_no", KEY).alias(_NUMBER)
 _STATUS: Final = "_status"
 _SEVEREST: Final = ("closed", "suspended", "active")
 """Statuses of rows of one number, the one that counts first."""
@@ -141,14 +142,11 @@ def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     return before.join(keys, KEY, "left", maintain_order="left").with_columns(now).select(before.columns)
 
 
-_NUMBER_EXPR: Final = pl.coalesce("b_no", KEY).alias(_NUMBER)
-
-
 def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the status of each number of a snapshot: that of a row of the list before that of one that left it."""
     severity = pl.col("biz_status").replace_strict(_SEVEREST, range(len(_SEVEREST)), default=len(_SEVEREST))
-    is_open = pl.col("biz_status").fill_null("unknown") == "unknown"
-    ranked = rows.sort(is_open, pl.col(GONE).is_not_null(), severity, maintain_order=True)
+    is_unknown = pl.col("biz_status").fill_null("unknown") == "unknown"
+    ranked = rows.sort(is_unknown, pl.col(GONE).is_not_null(), severity, maintain_order=True)
     return ranked.select(_NUMBER_EXPR, pl.col("biz_status").fill_null("unknown").alias(_STATUS)).unique(
         _NUMBER, keep="first", maintain_order=True
     )
