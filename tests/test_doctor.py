@@ -19,8 +19,11 @@ import pytest
 
 from bizverify.diagnosis import DoctorOptions, diagnose
 from bizverify.ledger import Ledger
-from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
-from bizverify.testing import FakeNts, FakeService, Fault, Reset, Status, serve
+from bizverify.reference.day_allowance import account_of
+from bizverify.reference.nts import NtsKey
+from bizverify.reference.status_store import STATUS_SCHEMA, DayUsage, StatusStore
+from bizverify.schema import seoul_day
+from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Reset, Status, serve
 from conftest import write
 from customers import KEY, customers
 
@@ -83,6 +86,19 @@ def test_services_are_asked_with_their_key_and_answer(service: FakeService, url:
     assert "1,000 lookups left" in found["service"][0]["said"]
     assert service.paid_total == 0
     assert (nts.calls, nts.numbers) == (1, 1)
+
+
+def test_an_answer_ends_the_pause_after_the_day_s_limit(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
+    """The doctor tries once; runs ask again where it is answered, and go on waiting where it is not."""
+    key, day = account_of(NtsKey(NTS_KEY)), seoul_day()
+    with StatusStore() as store:
+        store.write(usage={(key, day): DayUsage(exhausted=True)})
+        nts.faults.add(Fault("status", NTS_FAULTS["day_limit"]))
+        assert levels(findings(run), "tax authority") == ["warning"]
+        assert (nts.calls, store.usage(key, day).exhausted) == (1, True)
+        nts.faults.clear()
+        assert levels(findings(run), "tax authority") == ["ok"]
+        assert not store.usage(key, day).exhausted
 
 
 def test_offline_asks_nobody(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:

@@ -242,6 +242,8 @@ FAULTS: dict[str, tuple[type[ServiceError], Action, str]] = {
     "no_access": (PlanError, END, "the key has no access to this API (yet) (HTTP 200, returnReasonCode 20)"),
     "day_limit": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 200, returnReasonCode 22)"),
     "day_limit_429": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 429, returnReasonCode 22)"),
+    "day_limit_text": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 200, API token quota exceed"),
+    "day_limit_text_429": (QuotaError, WAIT, "the key's requests of the day are used up (HTTP 429, API token quota e"),
     "second_limit": (QuotaError, WAIT, "too many requests in one second (HTTP 200, returnReasonCode 23)"),
     "blocked_address": (PlanError, END, "it does not take requests from this network's IP address (HTTP 200, returnR"),
     "unregistered_key": (AuthenticationError, END, "the key is not registered (HTTP 200, returnReasonCode 30)"),
@@ -301,7 +303,12 @@ async def test_each_fault_is_one_sentence_with_a_remedy(fake: FakeNts, url: str,
 @pytest.mark.anyio
 async def test_a_second_s_limit_passes_and_a_day_s_does_not(fake: FakeNts, url: str) -> None:
     """Both come with HTTP 429, too; only the first is worth a wait."""
-    for name, passes in {"second_limit": True, "too_many": True, "day_limit": False, "day_limit_429": False}.items():
+    for name, passes in {
+        "second_limit": True,
+        "too_many": True,
+        "day_limit": False,
+        "day_limit_text_429": False,
+    }.items():
         fake.faults.clear()
         fake.faults.add(Fault("status", NTS_FAULTS[name]))
         error = await error_of(url)
@@ -501,6 +508,32 @@ def test_what_is_no_key_is_refused_and_not_repeated(value: Any) -> None:
     assert value in ("", 5, None) or not any(value in text for text in [*shown, str(caught.value)])
 
 
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        '"{}"',
+        "'{}'",
+        "“{}”",
+        " {}\t",
+        "serviceKey={}",
+        'serviceKey="{}"',
+        '"serviceKey={}"',
+        "?serviceKey={}&page=1",
+        "https://api.odcloud.kr/api/nts-businessman/v1/status?ServiceKey={}",
+    ],
+)
+@pytest.mark.parametrize("form", [KEY, ENCODED])
+def test_what_is_pasted_around_a_key_is_dropped(
+    pasted: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the environment, a file and an argument alike; each form is blotted out."""
+    text = pasted.format(form)
+    monkeypatch.setenv("BIZVERIFY_NTS_KEY", text)
+    (tmp_path / "key").write_text(f"{text}\n", encoding="utf-8")
+    assert NtsKey(text).reveal() == NtsKey.load().reveal() == NtsKey.load(tmp_path / "key").reveal() == KEY
+    assert form not in NtsKey(text).redact(f"x {text} y")
+
+
 def test_a_key_is_blotted_out_in_each_of_its_forms() -> None:
     key = NtsKey(ENCODED)
     for form in (
@@ -598,6 +631,18 @@ def test_plain_http_is_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) ->
         NtsClient(NtsKey(KEY))
     monkeypatch.setenv("BIZVERIFY_NTS_URL", "https://nts.example.com/mirror")
     assert "https://nts.example.com/mirror/api/nts-businessman/v1/status" in repr(NtsClient(NtsKey(KEY)))
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", "/", "/api", "/api/nts-businessman/v1", "/api/nts-businessman/v1/status", "/api/nts-businessman/v1/status/"],
+)
+@pytest.mark.parametrize("query", ["", "?serviceKey=efgh"])
+@pytest.mark.parametrize("base", ["https://api.odcloud.kr", "https://proxy.example.com/mirror"])
+def test_a_url_may_hold_the_whole_path(base: str, end: str, query: str) -> None:
+    """What the portal's page shows may be pasted as it is; a key in it is not repeated."""
+    client = NtsClient(NtsKey(KEY), f"{base}{end}{query}")
+    assert f"'{base}/api/nts-businessman/v1/status'" in repr(client)
 
 
 @pytest.mark.anyio

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bizverify.run import accounting, changes
 from bizverify.run.changes import (
     BEFORE,
     CHANGE,
+    GONE,
     KEY,
     SNAPSHOT,
     advance,
@@ -40,6 +42,7 @@ from examples import examples
 from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+TODAY = date(2026, 11, 20)
 
 
 # ── what changed ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,13 +100,16 @@ def test_what_changed_over_several_runs_is_what_changed_from_the_first_to_the_la
     """Put together, the changes of the runs between are those of the first and the last; hashes change nothing."""
     settled, steps = [snapshot(**states[0])], []
     for state in states[1:]:
-        after, changed = advance(settled[-1], snapshot(**state))
-        assert after.equals(settle(snapshot(**state), settled[-1]))
-        assert changed.equals(compare(settled[-1], after))
+        after, changed = advance(settled[-1], snapshot(**state), TODAY)
+        assert after.filter(pl.col(GONE).is_null()).equals(settle(snapshot(**state), settled[-1]))
+        known = settled[-1]
+        listed, now = (rows.filter(pl.col(GONE).is_null()) for rows in (known, after))
+        assert changed.equals(compare(listed, now, known))
         settled.append(after)
         steps.append(changed)
     kept = (KEY, CHANGE, "biz_status", f"biz_status{BEFORE}", "grade", f"grade{BEFORE}")
-    direct, over = (frame.select(kept).sort(KEY) for frame in (compare(settled[0], settled[-1]), combine(steps)))
+    last = settled[-1].filter(pl.col(GONE).is_null())
+    direct, over = (frame.select(kept).sort(KEY) for frame in (compare(settled[0], last), combine(steps)))
     assert over.equals(direct)
 
 
@@ -414,4 +420,4 @@ def test_figures_for_a_monitor_are_in_the_form_of_prometheus(nights: Nights) -> 
 
 def test_the_kinds_of_a_job_file_are_the_kinds_that_are_found() -> None:
     """No kind of change is named in one place alone."""
-    assert set(changes._rules(pl.lit(True), pl.lit(True))) == set(CHANGES)
+    assert set(changes._rules(pl.lit(True), pl.lit(True), pl.lit(True))) == set(CHANGES)

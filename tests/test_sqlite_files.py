@@ -2,7 +2,7 @@
 
 ``tests/files/*_v1.zip`` were made by the code of that time: ``ledger_v1`` by the first release of the ledger,
 ``server_v1`` and ``watch_v1`` by the last one whose watch lists had a stored JSON column, ``server_v3`` by the last one
-whose keys had one secret each.
+whose keys had one secret each, ``status_store_v1`` and ``job_v1`` with the tables of the first release of each.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
 from bizverify.reference.status_store import STATUS_FILE
 from bizverify.run.lookups import keys_of, scope_of
+from bizverify.scheduling.run_store import RUN_FILE
 from bizverify.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bizverify.storage.sqlite import FileKind
 from bizverify.watch.local_file import WATCH_FILE, LocalFile
@@ -48,11 +49,15 @@ KINDS: Final = {
     "ledger": (LEDGER_FILE, "ledger.sqlite"),
     "server": (SERVER_FILE, "db.sqlite"),
     "watch": (WATCH_FILE, "watch.sqlite"),
+    "status_store": (STATUS_FILE, "statuses.sqlite"),
+    "job": (RUN_FILE, "job.sqlite"),
 }
 OPEN: Final[dict[str, Callable[[Path], Any]]] = {
     "ledger": Ledger.open,
     "server": open_server_file,
     "watch": lambda path: LocalFile(path).__enter__().connection,
+    "status_store": STATUS_FILE.open,
+    "job": RUN_FILE.open,
 }
 
 
@@ -279,7 +284,7 @@ def test_who_has_the_lock_may_bring_its_file_forward(tmp_path: Path) -> None:
 
 def test_each_kind_has_its_own_application_id() -> None:
     """One kind is never taken for another."""
-    kinds: list[FileKind] = [STATUS_FILE, *(kind for kind, _ in KINDS.values())]
+    kinds: list[FileKind] = [kind for kind, _ in KINDS.values()]
     assert len({kind.application_id for kind in kinds}) == len(kinds)
     assert {kind.error for kind in kinds} == {LedgerError, StoreError}
 

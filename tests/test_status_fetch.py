@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
 from bizverify.reference.status_store import StatusStore
 from bizverify.testing import Fault, Faults, serve
 from bizverify.testing.fake_nts import FakeNts
+from bizverify.testing.faults import Act
+from bizverify.testing.messages import FakeReply, FakeRequest
 from bizverify.testing.nts_faults import NTS_FAULTS
 
 TODAY = date(2026, 11, 23)
@@ -331,3 +334,111 @@ def test_a_run_whose_last_commit_fails_gives_back_what_it_did_not_ask(
     with StatusStore(options.store) as store:
         counted = store.usage(account_of(KEY), TODAY).numbers
     assert 0 < counted <= fake.numbers + 200
+
+
+# ── what is refused once ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("fault", ["unregistered_key", "no_access", "bad_key", "forbidden"])
+def test_one_refusal_after_answers_is_asked_twice_more(fault: str, fake: FakeNts, options: StatusOptions) -> None:
+    """The portal refuses a good key at times: two refusals pass, the third of one call ends the run."""
+    one = replace(options, concurrency=1)
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault], at=(3, 4)))
+    assert fetch(series(500), one).answered == 500
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault], at=(1, 2)))
+    assert fetch(series(500), one, TODAY + timedelta(days=60)).answered == 500  # the store knows that the key was good
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault]))
+    report = fetch(series(500), one, TODAY + timedelta(days=120))
+    assert (report.calls, report.left, report.exit_code) == (3, 500, 4)
+
+
+@pytest.mark.parametrize("fault", ["too_large", "bad_json", "malformed"])
+def test_a_call_that_is_refused_is_halved(fault: str, fake: FakeNts, options: StatusOptions) -> None:
+    """A call that the API does not take once costs nothing; a number that it never takes costs this number alone."""
+    one = replace(options, concurrency=1)
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault], at=1))
+    report = fetch(series(100), one)
+    assert (report.asked, report.answered, report.calls, report.halt) == (100, 100, 3, None)
+    poison = b"1000001050"
+    fake.faults = Faults(Fault("status", RefusedNumber(NTS_FAULTS[fault], poison)))
+    report = fetch(series(200, 1_000_001_001), one)
+    assert (report.answered, report.unanswered, report.left, report.exit_code) == (199, 1, 0, 0)
+    assert poison.decode() not in fake.asks
+
+
+@dataclass(frozen=True)
+class RefusedNumber(Act):
+    """A refusal of each call that holds one number."""
+
+    refusal: Act
+    number: bytes
+
+    async def before(self, request: FakeRequest) -> FakeReply | None:
+        return await self.refusal.before(request) if self.number in await request.body() else None
+
+
+@pytest.mark.parametrize("fault", ["day_limit", "day_limit_text", "day_limit_text_429"])
+def test_after_the_day_s_limit_one_call_may_try(fault: str, fake: FakeNts, options: StatusOptions) -> None:
+    """A run asks nobody until midnight; who looks at single numbers may try, and what is answered ends the pause."""
+    fake.faults = Faults(Fault("status", NTS_FAULTS[fault]))
+    assert fetch(series(300), options).exit_code == 5
+    calls = fake.calls
+    assert fetch(series(300), options).calls == 0
+    assert fetch(series(300), options, tries_spent=True).calls == 1
+    assert fake.calls == calls + 1
+    fake.faults = Faults()
+    assert fetch(series(300), options).calls == 0
+    assert fetch(series(100), options, tries_spent=True).answered == 100
+    assert fetch(series(300), options).answered == 200
+
+
+# ── runs at once ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("budget", [None, 50_000])
+async def test_runs_at_once_ask_each_number_once(fake: FakeNts, options: StatusOptions, budget: int | None) -> None:
+    """Three runs over the same numbers share them, and each knows all of them at its end."""
+    fake.latency = 0.02
+    shared = replace(options, concurrency=4, budget=budget)
+    reports: list[StatusFetch] = []
+
+    async def run() -> None:
+        reports.append(await fetch_statuses(series(10_000), shared, today=lambda: TODAY))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(run)
+    assert (fake.numbers, fake.asked_again) == (10_000, 0)
+    assert [(report.left, report.answered + report.from_store) for report in reports] == [(0, 10_000)] * 3
+
+
+@pytest.mark.anyio
+async def test_what_another_run_leaves_is_asked(fake: FakeNts, options: StatusOptions) -> None:
+    """A run that is cut off gives its numbers free at its end, a killed one after two minutes."""
+    fake.latency = 0.05
+    reports: list[StatusFetch] = []
+
+    async def run() -> None:
+        reports.append(await fetch_statuses(series(3_000), options, today=lambda: TODAY))
+
+    async with anyio.create_task_group() as group:
+        with anyio.move_on_after(0.2):
+            group.start_soon(run)
+            await fetch_statuses(series(3_000), replace(options, concurrency=1), today=lambda: TODAY)
+    assert reports[0].left == 0
+    with StatusStore(options.store) as store:
+        killed = series(100, 1_100_000_001)
+        now = time.time()
+        assert len(store.claim(killed, "killed", now, now + 1.0)) == 100
+        assert store.claim(killed, "other", now, now + 120).is_empty()
+    report = await fetch_statuses(killed, options, today=lambda: TODAY)
+    assert (report.answered, report.left) == (100, 0)
+
+
+def test_a_run_waits_for_others_no_longer_than_for_the_api(fake: FakeNts, options: StatusOptions) -> None:
+    """Whoever looks at one number while a run hangs in an outage gets what is stored, within his patience."""
+    with StatusStore(options.store) as store:
+        store.claim(series(5), "hangs", time.time(), time.time() + 120)
+    report = fetch(series(5), replace(options, patience=0.3))
+    assert (report.left, report.calls, report.exit_code, report.seconds < 30) == (5, 0, 5, True)

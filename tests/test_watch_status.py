@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from bizverify import watch
 from bizverify.cli import app
+from bizverify.dispatch.limits import RetryBudget
 from bizverify.errors import StoreError, UsageError
 from bizverify.options import StatusOptions
 from bizverify.reference.nts import NtsKey
@@ -44,9 +45,11 @@ class AskedTown(Town):
         self.options: dict[str, Any] = {"source": "nts", "key": NtsKey(KEY), "base_url": url, "max_age": 0.0}
         self.options["store"] = folder / "statuses.sqlite"
 
-    def ask(self, *, registry: Path | None = None, day: int = 0, **more: Any) -> watch.CheckReport:
+    def ask(
+        self, *, registry: Path | None = None, day: int = 0, notify: Path | None = None, **more: Any
+    ) -> watch.CheckReport:
         self.now = NOW + day * DAY
-        return self.check(registry=registry, status=StatusOptions(**self.options | more))
+        return self.check(registry=registry, status=StatusOptions(**self.options | more), notify=notify)
 
     def told(self, number: str, status: str) -> None:
         self.fake.statuses = {**self.fake.statuses, number: status}
@@ -181,6 +184,44 @@ def test_a_check_that_asks_nobody_after_one_that_asked_opens_nobody(asked: Asked
     assert watch.entries(local=asked.list).drop("checked_at", "next_check_at").equals(before)
     again = asked.ask(registry=registry, day=42)
     assert (again.changes.height, again.closures.height, again.closed_already.height) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("fault", "exit_code"), [("page_503", 5), ("day_limit", 5), ("unregistered_key", 3)])
+def test_statuses_that_could_not_be_asked_are_told(
+    fault: str, exit_code: int, asked: AskedTown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code says it at once; the file is told on the second day in a row, and on none after a good one."""
+    monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.001)
+    told = tmp_path / "told.jsonl"
+    asked.ask(notify=told)
+    asked.fake.faults.add(Fault("status", NTS_FAULTS[fault]))
+    for place in (1, 2, 3):
+        report = asked.ask(day=place, notify=told)
+        assert (report.exit_code, report.unasked, report.as_dict()["unasked"], report.quiet) == (exit_code, 4, 4, False)
+        assert asked.ask(day=place, notify=told).checked == 4  # what was not asked is still due
+        events = [json.loads(line) for line in told.read_text("utf-8").splitlines()]
+        assert [(one["event"], one["days"]) for one in events] == [
+            ("statuses_not_asked", days) for days in range(2, place + 1)
+        ]
+    asked.fake.faults.clear()
+    assert asked.ask(day=4, notify=told).exit_code == 0
+    asked.fake.faults.add(Fault("status", NTS_FAULTS[fault]))
+    asked.ask(day=5, notify=told)
+    assert len(told.read_text("utf-8").splitlines()) == 2
+
+
+def test_the_command_ends_with_the_code_of_what_was_not_asked(
+    asked: AskedTown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.001)
+    (tmp_path / "key").write_text(KEY + "\n")
+    asked.fake.faults.add(Fault("status", NTS_FAULTS["page_503"]))
+    words = ["watch", "check", "--local", asked.list, "--nts-key-file", tmp_path / "key"]
+    words += ["--status-store", asked.options["store"], "--webhook", "http://127.0.0.1:9/", "--allow-http"]
+    env = {"BIZVERIFY_NTS_URL": asked.options["base_url"], "BIZVERIFY_WEBHOOK_SECRET": "0123456789abcdef"}
+    result = CliRunner().invoke(app, [str(word) for word in words], env=env, catch_exceptions=False)
+    assert result.exit_code == 5, result.output
+    assert "4 numbers could not be asked" in result.stderr
 
 
 def verdict(status: str | None, day: str | None) -> dict[str, Any]:

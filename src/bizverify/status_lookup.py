@@ -157,7 +157,7 @@ async def _fetch(
     distinct = rows["b_no"].drop_nulls().unique(maintain_order=True)
     fetch = StatusFetch(numbers=len(distinct))
     if options.source != "none":
-        fetch = await fetch_statuses(distinct, options, progress=progress, cancel=cancel)
+        fetch = await fetch_statuses(distinct, options, progress=progress, cancel=cancel, tries_spent=True)
     with StatusStore(options.store) as store:
         known = store.read(distinct)
         in_vain = store.find_unanswered(distinct, seoul_day())

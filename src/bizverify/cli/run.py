@@ -57,10 +57,11 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     remembered for the next run. Inputs that are as before are not verified again. One run of a job at a time: a second
     one ends at once with exit code 6.
 
-    Exit codes: 0 done; 2 an input failed, or the job file is not right; 3 rows failed, or a message or a file did not
-    get where it should; 4 refused by the service; 5 paused, the next run goes on; 6 a run of this job is under way; 130
-    stopped by a signal, the next run does it again. A signal that comes when the outputs are written and the run is
-    being written down ends with one of the others.
+    Exit codes: 0 done; 2 an input failed, or the job file is not right; 3 rows failed, a message or a file did not get
+    where it should, the tax authority refused the key, or a column is missing that the run before found; 4 refused by
+    the service; 5 paused, or statuses were due and could not be asked: the next run goes on; 6 a run of this job is
+    under way; 130 stopped by a signal, the next run does it again. A signal that comes when the outputs are written and
+    the run is being written down ends with one of the others.
     """
     if init is not None:
         _write_template(init)

@@ -234,8 +234,10 @@ def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool
 
     Made for cron: it prints nothing when nothing happened (on a terminal: how many were checked, and when the next are
     due). Businesses that were closed already at their first check are reported in one line. It ends at once if another
-    check of the same list is running. It may be killed at any moment: each closure is reported at least once. Exit
-    code 3: a notice could not be delivered; it is kept, and the next check tries again.
+    check of the same list is running. It may be killed at any moment: each closure is reported at least once.
+
+    Exit codes: 3 a notice could not be delivered (it is kept, and the next check tries again), or the tax authority
+    refused the key; 5 not all statuses that were due could be asked, the next check asks again.
     """
     from bizverify.watch import check as check_list
 

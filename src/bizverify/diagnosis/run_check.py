@@ -24,7 +24,7 @@ from bizverify.errors import AuthenticationError, LedgerError, PlanError, Servic
 from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.schema import LEDGER_FILE
-from bizverify.reference.status_store import STATUS_FILE
+from bizverify.reference.status_store import STATUS_FILE, find_status_store
 from bizverify.schema import seoul_day
 from bizverify.storage.filesystem import state_directory
 from bizverify.storage.sqlite import is_in_use
@@ -161,6 +161,7 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
 
 
 def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
+    from bizverify.reference.day_allowance import account_of
     from bizverify.reference.nts import NtsClient, NtsKey
     from bizverify.reference.nts.nts_key import ENV_NTS_KEY, ENV_NTS_KEY_FILE
 
@@ -176,7 +177,8 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
             remedy,
         )
         return
-    client = NtsClient(NtsKey.load(options.nts_key_file), timeout=options.timeout)
+    key = NtsKey.load(options.nts_key_file)
+    client = NtsClient(key, timeout=options.timeout)
     yield Finding(gettext("tax authority's key"), "ok", gettext("is there; it is never shown"))
     if options.offline:
         yield Finding("tax authority", "note", gettext("not asked (`offline=True`)"))
@@ -189,6 +191,9 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     try:
         _ask_in_time(ask, gettext("the tax authority's API"), options.timeout)
         yield Finding("tax authority", "ok", gettext("answers"))
+        if (store := find_status_store(options.status_store)) is not None:
+            with store:
+                store.lift_limit(account_of(key), seoul_day())
     except (AuthenticationError, PlanError, UsageError):
         raise
     except ServiceError as error:

@@ -50,10 +50,12 @@ def enrich_file(
     cancel: CancelToken | None = None,
     status: StatusOptions | None = None,
     observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None,
+    inspect: Callable[[pl.LazyFrame], None] | None = None,
 ) -> Report:
     """Verify the rows of a file with an engine and publish the output, or plan that; return what was done.
 
-    ``observe`` puts itself between the answered rows and what is written, and changes neither. ``status``: how the tax
+    ``observe`` puts itself between the answered rows and what is written, and changes neither. ``inspect`` gets the
+    rows before anybody is asked, and raises for rows that are not to be verified. ``status``: how the tax
     authority is asked for statuses, ``None`` if it is not. ``known``: what the label store has of earlier letters.
     ``model``: the file of the scorecard, which is not to be replaced.
 
@@ -92,6 +94,8 @@ def enrich_file(
             path, start, engine, prepared, context, known, write.with_outcomes, sides, observe=observe, data=data
         )
         with reading(table), engine.local.running():
+            if inspect is not None:
+                inspect(prepared.rows)
             if status is not None:
                 run = run.with_statuses(status, planned=dry_run)
             return run.plan() if dry_run else run.carry_out(target, record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ class JointRun:
 
     ``label``: what the ledger calls all of them, by which it knows a run that goes on. ``keep_going``: whether inputs
     that cannot be enriched are left out. ``passed_over``: sentences on files that are no inputs, for the report. The
-    rest as for :func:`bizverify.enrichment.single_file`; ``observe`` is called for each table.
+    rest as for :func:`bizverify.enrichment.single_file`; ``observe`` is called for each table, ``inspect`` once.
     """
 
     files: Sequence[InputFile]
@@ -70,6 +70,7 @@ class JointRun:
     progress: Progress | None = None
     cancel: CancelToken | None = None
     observe: Observe | None = None
+    inspect: Callable[[pl.LazyFrame], None] | None = None
     passed_over: tuple[str, ...] = ()
 
     def plan(self) -> FilesReport:
@@ -137,6 +138,8 @@ class JointRun:
             unix_time=self.start.unix_time,
         )
         records = self.engine.prepare(scan_records([table.kept for one in inputs for table in one.tables]))
+        if self.inspect is not None:
+            self.inspect(records)
         if self.status is None:
             return _Together(records, self.engine, context, None)
         asked = open_statuses(records, self.status, context, planned=planned)

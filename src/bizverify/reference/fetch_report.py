@@ -38,6 +38,18 @@ class StatusFetch:
     exit_code: int = 0
 
     @property
+    def unasked(self) -> int:
+        """How many numbers were due and could not be asked."""
+        return self.left if self.halt is not None else 0
+
+    @property
+    def run_exit_code(self) -> int:
+        """Exit code of a run that went on with stored statuses: 5 where the next one asks, 3 for a refusal."""
+        if not self.unasked:
+            return 0
+        return 5 if self.exit_code == 5 else 3
+
+    @property
     def rate(self) -> float:
         """Numbers answered a second."""
         return self.answered / self.seconds if self.seconds else 0.0

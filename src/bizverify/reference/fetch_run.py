@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-import random
+import secrets
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken
 from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
-from bizverify.errors import BizverifyError, QuotaError, ServiceError
+from bizverify.errors import AuthenticationError, BizverifyError, PlanError, QuotaError, ServiceError
 from bizverify.options import StatusOptions
 from bizverify.progress.display import Progress
 from bizverify.reference.day_allowance import DayAllowance, account_of
@@ -31,7 +32,11 @@ _COMMIT_EVERY: Final = 0.2
 _MOST_TAKEN: Final = 10_000
 """Numbers that are taken out of the day's budget at a time, at most: what a run asks in a second."""
 _TRIES: Final = 3
-"""How often a number is asked that the replies leave out."""
+"""How often a number is asked that the replies leave out, or a call that is refused though the key was good before."""
+_CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
+_CLAIM_S: Final = 120.0
+"""Seconds for which a run claims numbers: a killed run holds up others no longer."""
+_LOOK_EVERY_S: Final = 0.5
 _PAUSED: Final = 5
 _INTERRUPTED: Final = 130
 
@@ -74,12 +79,17 @@ class FetchRun:
         self._account = account_of(key)
         block = max(MAX_NUMBERS, int(min(_MOST_TAKEN, options.rate * MAX_NUMBERS)))
         self._allowance = DayAllowance(store, self._account, options.budget, block, today)
-        self._queue = pl.Series(dtype=pl.UInt64)
+        self._run_id = secrets.token_hex(8)
+        self._queue = self._elsewhere = pl.Series("b_no", dtype=pl.UInt64)
         self._place = 0
+        self._claimed: list[int] = []
+        self._waits = False
+        self._halves: list[tuple[list[int], int]] = []
         self._again: list[list[int]] = [[] for _ in range(_TRIES)]
         self._group = _Group()
         self._total = 0
-        self._is_shared = False
+        self.has_answered = store.has_answered(self._account)
+        self._answers = 0
         self._spent: date | None = None
         self._began = 0.0
         self._unanswered_since: float | None = None
@@ -90,7 +100,7 @@ class FetchRun:
         self._began, day = anyio.current_time(), self._today()
         self._read_usage()
         allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
-        self._queue, self._total = _shuffle_calls(allowed), stale.height
+        self._queue, self._total = allowed["b_no"], stale.height
         cancel.set_handler(lambda: self.dispatcher.cancel(Halt("interrupted", "interrupted")))
         try:
             async with self.client:
@@ -104,12 +114,17 @@ class FetchRun:
 
     def next_call(self) -> Task | None:
         """Return the next call, ``None`` if there is nothing to ask any more."""
+        if self._halves:
+            return self._call(*self._halves.pop(), is_first=False)
         for tries in range(_TRIES):
             numbers = self._take_again(tries) if tries else self._take_new()
             if numbers:
-                call = _StatusCall(self, numbers, tries)
-                return lambda slot: self.dispatcher.deliver(call, slot)
-        return None
+                return self._call(numbers, tries, is_first=not tries)
+        return None if self._elsewhere.is_empty() else self._look_again
+
+    def _call(self, numbers: list[int], tries: int, *, is_first: bool) -> Task:
+        call = _StatusCall(self, numbers, tries, is_first=is_first)
+        return lambda slot: self.dispatcher.deliver(call, slot)
 
     async def take_numbers(self, numbers: int) -> int:
         """Return how many of so many numbers may be asked now; if none, the run ends for the day."""
@@ -136,9 +151,19 @@ class FetchRun:
             self._spent = self._today()
             self._group.exhausted.add(self._spent)
 
+    def split(self, numbers: list[int], tries: int) -> None:
+        """Ask half as many numbers a call; one that is refused alone has no answer today."""
+        if len(numbers) > 1:
+            half = len(numbers) // 2
+            self._halves += [(numbers[half:], tries), (numbers[:half], tries)]
+        elif self._answers:  # else the API refuses whatever it is asked
+            self._group.in_vain += numbers
+
     def keep(self, reply: StatusReply, tries: int) -> None:
         """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
         self._unanswered_since = None
+        self._answers += reply.statuses.height
+        self.has_answered |= bool(self._answers)
         self._group.statuses.append(reply.statuses)
         missing = [int(number) for number in reply.missing]
         (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
@@ -146,18 +171,38 @@ class FetchRun:
             self._report.problems[problem] = self._report.problems.get(problem, 0) + count
 
     def _take_new(self) -> list[int]:
-        """Return the next numbers that were not asked yet; those that another process got meanwhile are left out."""
-        found: list[int] = []
-        while len(found) < MAX_NUMBERS and self._place < len(self._queue):
-            piece = self._queue.slice(self._place, MAX_NUMBERS - len(found))
+        """Return the next numbers that no other run asks, and that none has asked meanwhile."""
+        while not self._claimed and self._place < len(self._queue):
+            piece = self._queue.slice(self._place, _CLAIMED_AT_ONCE)
             self._place += len(piece)
-            if self._is_shared:
-                stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
-                self._report.from_store += len(piece) - len(stale)
-                self._report.left -= len(piece) - len(stale)
-                piece = stale
-            found += piece.to_list()
+            self._claim(piece)
+        found, self._claimed = self._claimed[:MAX_NUMBERS], self._claimed[MAX_NUMBERS:]
         return found
+
+    def _claim(self, piece: pl.Series) -> None:
+        """Claim the stale numbers of a piece for this run; those of another run are looked at again later."""
+        now = time.time()
+        mine = self._store.claim(piece, self._run_id, now, now + _CLAIM_S)
+        # after the claim: an answer that came meanwhile has ended the claim of its run
+        stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
+        self._report.from_store += len(piece) - len(stale)
+        self._report.left -= len(piece) - len(stale)
+        is_mine = stale.is_in(mine.implode())
+        self._claimed = stale.filter(is_mine).to_list()
+        self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])
+        is_answered = len(stale) < len(piece)
+        self._waits = not (is_answered or is_mine.any())
+        if is_answered:
+            self._unanswered_since = None
+
+    async def _look_again(self, _: Slot) -> None:
+        """Look for answers to numbers that other runs ask, and for claims that have ended; wait where none has."""
+        if self._waits:
+            self._unanswered_since = self._unanswered_since or anyio.current_time()
+            await self.dispatcher.sleep(_LOOK_EVERY_S)
+        if self._place == len(self._queue):
+            self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
+            self._elsewhere = self._elsewhere[_CLAIMED_AT_ONCE:]
 
     def _take_again(self, tries: int) -> list[int]:
         waiting = self._again[tries]
@@ -177,6 +222,7 @@ class FetchRun:
                 self._count(group)
             finally:
                 self._allowance.close()
+                self._store.release_claims(self._run_id)
 
     async def _store_often(self) -> None:
         """Store what came in, again and again; an error, a full disk say, ends the run."""
@@ -211,12 +257,15 @@ class FetchRun:
         """Commit what came in since the last commit."""
         if not (group.calls or group.statuses or group.in_vain or group.exhausted):
             return
-        days = {*group.calls, *group.exhausted}
+        statuses = pl.concat(group.statuses) if group.statuses else None
+        answered = {self._today()} if statuses is not None and not statuses.is_empty() else set()
         usage = {
-            (self._account, day): DayUsage(group.numbers[day], group.calls[day], day in group.exhausted) for day in days
+            (self._account, day): DayUsage(
+                group.numbers[day], group.calls[day], day in group.exhausted, day in answered
+            )
+            for day in {*group.calls, *group.exhausted, *answered}
         }
         in_vain = pl.Series("b_no", group.in_vain, pl.UInt64)
-        statuses = pl.concat(group.statuses) if group.statuses else None
         self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
 
     def _count(self, group: _Group) -> None:
@@ -230,9 +279,8 @@ class FetchRun:
         self._report.left -= answered + len(group.in_vain)
 
     def _read_usage(self) -> None:
-        """Heed what all processes have asked today with this key, and that the store may be another's, too."""
+        """Heed what all processes have asked today with this key."""
         budget, used = self._options.budget, self._store.usage(self._account, self._today())
-        self._is_shared = self._is_shared or self._store.changed_elsewhere()
         self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
         if used.exhausted:
             self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
@@ -285,20 +333,26 @@ class FetchRun:
 class _StatusCall(OutgoingRequest[StatusReply]):
     """One call for up to 100 numbers: asking again is free, so nothing is recorded before it."""
 
-    def __init__(self, run: FetchRun, numbers: list[int], tries: int) -> None:
+    def __init__(self, run: FetchRun, numbers: list[int], tries: int, *, is_first: bool) -> None:
         self._run = run
         self._numbers = numbers
         self._tries = tries
-        self._attempts = 0
+        self._is_first = is_first
         self._answered = False
+
+    def choose_action(self, error: ServiceError, attempt: int) -> Action:
+        is_refusal = isinstance(error, AuthenticationError | PlanError)
+        if is_refusal and self._run.has_answered and attempt < _TRIES - 1:
+            return Action.RETRY
+        return super().choose_action(error, attempt)
 
     async def skip(self) -> bool:
         self._numbers = self._numbers[: await self._run.take_numbers(len(self._numbers))]
         return not self._numbers
 
     async def prepare(self) -> None:
-        self._run.count_call(len(self._numbers), is_first=not (self._tries or self._attempts))
-        self._attempts += 1
+        self._run.count_call(len(self._numbers), is_first=self._is_first)
+        self._is_first = False
 
     async def send(self, slot: Slot) -> StatusReply:
         return await self._run.client.status(self._numbers)
@@ -309,17 +363,8 @@ class _StatusCall(OutgoingRequest[StatusReply]):
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
         self._run.note_error(error)
+        if action is Action.REFUSE:
+            self._run.split(self._numbers, self._tries)
 
     async def complete(self) -> bool:
         return self._answered
-
-
-def _shuffle_calls(stale: pl.DataFrame) -> pl.Series:
-    """Return the numbers in an order in which runs beside each other ask for different ones: calls in random order.
-
-    What comes first by its age still does, in steps of a day.
-    """
-    block = pl.int_range(pl.len()) // MAX_NUMBERS
-    order = stale.with_columns(block.alias("block")).with_columns(pl.col("as_of").first().over("block").alias("day"))
-    order = order.with_columns(pl.col("block").hash(random.getrandbits(64)).alias("at"))
-    return order.sort("day", "at", "block", maintain_order=True)["b_no"]

@@ -7,6 +7,7 @@ killed goes on where it was. An outage ends a run in good order: the caller goes
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 
 import polars as pl
@@ -15,6 +16,7 @@ from bizverify.cancellation import CancelToken
 from bizverify.errors import UsageError, parameter
 from bizverify.options import StatusOptions
 from bizverify.progress.display import Progress
+from bizverify.reference.day_allowance import account_of
 from bizverify.reference.fetch_report import StatusFetch
 from bizverify.reference.fetch_run import FetchRun
 from bizverify.reference.nts import NtsKey
@@ -56,13 +58,15 @@ async def fetch_statuses(
     progress: Progress | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
     cancel: CancelToken | None = None,
+    tries_spent: bool = False,
     today: Callable[[], date] = seoul_day,
 ) -> StatusFetch:
     """Ask for the statuses of ``numbers`` (UInt64) that are not fresh, and store what is answered.
 
     ``known``: days of statuses known besides those stored (``b_no``, ``as_of``, each number once); a number that is
     fresh there is not asked. Unknown numbers are asked first, then the oldest. ``progress`` and ``watch`` are called
-    whenever calls came to an end, the latter with the report so far. ``today``: the day in Korea.
+    whenever calls came to an end, the latter with the report so far. ``tries_spent``: a key whose requests of the day
+    are used up is tried once more. ``today``: the day in Korea.
 
     A run that cannot go on (a refused key, the budget or the day's allowance used up, an outage, ``cancel``) ends with
     ``halt`` in its report, and what was answered is stored. Raises :class:`UsageError` without a key where there is
@@ -80,6 +84,8 @@ async def fetch_statuses(
         try:
             if stale.height:
                 key = load_nts_key(options)
+                if tries_spent and store.lift_limit(account_of(key), today()):
+                    options = replace(options, concurrency=1)  # one call shows whether it goes on
                 run = FetchRun(store, options, key, report, progress=progress, watch=watch, today=today)
                 await run.run(stale, cancel or CancelToken())
         finally:

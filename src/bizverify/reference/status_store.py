@@ -43,22 +43,30 @@ CREATE TABLE usage (
     numbers INTEGER NOT NULL CHECK (numbers >= 0),
     calls INTEGER NOT NULL CHECK (calls >= 0),
     exhausted INTEGER NOT NULL CHECK (exhausted IN (0, 1)),
+    answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1)),
     PRIMARY KEY (key, day)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;
 """
+MIGRATIONS: Final = {
+    1: "ALTER TABLE usage ADD COLUMN answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1));"
+    "CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;"
+}
+"""``answered``: whether a call with the key was answered; ``claims``: numbers that a run is about to ask, or asks."""
 
 STATUS_FILE: Final = FileKind(
     gettext_noop("a status store"),
     "status_store",
     0x62765374,
     DDL,
-    {},
+    MIGRATIONS,
     StoreError,
     variable=ENV,
     default="statuses.sqlite",
 )  # "bvSt"
 
-_OF_A_NUMBER: Final = ("statuses", "unanswered")
+_OF_A_NUMBER: Final = ("statuses", "unanswered", "claims")
 _PIECE: Final = 50_000
 """Rows that are read or written in one statement: a reader holds up nobody for long, and memory stays flat."""
 _EPOCH: Final = date(1970, 1, 1)
@@ -81,8 +89,14 @@ WHERE excluded.as_of >= as_of OR as_of > ?
 """
 _NEVER: Final = date.max
 _COUNT_USAGE: Final = """
-INSERT INTO usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
-    numbers = numbers + excluded.numbers, calls = calls + excluded.calls, exhausted = max(exhausted, excluded.exhausted)
+INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
+    numbers = numbers + excluded.numbers, calls = calls + excluded.calls,
+    exhausted = max(exhausted, excluded.exhausted), answered = max(answered, excluded.answered)
+"""
+_CLAIM: Final = """
+INSERT INTO claims SELECT value, ?, ? FROM json_each(?) WHERE true ON CONFLICT (b_no) DO UPDATE SET
+    run = excluded.run, until = excluded.until
+WHERE run = excluded.run OR until < ?
 """
 
 
@@ -90,12 +104,14 @@ INSERT INTO usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
 class DayUsage:
     """What was asked with one key on one day in Korea: numbers and calls, those asked again counted again.
 
-    ``exhausted``: whether the tax authority said that the day's allowance is used up.
+    ``exhausted``: whether the tax authority said that the day's allowance is used up. ``answered``: whether a call was
+    answered.
     """
 
     numbers: int = 0
     calls: int = 0
     exhausted: bool = False
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +145,6 @@ class StatusStore:
                 STATUS_FILE.make(self.path)
         self._connection = STATUS_FILE.open(self.path)
         self._lock = threading.Lock()
-        self._data_version: int | None = None
 
     def close(self) -> None:
         """Close the file; closing twice is closing."""
@@ -181,13 +196,6 @@ class StatusStore:
         rows = self._read_of(numbers, query, _DAYS)
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
 
-    def changed_elsewhere(self) -> bool:
-        """Return whether another process, or another object, has written to the file since this was last asked."""
-        with self._use() as db:
-            version = db.execute("PRAGMA data_version").fetchone()[0]
-        before, self._data_version = self._data_version, version
-        return bool(before is not None and version != before)
-
     def oldest(self, numbers: pl.Series) -> date | None:
         """Return the oldest day of a status that is stored of ``numbers``; ``None`` where there is none."""
         query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
@@ -198,10 +206,35 @@ class StatusStore:
 
     def usage(self, key: str, day: date) -> DayUsage:
         """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""
-        query = "SELECT numbers, calls, exhausted FROM usage WHERE key = ? AND day = ?"
+        query = "SELECT numbers, calls, exhausted, answered FROM usage WHERE key = ? AND day = ?"
         with self._use() as db:
             found = db.execute(query, (key, _days(day))).fetchone()
-        return DayUsage(found[0], found[1], bool(found[2])) if found else DayUsage()
+        return DayUsage(found[0], found[1], bool(found[2]), bool(found[3])) if found else DayUsage()
+
+    def has_answered(self, key: str) -> bool:
+        """Return whether a call with the key of that fingerprint was ever answered."""
+        with self._use() as db:
+            return bool(db.execute("SELECT max(answered) FROM usage WHERE key = ?", (key,)).fetchone()[0])
+
+    def lift_limit(self, key: str, day: date) -> bool:
+        """Forget that the key's requests of a day are used up, so that it is tried again; return whether it was so."""
+        statement = "UPDATE usage SET exhausted = 0 WHERE key = ? AND day = ? AND exhausted"
+        with self._transaction() as db:
+            return bool(db.execute(statement, (key, _days(day))).rowcount)
+
+    def claim(self, numbers: pl.Series, run: str, now: float, until: float) -> pl.Series:
+        """Claim ``numbers`` (UInt64) for a run until a time; return those that no other run has claimed before."""
+        values = _json(pl.DataFrame([numbers.alias("b_no")]))
+        with self._transaction() as db:
+            db.execute(_CLAIM, (run, until, values, now))
+            query = "SELECT b_no FROM claims WHERE run = ? AND b_no IN (SELECT value FROM json_each(?))"
+            mine = pl.Series([number for (number,) in db.execute(query, (run, values))], dtype=pl.UInt64)
+        return numbers.filter(numbers.is_in(mine.implode()))
+
+    def release_claims(self, run: str) -> None:
+        """Drop all claims of a run."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM claims WHERE run = ?", (run,))
 
     def take_numbers(self, key: str, day: date, numbers: int, limit: int) -> int:
         """Count up to so many numbers as asked, in one step, as far as the day's ``limit`` allows; return how many."""
@@ -210,7 +243,7 @@ class StatusStore:
             before, is_exhausted = used.fetchone() or (0, 0)
             granted = 0 if is_exhausted else max(0, min(numbers, limit - before))
             if granted:
-                db.execute(_COUNT_USAGE, (key, _days(day), granted, 0, 0))
+                db.execute(_COUNT_USAGE, (key, _days(day), granted, 0, 0, 0))
         return granted
 
     def give_back_numbers(self, key: str, day: date, numbers: int) -> None:
@@ -248,14 +281,17 @@ class StatusStore:
                 for piece in statuses.iter_slices(_PIECE):
                     rows = piece.select(*(pl.col(name).cast(_ROWS[name]) for name in _ROWS), to_come)
                     db.executemany(_UPSERT, zip(*(column.to_list() for column in rows), strict=True))
-                    db.execute("DELETE FROM unanswered WHERE b_no IN (SELECT value FROM json_each(?))", (_json(piece),))
+                    for table in ("unanswered", "claims"):
+                        delete = f"DELETE FROM {table} WHERE b_no IN (SELECT value FROM json_each(?))"  # noqa: S608
+                        db.execute(delete, (_json(piece),))
             if today is not None:
                 db.execute("DELETE FROM unanswered WHERE day < ?", (_days(today),))
                 if unanswered is not None:
                     rows_of_today = ((number, _days(today)) for number in unanswered.to_list())
                     db.executemany("INSERT OR REPLACE INTO unanswered VALUES (?, ?)", rows_of_today)
             for (key, day), used in (usage or {}).items():
-                db.execute(_COUNT_USAGE, (key, _days(day), used.numbers, used.calls, int(used.exhausted)))
+                counts = (used.numbers, used.calls, int(used.exhausted), int(used.answered))
+                db.execute(_COUNT_USAGE, (key, _days(day), *counts))
 
     def holdings(self, number: int) -> int:
         """Return how many rows are stored of a number."""

@@ -19,6 +19,7 @@ from bizverify.run.changes import (
     CHANGE,
     CHANGE_SCHEMA,
     CHANGES,
+    GONE,
     KEY,
     RECORD,
     SNAPSHOT,
@@ -94,7 +95,8 @@ def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
     place = pl.col("row_id").cast(pl.String).str.zfill(_DIGITS).alias("input")
     record = rows.select(number, *cells, pl.col("bounce_prob").cast(pl.Float64), place)
     codes = status_code_expr(pl.col("biz_status")).alias("biz_status")
-    return record.with_columns(key_expr(RECORD).alias(KEY), codes).select(SNAPSHOT.names())
+    gone = pl.lit(None, pl.Date).alias(GONE)
+    return record.with_columns(key_expr(RECORD).alias(KEY), codes, gone).select(SNAPSHOT.names())
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:

@@ -1,12 +1,14 @@
 """What changed between two runs over the same rows: pure functions over frames of answers.
 
-A *snapshot* has one row a key and input (:data:`SNAPSHOT`): what was answered last. Rows whose question
-was left open this time (pending, failed, status unknown) keep what was known before, so that nothing is told twice.
+A *snapshot* has one row a key and input (:data:`SNAPSHOT`): the last answer. A row whose question was left open this
+time (pending, failed, status unknown) keeps the earlier answer, so that nothing is told twice. A row that left the list
+stays in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever its rows are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -30,10 +32,13 @@ CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
 ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
 """What is compared: a probability moves a little every day, and the grade says when that matters."""
+GONE: Final = "gone"
+"""The day on which a row was missed first; null for a row of the list."""
+KEEP_GONE_DAYS: Final = 30
 SNAPSHOT: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
     | dict.fromkeys((*RECORD, *ANSWER), pl.String())
-    | {"bounce_prob": pl.Float64(), "row_status": pl.String()}
+    | {"bounce_prob": pl.Float64(), "row_status": pl.String(), GONE: pl.Date()}
 )
 _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
@@ -49,12 +54,23 @@ CHANGE_SCHEMA: Final = pl.Schema(
 """One row a key whose answer is another than before; ``changes`` names the kinds, and may be empty."""
 _ANSWERED: Final = ("verified", "cached", "invalid")
 _BETWEEN: Final = "\x1f"
+_NUMBER: Final = "_number"
+_NUMBER_EXPR: Final = pl.coalesce("b_no", KEY).alias(_NUMBER)
+_STATUS: Final = "_status"
+_SEVEREST: Final = ("closed", "suspended", "active")
+"""Statuses of rows of one number, the one that counts first."""
 
 
 def key_expr(columns: Iterable[str]) -> pl.Expr:
-    """Return the text by which a row is known again: its cells in these columns, without blanks around."""
-    cells = [pl.col(name).cast(pl.String).fill_null("").str.strip_chars() for name in columns]
-    return pl.concat_str(cells, separator=_BETWEEN)
+    """Return the text by which a row is known again: its cells in these columns, without white space."""
+    cells = [pl.col(name).cast(pl.String).fill_null("") for name in columns]
+    return without_space(pl.concat_str(cells, separator=_BETWEEN))
+
+
+def without_space(text: pl.Expr) -> pl.Expr:
+    """Return a text without white space: other spacing is no edit."""
+    # blanks first: the pattern alone takes five times as long
+    return text.str.replace_all(" ", "", literal=True).str.replace_all(r"\s", "")
 
 
 def status_code_expr(status: pl.Expr) -> pl.Expr:
@@ -62,23 +78,47 @@ def status_code_expr(status: pl.Expr) -> pl.Expr:
     return pl.coalesce(meaning_expr(status), status)
 
 
-def advance(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the snapshot ``after``, settled, and what changed: what :func:`settle` and :func:`compare` say together.
+def advance(
+    before: pl.DataFrame, after: pl.DataFrame, today: date, other_columns: Collection[str] = ()
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the settled snapshot ``after``, with the rows that left the list, and what changed.
 
-    Most rows are as they were: they are known by a hash of 64 bits of all that is compared, and joined with nothing.
+    ``other_columns``: inputs of which other columns were found than before (:func:`rebase`). Most rows are as they
+    were: they are known by a hash of 64 bits of all that is compared, and joined with nothing.
     """
-    before = recognize(before, after)
+    before = recognize(rebase(before, after, other_columns), after)
     compared = (KEY, *ANSWER, "row_status")
     is_other = ~_hash(after, *compared).is_in(_hash(before, *compared).implode())
     others = after.with_row_index(_PLACE).filter(is_other)
     settled = settle(others, before.filter(_hash(before, KEY).is_in(_hash(others, KEY).implode())))
     same = after.with_row_index(_PLACE).filter(~is_other)
     whole = pl.concat([same, settled.select(same.columns)]).sort(_PLACE).drop(_PLACE)
-    old, new = (rows.filter(_hash(rows, KEY).is_first_distinct()) for rows in (before, whole))
+    listed = before.filter(pl.col(GONE).is_null())
+    old, new = (rows.filter(_hash(rows, KEY).is_first_distinct()) for rows in (listed, whole))
     moved = new.filter(~_hash(new, KEY, *ANSWER).is_in(_hash(old, KEY, *ANSWER).implode()))
     keys = _hash(old, KEY)
     is_touched = keys.is_in(_hash(moved, KEY).implode()) | ~keys.is_in(_hash(new, KEY).implode())
-    return whole, compare(old.filter(is_touched), moved)
+    numbers = moved.select(_NUMBER_EXPR).to_series().implode()
+    known, now = (rows.filter(_NUMBER_EXPR.is_in(numbers)) for rows in (before, whole))
+    changed = compare(old.filter(is_touched), moved, known, now)
+    gone = before.filter(~_hash(before, KEY).is_in(_hash(whole, KEY).implode()))
+    gone = gone.with_columns(pl.col(GONE).fill_null(today)).filter(pl.col(GONE) > today - timedelta(KEEP_GONE_DAYS))
+    return pl.concat([whole, gone]), changed
+
+
+def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
+    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the status of their numbers.
+
+    Where another column was found, rows have other keys, grades and addresses for this reason alone.
+    """
+    if not inputs:
+        return before
+    is_rebased = pl.col("input").is_in(list(inputs)) & pl.col(GONE).is_null()
+    known = number_statuses(before.filter(is_rebased))
+    now = after.filter(pl.col("input").is_in(list(inputs))).with_columns(_NUMBER_EXPR)
+    same = now.join(known, _NUMBER, "inner").with_columns(pl.col(_STATUS).alias("biz_status"))
+    missing = before.filter(is_rebased, ~_NUMBER_EXPR.is_in(now[_NUMBER].implode()))
+    return pl.concat([same.select(before.columns), before.filter(~is_rebased), missing])
 
 
 def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
@@ -87,18 +127,36 @@ def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     Such a row is known by its business number, where one row of it went and one came. Otherwise a closure of the same
     night would be a row gone and a row new, and told to nobody.
     """
+    listed = before.filter(pl.col(GONE).is_null())
     gone, came = (
         rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
         .unique(KEY)
         .filter(pl.len().over("b_no") == 1)
         .select("b_no", KEY)
-        for rows, others in ((before, after), (after, before))
+        for rows, others in ((listed, after), (after, before))
     )
     keys = gone.join(came, "b_no", suffix=_NOW).select(KEY, f"{KEY}{_NOW}")
     if keys.is_empty():
         return before
-    now = pl.coalesce(f"{KEY}{_NOW}", KEY).alias(KEY)
+    now = pl.when(pl.col(GONE).is_null()).then(pl.coalesce(f"{KEY}{_NOW}", KEY)).otherwise(KEY).alias(KEY)
     return before.join(keys, KEY, "left", maintain_order="left").with_columns(now).select(before.columns)
+
+
+def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the status of each number of a snapshot: that of a row of the list before that of one that left it."""
+    severity = pl.col("biz_status").replace_strict(_SEVEREST, range(len(_SEVEREST)), default=len(_SEVEREST))
+    is_unknown = pl.col("biz_status").fill_null("unknown") == "unknown"
+    ranked = rows.sort(is_unknown, pl.col(GONE).is_not_null(), severity, maintain_order=True)
+    return ranked.select(_NUMBER_EXPR, pl.col("biz_status").fill_null("unknown").alias(_STATUS)).unique(
+        _NUMBER, keep="first", maintain_order=True
+    )
+
+
+def numbers_by_input(rows: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return the business numbers (UInt64) of the listed rows of a snapshot by their input."""
+    number = pl.col("b_no").filter(pl.col("b_no").str.contains(r"^\d{10}$")).unique().cast(pl.UInt64)
+    found = rows.filter(pl.col(GONE).is_null()).group_by("input").agg(number)
+    return dict(zip(found["input"], found["b_no"], strict=True))
 
 
 def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
@@ -116,7 +174,7 @@ def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
     joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in names)), KEY, "left")
     unanswered = ~pl.col("row_status").is_in(_ANSWERED)
     unknown = (pl.col("biz_status") == "unknown") & (pl.col(f"biz_status{BEFORE}") != "unknown")
-    judged = unknown & pl.col("address").eq_missing(pl.col(f"address{BEFORE}"))
+    judged = unknown & without_space(pl.col("address")).eq_missing(without_space(pl.col(f"address{BEFORE}")))
     left_open = {"biz_status": unknown} | dict.fromkeys(("grade", "action", "bounce_prob"), judged)
     kept = [
         pl.when(unanswered | left_open.get(name, False))
@@ -128,29 +186,40 @@ def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(kept).select(after.columns)
 
 
-def compare(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+def compare(
+    before: pl.DataFrame, after: pl.DataFrame, known: pl.DataFrame | None = None, now: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Return what is another in ``after`` than ``before``: :data:`CHANGE_SCHEMA`, rows in the order of ``after``.
 
     Both are settled snapshots; of a key that several inputs have, the first counts. Rows that are gone come last.
+    ``known`` and ``now``: the rows that say how the numbers were and are, by default the same. A closure of a number is
+    a change of one row alone: the first of the number's rows that says so.
     """
+    known, now = number_statuses(before if known is None else known), number_statuses(after if now is None else now)
     before, after = (frame.unique(KEY, keep="first", maintain_order=True) for frame in (before, after))
     both = after.with_row_index(_PLACE).join(before, KEY, "full", suffix=BEFORE, coalesce=True)
     is_new, is_gone = pl.col(f"row_status{BEFORE}").is_null(), pl.col("row_status").is_null()
     differs = [pl.col(name).ne_missing(pl.col(f"{name}{BEFORE}")) for name in ANSWER]
-    other = both.filter(pl.any_horizontal(is_new, is_gone, *differs))
-    kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone).items()]
+    other = both.filter(pl.any_horizontal(is_new, is_gone, *differs)).with_columns(_NUMBER_EXPR)
+    other = other.join(known, _NUMBER, "left").join(now, _NUMBER, "left", suffix=_NOW)
+    says_so = pl.when(~is_gone & (pl.col("biz_status") == pl.col(f"{_STATUS}{_NOW}"))).then(pl.col(_PLACE))
+    is_told = (says_so == says_so.min().over(_NUMBER)).fill_null(False)
+    kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone, is_told).items()]
     record = [pl.coalesce(name, f"{name}{BEFORE}") for name in ("input", *RECORD)]
+    status = pl.coalesce(f"biz_status{BEFORE}", pl.when(is_new | is_told).then(_STATUS))
     return (
         other.sort(_PLACE, KEY, nulls_last=True)
-        .with_columns(pl.concat_list(kinds).list.drop_nulls().alias(CHANGE), *record)
+        .with_columns(
+            pl.concat_list(kinds).list.drop_nulls().alias(CHANGE), *record, status.alias(f"biz_status{BEFORE}")
+        )
         .select(CHANGE_SCHEMA.names())
         .cast(CHANGE_SCHEMA)
     )
 
 
-def _rules(is_new: pl.Expr, is_gone: pl.Expr) -> dict[Change, pl.Expr]:
-    """Return when a row counts as each kind."""
-    status, status_before = pl.col("biz_status"), pl.col(f"biz_status{BEFORE}")
+def _rules(is_new: pl.Expr, is_gone: pl.Expr, is_told: pl.Expr) -> dict[Change, pl.Expr]:
+    """Return when a row counts as each kind; ``is_told``: it is the row that stands for its number."""
+    status, status_before = pl.col("biz_status"), pl.col(_STATUS)
     stayed = ~is_new & ~is_gone
     grade, grade_before = _rank("grade", GRADES)
     action, action_before = _rank("action", ACTIONS)
@@ -158,9 +227,9 @@ def _rules(is_new: pl.Expr, is_gone: pl.Expr) -> dict[Change, pl.Expr]:
         pl.col(name) != pl.col(f"{name}{BEFORE}") for name in ("fixed_zipcode", "fixed_address")
     )  # null where one of the two has none: a correction that was not there before is no change of the address
     return {
-        "closed": stayed & (status == "closed") & status_before.ne_missing("closed"),
-        "suspended": stayed & (status == "suspended") & status_before.ne_missing("suspended"),
-        "reopened": stayed & (status == "active") & status_before.is_in(["closed", "suspended"]),
+        "closed": is_told & (status == "closed") & (status_before != "closed"),
+        "suspended": is_told & (status == "suspended") & (status_before != "suspended"),
+        "reopened": is_told & (status == "active") & status_before.is_in(["closed", "suspended"]),
         "risk_up": stayed & (grade > grade_before),
         "risk_down": stayed & (grade < grade_before),
         "action_up": stayed & (action > action_before),
@@ -191,15 +260,16 @@ def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
     was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")
     before = _side(first.filter(~was_new.fill_null(False)), BEFORE)
     after = _side(last.filter(~went.fill_null(False)), "")
-    return compare(recognize(before, after), after)
+    is_earliest = pl.col("step") == pl.col("step").min().over(_NUMBER_EXPR)
+    known = _side(steps.filter(is_earliest, pl.col(f"biz_status{BEFORE}").is_not_null()), BEFORE)
+    return compare(recognize(before, after), after, known)
 
 
 def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:
     """The snapshot of one side of changes: how the rows were before, or are now."""
     sides = [pl.col(f"{name}{end}").alias(name) for name in _SHOWN]
-    return changes.select(KEY, "input", *RECORD, *sides, pl.lit("verified").alias("row_status")).select(
-        SNAPSHOT.names()
-    )
+    rest = (pl.lit("verified").alias("row_status"), pl.lit(None, pl.Date).alias(GONE))
+    return changes.select(KEY, "input", *RECORD, *sides, *rest).select(SNAPSHOT.names())
 
 
 def of_kinds(changes: pl.DataFrame, kinds: Sequence[Change]) -> pl.DataFrame:

@@ -29,6 +29,7 @@ from bizverify.options import (
 from bizverify.progress.display import Progress
 from bizverify.report import Report
 from bizverify.run.run_start import RunStart
+from bizverify.scheduling.earlier_rows import EarlierRows
 from bizverify.scheduling.inputs import JobInput
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.job_place import locate
@@ -48,9 +49,12 @@ class InputEnrichment:
     progress: Progress | None
     cancel: CancelToken
 
-    def carry_out(self, one: JobInput, recorder: AnswerRecorder, budget: int | None) -> Report | FilesReport:
-        """Verify an input and publish its output; ``recorder`` takes its answers down, ``budget`` bounds what it buys.
+    def carry_out(
+        self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows, budget: int | None
+    ) -> Report | FilesReport:
+        """Verify an input and publish its output.
 
+        ``recorder`` takes its answers down, ``earlier`` are the rows of the run before, ``budget`` bounds what it buys.
         Raises what :func:`bizverify.enrich` raises.
         """
         job, reference = self.job, self.job.reference
@@ -72,6 +76,7 @@ class InputEnrichment:
             "cancel": self.cancel,
             "status": status_options(self._status_options(), None, engine.kind, given=False),
             "observe": recorder.observe,
+            "inspect": earlier.refuse_loss,
         }
         if read.sheet is None or (isinstance(read.sheet, str) and read.sheet != ALL_SHEETS):
             return enrich_file(one.path, one.output, answering, read, write, **options)

@@ -17,6 +17,7 @@ from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.manifest import sha256_of
 from bizverify.models.model_store import resolve_model
+from bizverify.options import StatusOptions
 from bizverify.scheduling.job_file import InputPart, JobFile
 from bizverify.scheduling.job_place import locate
 from bizverify.scheduling.output_files import about_file
@@ -167,11 +168,16 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
     """
     digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
-    digest.update(msgspec.json.encode(parts))
+    digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
     digest.update(resolve_model(locate(folder, job.reference.model)).version.encode())
     for path in _reference_files(job, folder):
         digest.update(f"{path}\0{about_file(path)}".encode())
     return digest.hexdigest()
+
+
+def is_asking(job: JobFile, folder: Path) -> bool:
+    """Return whether the job asks the tax authority: ``auto`` does where there is a key."""
+    return StatusOptions(source=job.status.source, key_file=locate(folder, job.status.key_file)).is_asking
 
 
 def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:

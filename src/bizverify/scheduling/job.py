@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec import structs
@@ -21,10 +21,10 @@ from bizverify.joint.report import FilesReport
 from bizverify.options import engine_kind
 from bizverify.progress.display import Progress
 from bizverify.report import Report
-from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, advance, of_kinds, write_changes
+from bizverify.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bizverify.run.run_start import RunStart
 from bizverify.scheduling.deadline import Deadline
-from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint
+from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint, is_asking
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_file_fields import name_fields
 from bizverify.scheduling.job_place import job_place, locate, refuse_shared_name
@@ -38,6 +38,9 @@ from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL
 from bizverify.tables.publish import make_folder
 from bizverify.translation import current_language, gettext, join_clauses, use_language
+
+if TYPE_CHECKING:
+    from bizverify.scheduling.earlier_rows import EarlierRows
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +108,9 @@ class _Run:
         self._budget = job.engine.budget
         self._progress = progress
         self._verified: dict[str, pl.DataFrame] = {}
+        self._other_columns: set[str] = set()
         self._known: dict[str, KnownInput] = {}
+        self._earlier_numbers: dict[str, pl.Series] | None = None
         self._changes: Path | None = None
         self._written: set[Path] = set()
         self._about_new: dict[Path, str] = {}
@@ -198,11 +203,12 @@ class _Run:
         before = self._store.snapshot()
         if before is None:
             return pl.concat(self._verified.values()), nothing
-        rest = before.filter(~pl.col("input").is_in([*self._verified, *removed]))
+        rest = before.filter(pl.col(GONE).is_null(), ~pl.col("input").is_in([*self._verified, *removed]))
         kept = rest.partition_by("input", as_dict=True)
         parts = [self._verified[path] if path in self._verified else kept.pop((path,), None) for path in paths]
         after = [part for part in parts if part is not None]
-        return advance(before, pl.concat([pl.DataFrame(schema=SNAPSHOT), *after, *kept.values()]))
+        rows = pl.concat([pl.DataFrame(schema=SNAPSHOT), *after, *kept.values()])
+        return advance(before, rows, self._start.at.date(), self._other_columns)
 
     def _take(self, one: JobInput, known: KnownInput | None) -> InputOutcome:
         """Verify an input, or leave it as it was."""
@@ -215,7 +221,7 @@ class _Run:
             now = fingerprint(self._job, one, self._folder, content)
             if known is not None and self._is_fresh(known, now):
                 return self._reuse(one, known)
-            return self._verify(one, now, content)
+            return self._verify(one, now, content, known)
         except (StoppedError, KeyboardInterrupt):
             if self._stop.is_made or not self._deadline.is_over:
                 raise
@@ -231,11 +237,14 @@ class _Run:
 
     def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
         """Whether all is as before, the output too, and no answer is older than the job wants."""
-        age, ages = self._now() - known.verified, (self._job.engine.max_age, self._job.status.max_age)
+        max_age, today = self._job.status.max_age, self._start.at.date()
+        age, ages = self._now() - known.verified, (self._job.engine.max_age, max_age)
         days = min(self._job.run.skip_unchanged_days, *(days for days in ages if days is not None))
+        status_day = date.fromisoformat(known.status_day) if known.status_day else today
         return (
             known.fingerprint == fingerprint
             and 0 <= age < days * _DAY
+            and (today - status_day).days <= max_age
             and about_file(as_path(known.output)) == known.written
         )
 
@@ -247,32 +256,68 @@ class _Run:
         self._know(one, known)
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
 
-    def _verify(self, one: JobInput, fingerprint: str, content: str) -> InputOutcome:
+    def _verify(self, one: JobInput, fingerprint: str, content: str, known: KnownInput | None) -> InputOutcome:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
+        earlier = self._earlier_rows(one, known)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrich(one, recorder)
+            report = self._enrich(one, recorder, earlier)
         set_mode(one.output, self._mode)
         if one.latest is not None:
             copy_file(one.output, one.latest, self._mode)
         self._verified[str(one.path)] = recorder.snapshot()
         parts = report.parts if isinstance(report, FilesReport) else [report]
         was_read = all(content in (part.input_version, part.input_sha256) for part in parts)
-        # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
-        finished = fingerprint if not report.exit_code and was_read else ""
-        self._know(one, KnownInput(finished, self._now(), str(one.output), "", report.rows))
-        paid = report.purchase.paid if report.purchase else 0
-        self._spend(paid)
-        return InputOutcome(
-            str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
+        roles = set.intersection(*(set(part.columns) for part in parts)) if parts else set()
+        roles_before = set(known.roles.split(",")) if known is not None and known.roles else roles
+        if roles != roles_before:
+            self._other_columns.add(str(one.path))
+        status_day, unasked = self._status_day(report), report.asked.fetch.unasked if report.asked else 0
+        is_keyless = self._job.status.source == "auto" and not is_asking(self._job, self._folder)
+        if known is not None and known.status_day and is_keyless:
+            status_day, unasked = known.status_day, self._verified[str(one.path)]["b_no"].n_unique()
+        outcome = InputOutcome(
+            str(one.path),
+            "verified",
+            str(one.output),
+            report.rows,
+            report.purchase.paid if report.purchase else 0,
+            lost=tuple(sorted(roles_before - roles)),
+            unasked=unasked,
+            report=report,
         )
+        outcome = replace(outcome, exit_code=outcome.code_of_report)
+        # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
+        finished = fingerprint if not outcome.exit_code and was_read else ""
+        verified = KnownInput(finished, self._now(), str(one.output), "", report.rows, roles=",".join(sorted(roles)))
+        self._know(one, replace(verified, status_day=status_day))
+        self._spend(outcome.paid)
+        return outcome
 
-    def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:
+    def _status_day(self, report: Report | FilesReport) -> str:
+        """Return the day (ISO) of the oldest status: its age decides when the input is verified again."""
+        if report.asked is None or not report.asked.fetch.numbers:
+            return ""
+        fetch = report.asked.fetch
+        return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)
+
+    def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
+        from bizverify.scheduling.earlier_rows import EarlierRows
+
+        if known is None:
+            return EarlierRows()
+        if self._earlier_numbers is None:
+            before = self._store.snapshot()
+            self._earlier_numbers = {} if before is None else numbers_by_input(before)
+        numbers = self._earlier_numbers.get(str(one.path), pl.Series(dtype=pl.UInt64))
+        return EarlierRows(known.rows, numbers, may_lose=one.part.force)
+
+    def _enrich(self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows) -> Report | FilesReport:
         from bizverify.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights
 
         day = self._start.at.date()
         enrichment = InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
-        return enrichment.carry_out(one, recorder, self._budget)
+        return enrichment.carry_out(one, recorder, earlier, self._budget)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
         """Note what is known of an input, with its output and the copy of it as they are now."""
@@ -356,11 +401,25 @@ class _Run:
         failed = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code not in (0, PAUSED)]
         paused = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code == PAUSED]
         counts: dict[str, int] = {kind: report.counts[kind] for kind in part.kinds}
-        wanted = {"always": True, "failure": bool(failed), "changes": bool(failed) or any(counts.values())}
+        nights = self._unasked_nights(report)
+        is_failure = bool(failed) or nights > 1
+        wanted = {"always": True, "failure": is_failure, "changes": is_failure or any(counts.values())}
         if not wanted[part.when]:
             return None
         since = None if report.since is None else report.since.timestamp()
-        return compose_message(self._name, report.rows, since, counts, failed, paused)
+        return compose_message(self._name, report.rows, since, counts, failed, paused, nights)
+
+    def _unasked_nights(self, report: JobReport) -> int:
+        """Return on how many nights in a row, this one included, statuses were due and could not be asked."""
+        if not any(one.unasked for one in report.inputs):
+            return 0
+        days = {self._start.at.date()}
+        for run in reversed(self._store.runs()):
+            if any(one.get("unasked") for one in run.inputs):
+                days.add(datetime.fromtimestamp(run.started, SEOUL).date())
+            elif any(one["what"] in ("verified", "unchanged") for one in run.inputs):
+                break
+        return len(days)
 
     def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
         run = JobRun(

@@ -59,6 +59,7 @@ class InputPart(_Part, frozen=True):
     json_path: str | None = None
     has_header: bool = True
     columns: ColumnsPart = ColumnsPart()
+    force: bool = False
 
 
 class EnginePart(_Part, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -16,10 +16,11 @@ from bizverify.run.changes import count_kinds
 from bizverify.scheduling.job_file_fields import name_fields
 from bizverify.scheduling.run_message import describe_counts
 from bizverify.schema import Alert
-from bizverify.translation import gettext, gettext_noop, ngettext
+from bizverify.translation import gettext, gettext_noop, join_clauses, ngettext
 
 PAUSED: Final = 5
 """The exit code of what the next run goes on with."""
+_FAILED: Final = 3
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
 """Exit codes of inputs, the one that a run ends with first: what somebody must mend goes before what mends itself."""
 
@@ -38,7 +39,9 @@ class InputOutcome:
     """What became of one input of a run.
 
     ``what``: ``verified``; ``unchanged``, its answers and output are those of before; ``failed``, with ``error``;
-    ``left`` for the next run, since the deadline came first. ``rows`` of the file, ``paid`` lookups.
+    ``left`` for the next run, since the deadline came first. ``rows`` of the file, ``paid`` lookups. ``unasked``:
+    numbers whose status was due and could not be asked. ``lost``: columns that the run before found and this one did
+    not.
     """
 
     path: str
@@ -48,6 +51,8 @@ class InputOutcome:
     paid: int = 0
     exit_code: int = 0
     error: str | None = None
+    unasked: int = 0
+    lost: tuple[str, ...] = ()
     report: Report | FilesReport | None = field(default=None, repr=False)
 
     @property
@@ -57,22 +62,57 @@ class InputOutcome:
         return tuple(Alert(name_fields(one)) if isinstance(one, Alert) else name_fields(one) for one in found)
 
     @property
+    def code_of_report(self) -> int:
+        """Exit code of a verified input: 3 before 5, since somebody must act on it."""
+        if self.report is None:
+            return 0
+        if self.lost or self._unanswered_rows or (self.unasked and self.report.asked is None):
+            return _FAILED
+        return (self.report.asked.fetch.run_exit_code if self.report.asked else 0) or self.report.exit_code
+
+    @property
     def problem(self) -> str | None:
         """Why its exit code is not 0, in a sentence; ``None`` where it is."""
         if not self.exit_code or self.error:
             return self.error
-        if self.exit_code == PAUSED:
-            return gettext("pending rows")
+        return join_clauses(*self.problems_of_rows, self._halt) or gettext("most rows hold no usable business number")
+
+    @property
+    def problems_of_rows(self) -> Iterator[str]:
+        """What is wrong besides what an alert of the report says."""
+        if self.lost:
+            yield gettext(
+                "columns that the run before found are missing ({columns}), so only statuses were compared",
+                columns=", ".join(self.lost),
+            )
+        if count := self._unanswered_rows:
+            yield ngettext(
+                "{count:,} row without an answer (failed or in doubt)",
+                "{count:,} rows without an answer (failed or in doubt)",
+                count,
+            )
+        if self.unasked and (self.report is None or self.report.asked is None):
+            yield gettext(
+                "the run before asked the tax authority, and this one found no key; set BIZVERIFY_NTS_KEY, or set "
+                '`source = "none"` in [status]'
+            )
+        if self.report is not None and self.report.counts.get("pending"):
+            yield gettext("pending rows")
+
+    @property
+    def _halt(self) -> str:
+        if not self.unasked or self.report is None or self.report.asked is None:
+            return ""
+        return gettext("not all could be asked of the tax authority: {halt}", halt=self.report.asked.fetch.halt)
+
+    @property
+    def _unanswered_rows(self) -> int:
         counts = self.report.counts if self.report else {}
-        return ngettext(
-            "{count:,} row without an answer (failed or in doubt)",
-            "{count:,} rows without an answer (failed or in doubt)",
-            counts.get("failed", 0) + counts.get("in_doubt", 0),
-        )
+        return counts.get("failed", 0) + counts.get("in_doubt", 0)
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome as plain values for JSON, as it is remembered: its report's warnings may name values of rows."""
-        names = ("path", "what", "output", "rows", "paid", "exit_code", "error")
+        names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
         return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
 
 
@@ -142,7 +182,7 @@ class JobReport(Shown):
             )
         ]
         for one in self.inputs:
-            about = one.error or _describe_rows(one.rows, one.paid)
+            about = one.error or join_clauses(_describe_rows(one.rows, one.paid), *one.problems_of_rows)
             found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
             found += [(written, one.output)] if one.output and one.what != "failed" else []
         found.append((gettext("changes"), self._describe_changes()))
@@ -154,6 +194,8 @@ class JobReport(Shown):
             return gettext("first run, nothing to compare with")
         changes = describe_counts(self.counts)
         day = self.since.date().isoformat()
+        if not changes and any(one.exit_code for one in self.inputs):
+            return gettext("none found, but not all could be verified")
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 

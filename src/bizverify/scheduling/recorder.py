@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import ColumnError
-from bizverify.run.changes import KEY, SNAPSHOT, key_expr, status_code_expr
+from bizverify.run.changes import GONE, KEY, SNAPSHOT, key_expr, status_code_expr
 from bizverify.run.records import DIGITS, ROW_ID
 from bizverify.translation import gettext
 
@@ -43,7 +43,9 @@ class AnswerRecorder:
         digits = pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)
         cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}
         cells["b_no"] = pl.coalesce(digits, cells["b_no"])
-        answer = [pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input")]
+        answer = [
+            pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input", GONE)
+        ]
         self._tables += 1  # sheets of a workbook come one after another, and each counts its rows from 0
         taken = pl.struct(pl.col(ROW_ID), *(cell.alias(name) for name, cell in cells.items()), *answer)
         index = pl.get_index_type()
@@ -65,7 +67,9 @@ class AnswerRecorder:
         codes = _status_codes(rows["biz_status"])
         return (
             rows.filter(pl.col(KEY).hash().is_first_distinct())
-            .with_columns(pl.lit(self._input).alias("input"), pl.col("biz_status").replace(codes))
+            .with_columns(
+                pl.lit(self._input).alias("input"), pl.col("biz_status").replace(codes), pl.lit(None).alias(GONE)
+            )
             .select(pl.col(name).cast(dtype) for name, dtype in SNAPSHOT.items())
         )
 

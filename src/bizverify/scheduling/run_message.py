@@ -44,22 +44,34 @@ def compose_message(
     counts: Mapping[str, int],
     failed: Sequence[str] = (),
     paused: Sequence[str] = (),
+    unasked_nights: int = 0,
 ) -> str:
     """Return what a run has to say: what changed ``since`` a time (``None``: it is the first), what failed.
 
-    Numbers, names and addresses are not in it, apart from paths of inputs.
+    ``unasked_nights``: on how many nights in a row statuses were due and could not be asked. Numbers, names and
+    addresses are not in it, apart from paths of inputs.
     """
-    lines = [_describe_changes(job, rows, since, counts)]
+    lines = [_describe_changes(job, rows, since, counts, is_whole=not (failed or paused))]
+    if unasked_nights > 1:
+        lines.append(
+            gettext(
+                "for {nights} nights in a row not all statuses could be asked of the tax authority, so closures may be "
+                "missing",
+                nights=unasked_nights,
+            )
+        )
     lines += [gettext("failed: {error}", error=error) for error in failed]
     lines += [gettext("the next run goes on with some rows: {error}", error=error) for error in paused]
     return "\n".join(map(end_sentence, lines))
 
 
-def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[str, int]) -> str:
+def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[str, int], *, is_whole: bool) -> str:
     if since is None:
         return gettext("{job}: first run, {rows:,} rows verified (no run before to compare with)", job=job, rows=rows)
     day = datetime.fromtimestamp(since, SEOUL).date().isoformat()
     changes = describe_counts(counts)
+    if not changes and not is_whole:
+        return gettext("{job}: no change was found, but not all could be verified", job=job)
     if not changes:
         return gettext("{job}: nothing changed", job=job, day=day)
     return gettext("{job}: since {day} {changes}", job=job, day=day, changes=changes)

@@ -20,7 +20,7 @@ import polars as pl
 
 from bizverify.cloud.remote_path import as_path
 from bizverify.errors import JobRunningError, StoreError
-from bizverify.run.changes import CHANGE_SCHEMA, SNAPSHOT, format_counts
+from bizverify.run.changes import CHANGE_SCHEMA, GONE, KEY, SNAPSHOT, format_counts, without_space
 from bizverify.storage.filesystem import make_folders, state_directory
 from bizverify.storage.sqlite import FileKind, is_in_use, rewrite_file
 from bizverify.translation import gettext, gettext_noop
@@ -49,7 +49,9 @@ CREATE TABLE inputs (
     output TEXT NOT NULL,
     written TEXT NOT NULL,
     rows INTEGER NOT NULL CHECK (rows >= 0),
-    latest TEXT NOT NULL DEFAULT ''
+    latest TEXT NOT NULL DEFAULT '',
+    roles TEXT NOT NULL DEFAULT '',
+    status_day TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE job_file (one INTEGER PRIMARY KEY CHECK (one = 1), path TEXT NOT NULL) STRICT;
@@ -59,11 +61,14 @@ CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
 """
 MIGRATIONS: Final = {
-    1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT ''"
+    1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT '';",
+    2: "ALTER TABLE inputs ADD COLUMN roles TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT '';",
 }
 """What makes a state of one version one of the next.
 
-``changes_due``: the file of changes that is still to be written; ``latest``: size and time of the copy of an output.
+``changes_due``: the file of changes that is still to be written; ``latest``: size and time of the copy of an output;
+``roles`` and ``status_day``: see :class:`KnownInput`.
 """
 RUN_FILE: Final = FileKind(
     gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
@@ -114,7 +119,8 @@ class KnownInput:
     """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows.
 
     ``written`` and ``latest``: size and time of the output and of its copy as they were written, by which one that
-    somebody has edited, or that a killed run left, is told.
+    somebody has edited, or that a killed run left, is told. ``roles``: the columns that were found, separated by
+    commas. ``status_day``: the oldest day (ISO) of its statuses that the tax authority gave.
     """
 
     fingerprint: str
@@ -123,6 +129,8 @@ class KnownInput:
     written: str
     rows: int
     latest: str = ""
+    roles: str = ""
+    status_day: str = ""
 
 
 def state_folder() -> Path:
@@ -177,7 +185,7 @@ class RunStore:
         """Return what was verified, by the path of the input."""
         with RUN_FILE.errors(self.path):
             rows = self._db.execute(
-                "SELECT path, fingerprint, verified, output, written, rows, latest FROM inputs"
+                "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
             ).fetchall()
         return {path: KnownInput(*rest) for path, *rest in rows}
 
@@ -253,10 +261,10 @@ class RunStore:
             )
             if snapshot is not None:
                 self._put_snapshot(snapshot)
-                held = json.dumps(snapshot["input"].unique().to_list())
+                held = json.dumps(snapshot.filter(pl.col(GONE).is_null())["input"].unique().to_list())
                 self._db.execute("DELETE FROM inputs WHERE path NOT IN (SELECT value FROM json_each(?))", (held,))
             self._db.executemany(
-                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(path, *astuple(one)) for path, one in known.items()],
             )
             self._db.execute(
@@ -345,8 +353,11 @@ def _pack(rows: pl.DataFrame) -> bytes:
 
 def _unpack(blob: bytes) -> pl.DataFrame:
     rows = pl.read_parquet(io.BytesIO(blob))
-    schema = SNAPSHOT if "row_status" in rows.columns else CHANGE_SCHEMA
-    return rows.select(schema.names())
+    if "row_status" not in rows.columns:
+        return rows.with_columns(without_space(pl.col(KEY))).select(CHANGE_SCHEMA.names())
+    if GONE not in rows.columns:  # of a release that kept no rows that had left, and white space in keys
+        rows = rows.with_columns(without_space(pl.col(KEY)), pl.lit(None, pl.Date).alias(GONE))
+    return rows.select(SNAPSHOT.names())
 
 
 def _run(row: tuple[Any, ...]) -> JobRun:

@@ -82,6 +82,8 @@ NTS_FAULTS: Final[dict[str, Act]] = {
     "no_access": portal_code(20, "SERVICE_ACCESS_DENIED_ERROR"),
     "day_limit": portal_code(22, "LIMITED_NUMBER_OF_SERVICE_REQUESTS_EXCEEDS_ERROR"),
     "day_limit_429": portal_code(22, "LIMITED_NUMBER_OF_SERVICE_REQUESTS_EXCEEDS_ERROR", status=429),
+    "day_limit_text": Body(b"API token quota exceeded", _PLAIN),
+    "day_limit_text_429": Status(429, body=b"API token quota exceeded", content_type=_PLAIN),
     "second_limit": portal_code(23, "LIMITED_NUMBER_OF_SERVICE_REQUESTS_PER_SECOND_EXCEEDS_ERROR"),
     "blocked_address": portal_code(29, "BLACKLIST_IP_ACCESS_ERROR"),
     "unregistered_key": portal_code(30, "SERVICE_KEY_IS_NOT_REGISTERED_ERROR"),

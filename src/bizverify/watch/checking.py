@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,7 +21,7 @@ from bizverify.labels.history import Labels, read_history
 from bizverify.models.model_store import resolve_model
 from bizverify.options import StatusOptions, StatusSource
 from bizverify.run.alerts import stale_registry_alert
-from bizverify.schema import Lang, seoul_day
+from bizverify.schema import SEOUL, Lang, seoul_day
 from bizverify.translation import gettext, gettext_noop
 from bizverify.watch import notifications, store
 from bizverify.watch.comparison import STATUS_DAY, VERDICT_COLUMNS, CheckResult
@@ -225,6 +225,7 @@ def check(
             run.forget()
         run.make_due(everything=everything)
         run.check_due()
+        run.note_unasked()
         run.deliver()
         report = run.report(time.monotonic() - clock)
         if tell is not None:
@@ -288,6 +289,23 @@ class _CheckRun:
             self._first += int(recorded.watches["first"].sum())
             self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
 
+    def note_unasked(self) -> None:
+        """Notify where statuses could not be asked on a second day in a row, or a further one."""
+        if self.statuses is None or not self._due:
+            return
+        numbers, day = self.statuses.unasked, datetime.fromtimestamp(self.started, SEOUL).date().isoformat()
+        with self.file.writing() as db:
+            if not numbers:
+                db.execute("DELETE FROM unasked_days")
+                return
+            again = self.started + recheck_wait(self.interval)
+            db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
+            if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
+                days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]
+                channels = [name for name in self.channels.names if name != REPORT]
+                if days > 1 and channels:
+                    notifications.add_unasked(db, OWNER, numbers, days, self.started, channels)
+
     def deliver(self) -> None:
         """Deliver to the file and the webhook what they have not acknowledged."""
         file, webhook = self.channels.file, self.channels.webhook
@@ -316,6 +334,8 @@ class _CheckRun:
             next_due=next_due,
             seconds=seconds,
             warnings=self._warnings(),
+            unasked=self.statuses.unasked if self.statuses else 0,
+            status_exit_code=self.statuses.exit_code if self.statuses else 0,
         )
 
     def acknowledge(self, report: CheckReport) -> None:

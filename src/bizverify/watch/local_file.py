@@ -18,13 +18,15 @@ ENV: Final = "BIZVERIFY_WATCH"
 OWNER: Final = "local"
 """Whose list it is, in tables that a server shares among its keys."""
 
+_UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
+"""Days in a row, in Korea, on which statuses were due and could not be asked."""
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 WATCH_FILE: Final = FileKind(
     gettext_noop("a watch file"),
     "local",
     APPLICATION_ID,
-    DDL,
-    MIGRATIONS,
+    DDL + _UNASKED,
+    {**MIGRATIONS, 3: _UNASKED},
     StoreError,
     variable=ENV,
     default="watch.sqlite",

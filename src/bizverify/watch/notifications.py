@@ -37,6 +37,9 @@ EVENT: Final = "closure"
 SUMMARY: Final = "closed_already"
 """Businesses were closed already when they were first checked: one notification of all of them."""
 
+UNASKED: Final = "statuses_not_asked"
+"""On the second day in a row, and each further one, statuses were due and could not be asked."""
+
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
@@ -144,6 +147,19 @@ def add_summaries(
             (id_, owner, as_json(summary), now),
         )
         _begin_deliveries(db, [(made.lastrowid, channel, owner, now, window.until) for channel in channels])
+
+
+def add_unasked(
+    db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
+) -> None:
+    """Add a notification that statuses of so many numbers could not be asked, for so many days in a row."""
+    id_ = secrets.token_hex(16)
+    payload = {"event": UNASKED, "id": id_, "numbers": numbers, "days": days, "detected_at": korean_iso(now)}
+    made = db.execute(
+        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
+        (id_, owner, as_json(payload), now),
+    )
+    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, now) for channel in channels])
 
 
 def _open_summary(

@@ -17,7 +17,7 @@ from bizverify.errors import UsageError
 from bizverify.report_display import Shown, pad_text
 from bizverify.schema import GRADES
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
-from bizverify.watch.notifications import EVENT, SUMMARY
+from bizverify.watch.notifications import EVENT, SUMMARY, UNASKED
 from bizverify.watch.store import Change
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class CheckReport(Shown):
     (String), ``bounce_prob`` (Float64). ``notices``: the notifications of this check, and those that an earlier one
     could not deliver any more, as the objects that a webhook gets: each closure, and in one object all that was closed
     already. ``undelivered``: what could not be delivered, each with ``id``, ``biz_no``, ``channel`` and ``error``.
-    ``next_due`` is in seconds since 1970, ``None`` where nothing is watched.
+    ``next_due`` is in seconds since 1970, ``None`` where nothing is watched. ``unasked``: numbers whose status was due
+    and could not be asked; ``status_exit_code``: 3 where the key was refused, 5 where the next check asks.
     """
 
     watches: str
@@ -56,16 +57,18 @@ class CheckReport(Shown):
     next_due: float | None
     seconds: float
     warnings: tuple[str, ...] = ()
+    unasked: int = 0
+    status_exit_code: int = 0
 
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to report."""
-        return self.changes.is_empty() and not self.notices and not self.undelivered
+        return not self.unasked and self.changes.is_empty() and not self.notices and not self.undelivered
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 where a notification could not be delivered: the next check tries again."""
-        return 3 if self.undelivered else 0
+        """3 for a notification that could not be delivered or a refused key, 5 for statuses not asked yet, else 0."""
+        return 3 if self.undelivered else self.status_exit_code
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON has it."""
@@ -74,6 +77,7 @@ class CheckReport(Shown):
             "watched": self.watched,
             "due": self.due,
             "checked": self.checked,
+            "unasked": self.unasked,
             "first_checks": self.first,
             "changes": self.changes.to_dicts(),
             "closures": [one for one in self.notices if one["event"] == EVENT],
@@ -123,7 +127,7 @@ class CheckReport(Shown):
     def undelivered_lines(self) -> Iterator[tuple[str, str]]:
         """The lines of what could not be told."""
         for one in self.undelivered[:SHOWN]:
-            what = format_number(one["biz_no"]) or gettext("{closed:,} closed already", closed=one["notice"]["closed"])
+            what = format_number(one["biz_no"]) or _describe_notice(one["notice"])
             yield (
                 gettext("undelivered"),
                 gettext(
@@ -179,6 +183,17 @@ class CheckReport(Shown):
                 listed=listed,
             ),
         )
+
+
+def _describe_notice(notice: Mapping[str, Any]) -> str:
+    """Return what a notification of several businesses says."""
+    if notice["event"] == UNASKED:
+        return ngettext(
+            "{count:,} number not asked of the tax authority",
+            "{count:,} numbers not asked of the tax authority",
+            notice["numbers"],
+        )
+    return gettext("{closed:,} closed already", closed=notice["closed"])
 
 
 def name_first(frame: pl.DataFrame) -> str:

@@ -25,6 +25,7 @@ from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
 
+_PAUSED: Final = 5
 _LONGEST: Final = 100_000.0
 """Days; a status may be older than that, but no date is."""
 
@@ -61,7 +62,7 @@ class WatchStatuses:
         except StoreError as error:
             if not is_in_use(error):
                 raise
-            self._halted.append(StatusFetch(numbers=len(keys), left=len(keys), halt=str(error)))
+            self._halted.append(StatusFetch(numbers=len(keys), left=len(keys), halt=str(error), exit_code=_PAUSED))
             return engine
 
     def _fetch(self, keys: pl.Series) -> StatusOverlay:
@@ -74,6 +75,16 @@ class WatchStatuses:
         with StatusStore(self.options.store) as store:
             aged_before = self._day() - timedelta(days=floor(min(self.options.max_age, _LONGEST)))
             return StatusOverlay(store.read(keys), aged_before=aged_before)
+
+    @property
+    def unasked(self) -> int:
+        """How many numbers were due and could not be asked."""
+        return sum(fetch.unasked for fetch in self._halted)
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 for a refused key, or 5 where the next check asks."""
+        return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:
         """Return what is to be said where not all was asked that should have been; ``None`` where it was."""
@@ -92,7 +103,7 @@ class WatchStatuses:
             )
         if registry is not None:
             known.append(gettext("the registry {version}", version=registry.version))
-        left = ngettext("{count:,} number", "{count:,} numbers", sum(fetch.left for fetch in self._halted))
+        left = ngettext("{count:,} number", "{count:,} numbers", self.unasked)
         by_what = (
             gettext("judged by {names}", names=gettext(" and ").join(known))
             if known

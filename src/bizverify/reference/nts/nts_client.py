@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -30,6 +31,8 @@ MAX_NUMBERS: Final = 100
 """How many numbers one call may ask for."""
 
 _PATH: Final = ("api", "nts-businessman", "v1", "status")
+_PATH_END: Final = re.compile(r"(/api(/nts-businessman(/v1(/status)?)?)?)?/?(\?.*)?$")
+"""What a URL may hold of the path, and a query, which would show a key."""
 _SUBJECT: Final = gettext_noop("the tax authority's API")
 _TIMEOUT: Final = 35.0
 """Seconds: an overloaded portal says so (504) after 30."""
@@ -60,8 +63,9 @@ class NtsClient:
         """Check the arguments; nothing is connected yet.
 
         Without ``key`` the environment is read (BIZVERIFY_NTS_KEY, BIZVERIFY_NTS_KEY_FILE), without ``base_url``
-        BIZVERIFY_NTS_URL, else it is https://api.odcloud.kr. The others are those of
-        :class:`bizverify.client.Client`; ``today`` gives the day that statuses are of. Raises :class:`UsageError`.
+        BIZVERIFY_NTS_URL, else it is https://api.odcloud.kr; it may end with the API's path (``…/v1/status``). The
+        others are those of :class:`bizverify.client.Client`; ``today`` gives the day that statuses are of. Raises
+        :class:`UsageError`.
         """
         self._transport: Transport | None = None
         self._key = NtsKey.load() if key is None else key
@@ -146,7 +150,8 @@ class NtsClient:
 def _base_url(given: str | None) -> BaseUrl:
     """Return where the API is; plain http is for this machine only. Raises :class:`UsageError`."""
     try:
-        base = BaseUrl.parse(given or os.environ.get(ENV_NTS_URL, "").strip() or NTS_URL, allow_http=True)
+        url = given or os.environ.get(ENV_NTS_URL, "").strip() or NTS_URL
+        base = BaseUrl.parse(_PATH_END.sub("", url, count=1), allow_http=True)
     except UsageError as error:  # it speaks of the hosted service's URL
         raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
     if base.scheme == "http" and not base.is_loopback:

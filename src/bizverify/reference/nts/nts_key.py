@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from urllib.parse import unquote
 
 from bizverify.client.key import SecretKey
@@ -13,11 +15,17 @@ from bizverify.options import ENV_NTS_KEY as ENV_NTS_KEY
 from bizverify.options import ENV_NTS_KEY_FILE as ENV_NTS_KEY_FILE
 from bizverify.translation import gettext_noop
 
+_PASTED: Final = re.compile(
+    r"""^\s*["'“‘]?(?:.*\bserviceKey=)?["'“‘]?(?P<key>[^"'”’&]*)["'”’]?(?:&.*)?\s*$""", re.IGNORECASE | re.DOTALL
+)
+"""A key as people copy it: in quotation marks, or out of a URL."""
+
 
 class NtsKey(SecretKey):
     """A key (일반 인증키) of the portal data.go.kr, given in its Encoding or its Decoding form.
 
-    The encoded form is decoded once, as the header takes no other. From BIZVERIFY_NTS_KEY, or a file.
+    The encoded form is decoded once, as the header takes no other. Quotation marks and ``serviceKey=`` around it are
+    dropped. From BIZVERIFY_NTS_KEY, or a file.
     """
 
     NAME = gettext_noop("NTS API key")
@@ -31,6 +39,7 @@ class NtsKey(SecretKey):
 
     def __init__(self, value: str) -> None:
         try:
+            value = _PASTED.sub(r"\g<key>", value).strip() if isinstance(value, str) else value
             super().__init__(unquote(value) if isinstance(value, str) else value)
             if value not in self._forms:
                 self._forms.insert(0, value)  # encoded in a way of its own, and as long as any form

@@ -34,6 +34,8 @@ _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
 _LONGEST: Final = 60
 _DEEPEST: Final = 4
+_QUOTA_WORDS: Final = b"quota exceeded"
+"""Part of the plain text ``API token quota exceeded``, with 429 or 200: the day's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
 def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
     """Return what a reply means, and what in it says so."""
     is_success = 200 <= status < 300
+    if _QUOTA_WORDS in body.lower() and not is_page(body):
+        return _DAY_IS_OVER, [shorten(body_message(body) or body.decode(errors="replace"))]
     if is_page(body):
         fault = _PAGE if is_success or status >= HTTPStatus.INTERNAL_SERVER_ERROR else _fault_of_status(status)
         return fault, [shorten(body_message(body) or "")]
