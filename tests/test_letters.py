@@ -13,7 +13,9 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import AccountingError, UsageError
+from bizverify.report_page import report_page
 from bizverify.run import action_files
+from bizverify.schema import Alert
 from bizverify.translation import use_language
 from conftest import NINE, SAMPLE, json_of, write
 from customers import numbers
@@ -228,6 +230,58 @@ def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> No
         schema={"row_id": pl.get_index_type(), "action": pl.String, FIRST: pl.UInt32},
     )
     assert mark_letters(rows).collect()[LETTER].to_list() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_of_two_rows_for_a_letter_the_one_with_a_name_wins(tmp_path: Path, joint: bool) -> None:
+    """A masked or blank name is none: the list takes the name of the other row, and counts who has none at all."""
+    registry = read(SAMPLE / "registry_source.csv")
+    active = registry.filter(pl.col(registry.columns[1]).str.contains("계속"))[registry.columns[0]].head(4)
+    address = "서울특별시 종로구 종로 436"
+    names = [("아**", "아람상사"), ("", "나래물산"), ("-", "＊＊상회"), ("다온", "마루")]
+    lines = [f"{b_no},{name},{address}" for b_no, pair in zip(active, names, strict=True) for name in pair]
+    source = write(tmp_path / "a.csv", "\n".join(["사업자번호,상호,주소", *lines]) + "\n")
+    write(tmp_path / "none.csv", "사업자번호,상호,주소\n")
+    inputs, output = ([source, tmp_path / "none.csv"], tmp_path / "out") if joint else (source, tmp_path / "out.csv")
+    report = bv.enrich(inputs, output, letters=tmp_path / "l.csv", **REFERENCE)
+    assert read(tmp_path / "l.csv")["recipient"].to_list() == ["아람상사", "나래물산", None, "다온"]
+    told = report.as_dict()["letters"]
+    assert (told["letters"], told["repeated"], told["without_name"]) == (4, 4, 1)
+
+
+def test_the_report_the_page_and_the_list_agree_on_the_letters(tmp_path: Path) -> None:
+    """Rows that repeat a letter are on the page as rows to send, and the letters beside them; in later pages, too."""
+    with use_language("en"):
+        report = bv.enrich(
+            SAMPLE / "customers.csv",
+            tmp_path / "out.csv",
+            letters=tmp_path / "l.csv",
+            report=tmp_path / "p.html",
+            manifest=tmp_path / "run.json",
+            **REFERENCE,
+        )
+        report_page(tmp_path / "run.json", tmp_path / "later.html")
+    letters = read(tmp_path / "l.csv").height
+    told = report.as_dict()["letters"]
+    assert isinstance(told, dict)
+    assert told["letters"] == letters != (read(tmp_path / "out.csv")["action"] == "send").sum()
+    for page in ("p.html", "later.html"):
+        assert f"<li><strong>{letters:,}</strong>letters</li>" in (tmp_path / page).read_text("utf-8")
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_rows_that_a_filter_hides_are_counted_and_told_first(tmp_path: Path, filtered: bool) -> None:
+    """Hidden rows are verified and get letters, so the reader must know of them; rows without a cell are none."""
+    book = openpyxl.load_workbook(SAMPLE / "customers.xlsx")
+    sheet = book.active
+    hidden = range(5, 17) if filtered else ()
+    for row in (*hidden, sheet.max_row + 3):
+        sheet.row_dimensions[row].hidden = True
+    book.save(tmp_path / "in.xlsx")
+    report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", letters=tmp_path / "l.csv", **REFERENCE)
+    told = [one for one in report.warnings if isinstance(one, Alert) and "hidden" in one]
+    assert [one.split()[0] for one in told] == (["12"] if filtered else [])
+    assert report.rows == 300
 
 
 def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path) -> None:

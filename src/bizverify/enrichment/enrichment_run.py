@@ -190,6 +190,7 @@ class EnrichmentRun:
                     bought_alert(tallied),
                     garbled_alert(tallied),
                     vanished_alert(tallied),
+                    *(written.beside.alerts if written.beside else ()),
                 ),
                 addresses=match_counts(tallied),
                 output=target.name,

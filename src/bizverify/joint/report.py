@@ -86,7 +86,8 @@ class FilesReport(Shown):
     @property
     def exit_code(self) -> int:
         """5 when rows are pending (the same call goes on), else 3 when rows or inputs failed, else 0."""
-        codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed else set())
+        kept = self.beside is not None and self.beside.kept_letters is not None
+        codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed or kept else set())
         return next((code for code in (_PAUSED, _FAILED) if code in codes), 0)
 
     @property
@@ -105,7 +106,8 @@ class FilesReport(Shown):
             found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
         failures = (Alert(error) for error in self.failed.values())
         status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
-        return (*failures, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
+        kept = self.beside.alerts if self.beside else ()
+        return (*failures, *kept, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
 
     def _first_passed_over(self) -> list[str]:
         """Sentences on files that are no inputs, as far as somebody reads them: a folder may have hundreds."""

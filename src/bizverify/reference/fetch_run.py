@@ -17,7 +17,7 @@ import polars as pl
 
 from bizverify.cancellation import CancelToken
 from bizverify.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
-from bizverify.errors import BizverifyError, QuotaError, ServiceError
+from bizverify.errors import AuthenticationError, BizverifyError, QuotaError, ServiceError
 from bizverify.options import StatusOptions
 from bizverify.progress.display import Progress
 from bizverify.reference.day_allowance import DayAllowance, account_of
@@ -81,6 +81,7 @@ class FetchRun:
         self._total = 0
         self._is_shared = False
         self._spent: date | None = None
+        self._exhausted = False
         self._began = 0.0
         self._unanswered_since: float | None = None
         self._last_error: ServiceError | None = None
@@ -135,6 +136,7 @@ class FetchRun:
         if isinstance(error, QuotaError) and error.retry_after is None:
             self._spent = self._today()
             self._group.exhausted.add(self._spent)
+            self._exhausted = True
 
     def keep(self, reply: StatusReply, tries: int) -> None:
         """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
@@ -235,6 +237,7 @@ class FetchRun:
         self._is_shared = self._is_shared or self._store.changed_elsewhere()
         self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
         if used.exhausted:
+            self._exhausted = True
             self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
 
     def _budget_note(self) -> str:
@@ -280,6 +283,7 @@ class FetchRun:
         self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
         if halt is not None and isinstance(halt.error, BizverifyError):  # a refused key
             self._report.exit_code = halt.error.exit_code
+        self._report.refused = self._exhausted or self._report.exit_code == AuthenticationError.exit_code
 
 
 class _StatusCall(OutgoingRequest[StatusReply]):
