@@ -161,6 +161,15 @@ def test_the_files_of_the_actions_hold_every_row_once(tmp_path: Path, name: str,
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
+def test_a_split_in_korean_has_korean_names(tmp_path: Path) -> None:
+    """Who says 조치 gets files with names in Korean; as always one for each action."""
+    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="조치", **REFERENCE)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names > {"out.발송.csv", "out.발송_금지.csv", "out.주소_보완.csv", "out.확인_후_발송.csv", "out.기타.csv"}
+    assert not any("send" in name for name in names)
+    assert set(report.as_dict()["split"]) == set(PARTS)  # type: ignore[call-overload]
+
+
 def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that no file takes stops the run: neither the output nor a part appears."""
     monkeypatch.setattr(action_files, "OTHER", "nowhere")

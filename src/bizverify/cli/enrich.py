@@ -115,7 +115,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--split",
-    type=click.Choice(["action"]),
+    type=click.Choice(["action", "조치"]),
     help="Write a file for each action beside the output, too: OUT.send.csv and so on, together with every row.",
 )
 @click.option(

@@ -9,11 +9,13 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from bizverify.column_words import KOREAN_WORDS
 from bizverify.errors import LabelError, parameter
 from bizverify.labels.outcomes import SAYS_NOTHING
 from bizverify.translation import gettext
 
 ALL: Final = "all"
+_KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}
 _FIRST_YEAR: Final = 2000
 """A year before this is a slip: no file was enriched then."""
 
@@ -132,7 +134,7 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if sent is None:
         return None
     items = sent.split(",") if isinstance(sent, str) else list(sent)
-    actions = tuple(sorted({item.strip() for item in items} - {""}))
+    actions = tuple(sorted({_KOREAN_ACTIONS.get(item.strip(), item.strip()) for item in items} - {""}))
     if not actions:
         raise LabelError(
             gettext(

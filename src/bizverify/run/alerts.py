@@ -14,7 +14,7 @@ from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
-from bizverify.schema import Alert, seoul_day
+from bizverify.schema import SEOUL, Alert, seoul_day
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
 COMMON_FAILURE: Final = "common_failure"
@@ -225,7 +225,7 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
     """
     if not answers or begun is None:
         return ()
-    day = datetime.fromtimestamp(begun).astimezone()
+    day = datetime.fromtimestamp(begun, SEOUL)
     return (
         ngettext(
             "{count:,} answer older than {option} allows, used all the same: the run of this file that began on "

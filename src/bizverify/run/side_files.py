@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from bizverify.cloud.remote_path import as_path
+from bizverify.column_words import word_of
 from bizverify.engine.address import Gazetteer
 from bizverify.errors import UsageError, parameter
 from bizverify.options import WriteOptions
-from bizverify.run.action_files import check_split, split_paths, write_parts
+from bizverify.run.action_files import KOREAN_SPLIT, check_split, split_paths, write_parts
 from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters
 from bizverify.run.output_layout import Target
 from bizverify.run.review_list import check_review, write_review
 from bizverify.schema import Alert
 from bizverify.tables import Enriched, publish_file
 from bizverify.tables.detect import output_format
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ class SideFiles:
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
-        parts = split_paths(target.path) if write.split else {}
+        korean = write.headers == "ko" or write.split == KOREAN_SPLIT
+        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
@@ -135,7 +137,8 @@ class SideFiles:
 
     def paths_by_use(self) -> dict[str, Path | None]:
         """The files by what they are."""
-        return {gettext("output of {part}", part=part): path for part, path in self.parts.items()} | {
+        words = {word_of(part, current_language()): path for part, path in self.parts.items()}
+        return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
             "letters": self.letters,
             "report": self.page,
             "review": self.review,
