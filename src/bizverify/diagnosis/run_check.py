@@ -188,7 +188,7 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
 
     try:
         _ask_in_time(ask, gettext("the tax authority's API"), options.timeout)
-        yield Finding("tax authority", "ok", gettext("answers"))
+        yield Finding("tax authority", "ok", gettext("it answers"))
     except (AuthenticationError, PlanError, UsageError):
         raise
     except ServiceError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify import charts
+from bizverify.column_words import role_word
 from bizverify.errors import UsageError
 from bizverify.manifest import record_of
 from bizverify.report import Report, Versions
@@ -21,7 +22,7 @@ from bizverify.run.purchase_lines import lookups_as_dict, purchase_lines, quote_
 from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Alert, Choice
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 if TYPE_CHECKING:
     from bizverify.charts.library import Chart
@@ -186,7 +187,9 @@ class FilesReport(Shown):
             return []
         alike: dict[str, list[str]] = {}
         for part in self.parts:
-            chosen = ", ".join(f"{role} {_headers_of(choice)}" for role, choice in part.columns.items())
+            chosen = ", ".join(
+                f"{role_word(role, current_language())} {_headers_of(choice)}" for role, choice in part.columns.items()
+            )
             alike.setdefault(chosen, []).append(_name_table(part))
         lines = []
         for chosen, (first, *others) in [*alike.items()][:_SHOWN]:

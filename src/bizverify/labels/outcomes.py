@@ -17,6 +17,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.cloud.remote_files import fetch_file
+from bizverify.column_words import role_code
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
@@ -110,7 +111,8 @@ OUTCOME_SCHEMA: Final = {
     "mailed_on": pl.Date,
     "problem": pl.String,
 }
-"""One row an outcome: where it stands (from 1), which letter it means, what it says, and what is wrong with it."""
+"""One row an outcome: where it stands (from 1; in a workbook, its row there), which letter it means, what it says, and
+what is wrong with it."""
 
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
 _SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
@@ -162,7 +164,7 @@ def read_outcomes(
         open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, data=data.path) as table,
         reading(table),
     ):
-        found = _choose_columns(table, dict(columns or {}))
+        found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
@@ -286,11 +288,11 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
 
 
 def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
-    """The cells that are read, as text, numbered from 1; totals and repeated headers marked."""
+    """The cells that are read, as text, numbered as messages do; totals and repeated headers marked."""
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
     return rows.select(
-        (pl.col("row_id") + 1).alias("place"),
+        (pl.col("row_id") + table.first_row).alias("place"),
         (pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)).alias("digits"),
         (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else pl.lit(None, pl.String)).alias(ROW_PROBLEM),
         *(

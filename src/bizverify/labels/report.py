@@ -30,7 +30,10 @@ OTHER_MAILING: Final = "other_mailing"
 
 @dataclass(frozen=True, slots=True)
 class UnusedOutcome:
-    """An outcome that could not be used as it is: its row (from 1), a code of PROBLEMS, and the cell that shows it."""
+    """An outcome that could not be used as it is: its row, a code of PROBLEMS, and the cell that shows it.
+
+    ``row``: from 1; of a workbook, the one that Excel shows.
+    """
 
     row: int
     problem: str

@@ -128,8 +128,11 @@ def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
     )
 
 
-def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
-    """Return what is to be said where answers of the service held bytes that are not UTF-8."""
+def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Alert | None:
+    """Return what is to be said where answers of the service held bytes that are not UTF-8.
+
+    ``first_row``: the number of the first row.
+    """
     found = int(tallied.get(GARBLED) or 0)
     if not found:
         return None
@@ -140,7 +143,7 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
             "{count:,} rows with answers that are not all UTF-8, the first is row {first:,} of the data: � stands for "
             "what was lost, and `row_note` says in which columns; do not mail to such addresses",
             found,
-            first=tallied[GARBLED_FIRST] + 1,
+            first=tallied[GARBLED_FIRST] + first_row,
         )
     )
 

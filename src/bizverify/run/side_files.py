@@ -139,7 +139,7 @@ class SideFiles:
         """The files by what they are."""
         words = {word_of(part, current_language()): path for part, path in self.parts.items()}
         return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
-            "letters": self.letters,
+            "letter list": self.letters,
             "report": self.page,
             "review": self.review,
         }

@@ -96,6 +96,8 @@ class StatusCounts:
             stale=self.stale,
             days=self.stale_after,
         )
+        if self.stale == self.checked and not self.bought:
+            said = gettext("{said}, and no row says `send`", said=said)
         if not with_remedy:
             return said
         if self.nts is None:

@@ -133,8 +133,10 @@ def read(file: File, format: Format, sheet: str | None, *, has_header: bool = Tr
 def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Table:
     path = file.path
     notes: list[str] = []
+    blank_rows = 0
     if format == "xlsx":
         loaded, part = _xlsx(file, sheet, has_header)
+        blank_rows = part.first or 0
         notes += _display_notes(part)
     else:
         if format != "xls":
@@ -167,6 +169,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         titles=loaded.titles,
         title_rows=loaded.title_rows,
         sheets=(loaded.name, *loaded.others) if sheet is None else (),
+        first_row=blank_rows + loaded.header + 2,
     )
 
 
