@@ -508,7 +508,8 @@ def test_a_status_that_was_allowed_to_grow_stale_names_the_option(asked: FakeNts
     report = bv.enrich(source, max_status_age=400)
     assert report.statuses is not None
     assert report.statuses.summary.endswith(
-        ", 5 of them more than 90 days ago, so not to be relied on: ask again with `max_status_age=90`"
+        ", 5 of them more than 90 days ago, so not to be relied on, and no row says `send`: ask again with "
+        "`max_status_age=90`"
     )
     assert asked.calls == 1
 

@@ -143,7 +143,7 @@ KOREAN_ROLES: Final = {
     "address": "주소",
     "zipcode": "우편번호",
     "confirmed": "주소확인일",
-    "status": "휴·폐업상태",
+    "status": "상태",
     "since": "변동일",
     "opened": "개업일",
     "as_of": "기준일",

@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import OutputError
-from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.mailing_terms import MailingTerms, name_actions
 from bizverify.labels.matching import KINDS, PROBLEMS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.schema import Choice
@@ -255,11 +255,12 @@ def _shown_cell() -> pl.Expr:
 
 def _describe_terms(declaration: MailingTerms) -> str:
     """A declaration in words."""
+    actions = name_actions(declaration.sent or ())
     words = [
         gettext("mailed {mailed}", mailed=declaration.mailed),
         declaration.mail_class or "",
         gettext("returns requested") if declaration.returns_requested else gettext("returns not requested"),
         gettext("complete") if declaration.complete else gettext("partial"),
-        gettext("sent: {actions}", actions=", ".join(declaration.sent)) if declaration.sent else "",
+        gettext("sent: {actions}", actions=actions) if actions else "",
     ]
     return ", ".join(filter(None, words))
