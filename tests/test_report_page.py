@@ -104,7 +104,7 @@ def test_every_table_of_counts_adds_up_to_the_rows(made: tuple[Path, Path]) -> N
         assert sum(counts) == 300, title
     no_grade = rows["grade"].null_count()
     assert no_grade > rows["action"].null_count()
-    assert texts[texts.index("등급 없음") + 1] == f"{no_grade}"
+    assert texts[texts.index("반송 등급 없음") + 1] == f"{no_grade}"
     named = rows.filter(pl.col("주소").str.contains("^제주"))
     risk = named["bounce_prob"].sum() / named.height
     place = texts.index("제주")

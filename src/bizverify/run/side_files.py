@@ -59,9 +59,9 @@ class WrittenSides:
         if self.parts:
             found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
         if self.letters is not None:
-            files = {"path": self.letter_list, "kept": self.kept_letters}
-            found["letters"] = {use: str(path) if path else None for use, path in files.items()}
-            found["letters"] |= self.letters.as_dict()
+            found["letters"] = {"path": str(self.letter_list) if self.letter_list else None} | self.letters.as_dict()
+        if self.kept_letters is not None:
+            found["letters"]["kept"] = str(self.kept_letters)
         if self.page is not None:
             found["page"] = str(self.page)
         if self.review is not None:
