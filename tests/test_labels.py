@@ -324,6 +324,24 @@ def test_each_letter_is_one_in_the_history(tmp_path: Path) -> None:
     assert again.history.letters == report.usable == first.beside.letters.letters == 176
 
 
+def test_rows_of_a_workbook_are_those_that_excel_shows(label: Any, tmp_path: Path) -> None:
+    """Below a blank row, a title and another blank row, the first row of the list is row 5."""
+    with xlsxwriter.Workbook(str(tmp_path / "o.xlsx")) as book:
+        sheet = book.add_worksheet()
+        lines = [
+            ["반송 목록"],
+            [],
+            ["사업자등록번호", "반송여부"],
+            ["없음", "Y"],
+            [NUMBERS[3], "Y"],
+            [NUMBERS[0], "글쎄"],
+        ]
+        for row, line in enumerate(lines, 1):
+            sheet.write_row(row, 0, line)
+    report = label(tmp_path / "o.xlsx")
+    assert problems(report) == [(5, "no_number"), (7, "not_understood")]
+
+
 def test_the_day_of_a_run_is_that_in_korea(label: Any, enriched: Path, state_directory: Path) -> None:
     """Half past six in the morning of the 6th is the 5th still in London: a mailing of the 6th is no day too late."""
     record = next((state_directory / "runs").glob("*.json"))
