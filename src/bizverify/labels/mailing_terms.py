@@ -159,4 +159,6 @@ def name_actions(actions: Sequence[str]) -> str:
 def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return name_actions(value)
-    return gettext("yes" if value else "no") if isinstance(value, bool) else repr(value)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    return repr(value)
