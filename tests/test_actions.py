@@ -87,6 +87,7 @@ def test_the_report_begins_with_the_statuses_and_what_mends_them(run: Run, tmp_p
         "registry": None,
         "bought": False,
         "nts": None,
+        "sends": 0,
     }
     assert isinstance(report.warnings[0], Alert)
 

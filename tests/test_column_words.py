@@ -80,9 +80,9 @@ def test_the_file_is_the_english_one_in_korean_words(both: tuple[pl.DataFrame, P
 
 
 def test_files_beside_it_are_the_same(both: tuple[pl.DataFrame, Path]) -> None:
-    """A file an action has Korean words, too, and the letters are chosen by codes as ever."""
+    """A file an action has Korean words, in its name, too, and the letters are chosen by codes as ever."""
     english, path = both
-    sends = read(path.with_name("ko.send.csv"))
+    sends = read(path.with_name("ko.발송.csv"))
     assert sends.height == english.filter(pl.col("action") == "send").height > 0
     assert set(sends["조치"]) == {"발송"}
     assert read(path.with_name("letters.csv")).height > 0

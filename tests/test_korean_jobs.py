@@ -38,7 +38,7 @@ def test_a_korean_job_sends_korean_from_an_english_shell(nights: Nights) -> None
     assert report.message in (nights.folder / "told.txt").read_text("utf-8")
     assert english_sentences(report.message) == []
     changes = pl.read_csv(nights.folder / "changes.csv", infer_schema=False)
-    assert changes.columns[:6] == ["변경 내용", "사업자번호", "이름", "주소", "이전 휴·폐업 상태", "휴·폐업 상태"]
+    assert changes.columns[:6] == ["변경 내용", "사업자번호", "상호", "주소", "이전 휴·폐업 상태", "휴·폐업 상태"]
     assert changes.select("변경 내용", "이전 휴·폐업 상태", "휴·폐업 상태").row(0)[1:] == ("영업 중", "폐업")
     assert str(changes["변경 내용"][0]).startswith("폐업, 반송 위험 상승")
 

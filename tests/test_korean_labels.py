@@ -56,7 +56,7 @@ def test_a_report_of_outcomes_is_korean_and_its_values_are_codes(mailed: Path) -
     ("text", "options", "said"),
     [
         (_OUTCOMES, {"mailed": date(2027, 1, 1)}, "아직 오지 않은 날짜라 반송된 우편물이 있을 수 없습니다"),
-        (_OUTCOMES, {"sent": ["hold"]}, "조치가 'hold'인 행이 없습니다. 있는 조치: "),
+        (_OUTCOMES, {"sent": ["hold"]}, "조치가 '보류'인 행이 없습니다. 있는 조치: "),
         (_OUTCOMES, {"returns_requested": None}, "배달하지 못한 우편물을 돌려받기로 했는지 알려 주세요"),
         ("이름,반송\n가나상사,Y\n", {}, "결과 파일의 행 번호(0부터)를 적은 열이 있으면"),
         ("사업자번호,반송\n1248100998,글쎄\n", {}, "열의 값을 하나도 이해하지 못했습니다: "),

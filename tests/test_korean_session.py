@@ -216,9 +216,9 @@ def test_the_headings_of_tables_are_korean(files: Path) -> None:
     for line, heading in (
         ("calibrate --report-only", "구간 최저 최고 행 반송 예상 평균 확률 반송률"),
         ("model history", "일시 항목 버전 반송 기록 반송 e값 이유"),
-        ("model show", "수준 점수 내장 사유"),
+        ("model show", "수준 점수 내장 판정 근거"),
         ("runs list job.toml", "실행 시작 종료 코드 행 수 변경 내용 전달"),
-        ("runs show job.toml last", "확인: "),
+        ("runs show job.toml last", "판정함: "),
         ("keys list --db server.sqlite", "공동 학습 웹훅 유효한 비밀값 만든 때 마지막 사용 폐기 고객 참고"),
     ):
         assert heading in " ".join(said_by(line).split()), line

@@ -272,6 +272,87 @@ def test_a_day_is_read_as_offices_and_workbooks_write_it(label: Any, text: str, 
     assert pl.read_parquet(report.book)["returned"].to_list() == [day]
 
 
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("10/21", date(2026, 10, 21)),
+        ("10월 5일", date(2026, 10, 5)),
+        ("'11.3", date(2026, 11, 3)),
+        ("1/7", date(2027, 1, 7)),
+        ("10/4", date(2027, 10, 4)),
+    ],
+)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_day_without_a_year_is_the_next_after_the_mailing(label: Any, text: str, day: date, beside: bool) -> None:
+    """The mailing's day is given, or stands in the row."""
+    cells = ("row_id,반송일자,발송일\n0,{},2026-10-05\n" if beside else "row_id,반송일자\n0,{}\n").format(text)
+    report = label(cells, today=date(2027, 12, 1), **({"mailed": None} if beside else {}))
+    assert report.exit_code == 0
+    assert pl.read_parquet(report.book)["returned"].to_list() == [day]
+
+
+def test_a_mailing_date_without_a_year_is_of_the_mailing_s_year(label: Any) -> None:
+    """Without a mailing date that is given, such a day cannot be told."""
+    cells = "row_id,반송일자,발송일\n0,10/21,10/5\n1,10/21,9/5\n"
+    assert label(cells).bounced == 1
+    with pytest.raises(LabelError, match="mailed"):
+        label(cells, mailed=None)
+
+
+@pytest.mark.parametrize(
+    ("written", "actions"), [("발송 금지, 확인 후 발송", ("confirm", "do_not_send")), ("전체", ("all",))]
+)
+def test_actions_may_be_named_in_korean(tmp_path: Path, written: str, actions: tuple[str, ...]) -> None:
+    """The words of the Korean columns mean the same as the codes."""
+    known = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **known)
+    where: dict[str, Any] = {"file": tmp_path / "out.csv", "mailed": MAILED, "returns_requested": True}
+    report = bv.label(SAMPLE / "outcomes.csv", sent=written, **where)
+    assert report.declaration.sent == actions
+
+
+def test_each_letter_is_one_in_the_history(tmp_path: Path) -> None:
+    """A letter with a written and a corrected address is one, and rows that repeat a letter are one."""
+    known = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+    first = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", letter_cost=500, **known)
+    where: dict[str, Any] = {"file": tmp_path / "out.csv", "mailed": MAILED, "returns_requested": True}
+    report = bv.label(SAMPLE / "outcomes.csv", sent="send", complete=True, **where)
+    again = bv.enrich(SAMPLE / "customers.csv", tmp_path / "again.csv", **known)
+    assert first.beside is not None
+    assert first.beside.letters is not None
+    assert again.history is not None
+    assert again.history.letters == report.usable == first.beside.letters.letters == 176
+
+
+def test_rows_of_a_workbook_are_those_that_excel_shows(label: Any, tmp_path: Path) -> None:
+    """Below a blank row, a title and another blank row, the first row of the list is row 5."""
+    with xlsxwriter.Workbook(str(tmp_path / "o.xlsx")) as book:
+        sheet = book.add_worksheet()
+        lines = [
+            ["반송 목록"],
+            [],
+            ["사업자등록번호", "반송여부"],
+            ["없음", "Y"],
+            [NUMBERS[3], "Y"],
+            [NUMBERS[0], "글쎄"],
+        ]
+        for row, line in enumerate(lines, 1):
+            sheet.write_row(row, 0, line)
+    report = label(tmp_path / "o.xlsx")
+    assert problems(report) == [(5, "no_number"), (7, "not_understood")]
+
+
+def test_the_day_of_a_run_is_that_in_korea(label: Any, enriched: Path, state_directory: Path) -> None:
+    """Half past six in the morning of the 6th is the 5th still in London: a mailing of the 6th is no day too late."""
+    record = next((state_directory / "runs").glob("*.json"))
+    told = json_of(record) | {"started": "2026-10-05T21:31:00+00:00"}
+    record.write_text(json.dumps(told), "utf-8")
+    outcomes = "row_id,반송사유\n0,폐업\n"
+    late = [one for one in label(outcomes).warnings if "enriched on" in one]
+    assert ["2026-10-06" in one for one in late] == [True]
+    assert not [one for one in label(outcomes, mailed=date(2026, 10, 6)).warnings if "enriched on" in one]
+
+
 def test_a_column_headed_with_the_bare_word_is_read(label: Any) -> None:
     """Lists from a post room often have just 반송 above O and X."""
     label(f"사업자등록번호,반송\n{NUMBERS[3]},O\n{NUMBERS[0]},X\n")

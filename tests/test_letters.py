@@ -13,7 +13,9 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import AccountingError, UsageError
+from bizverify.report_page import report_page
 from bizverify.run import action_files
+from bizverify.schema import Alert
 from bizverify.translation import use_language
 from conftest import NINE, SAMPLE, json_of, write
 from customers import numbers
@@ -159,6 +161,15 @@ def test_the_files_of_the_actions_hold_every_row_once(tmp_path: Path, name: str,
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
+def test_a_split_in_korean_has_korean_names(tmp_path: Path) -> None:
+    """Who says 조치 gets files with names in Korean; as always one for each action."""
+    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="조치", **REFERENCE)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names > {"out.발송.csv", "out.발송_금지.csv", "out.주소_보완.csv", "out.확인_후_발송.csv", "out.기타.csv"}
+    assert not any("send" in name for name in names)
+    assert set(report.as_dict()["split"]) == set(PARTS)  # type: ignore[call-overload]
+
+
 def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that no file takes stops the run: neither the output nor a part appears."""
     monkeypatch.setattr(action_files, "OTHER", "nowhere")
@@ -228,6 +239,58 @@ def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> No
         schema={"row_id": pl.get_index_type(), "action": pl.String, FIRST: pl.UInt32},
     )
     assert mark_letters(rows).collect()[LETTER].to_list() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_of_two_rows_for_a_letter_the_one_with_a_name_wins(tmp_path: Path, joint: bool) -> None:
+    """A masked or blank name is none: the list takes the name of the other row, and counts who has none at all."""
+    registry = read(SAMPLE / "registry_source.csv")
+    active = registry.filter(pl.col(registry.columns[1]).str.contains("계속"))[registry.columns[0]].head(4)
+    address = "서울특별시 종로구 종로 436"
+    names = [("아**", "아람상사"), ("", "나래물산"), ("-", "＊＊상회"), ("다온", "마루")]
+    lines = [f"{b_no},{name},{address}" for b_no, pair in zip(active, names, strict=True) for name in pair]
+    source = write(tmp_path / "a.csv", "\n".join(["사업자번호,상호,주소", *lines]) + "\n")
+    write(tmp_path / "none.csv", "사업자번호,상호,주소\n")
+    inputs, output = ([source, tmp_path / "none.csv"], tmp_path / "out") if joint else (source, tmp_path / "out.csv")
+    report = bv.enrich(inputs, output, letters=tmp_path / "l.csv", **REFERENCE)
+    assert read(tmp_path / "l.csv")["recipient"].to_list() == ["아람상사", "나래물산", None, "다온"]
+    told = report.as_dict()["letters"]
+    assert (told["letters"], told["repeated"], told["without_name"]) == (4, 4, 1)
+
+
+def test_the_report_the_page_and_the_list_agree_on_the_letters(tmp_path: Path) -> None:
+    """Rows that repeat a letter are on the page as rows to send, and the letters beside them; in later pages, too."""
+    with use_language("en"):
+        report = bv.enrich(
+            SAMPLE / "customers.csv",
+            tmp_path / "out.csv",
+            letters=tmp_path / "l.csv",
+            report=tmp_path / "p.html",
+            manifest=tmp_path / "run.json",
+            **REFERENCE,
+        )
+        report_page(tmp_path / "run.json", tmp_path / "later.html")
+    letters = read(tmp_path / "l.csv").height
+    told = report.as_dict()["letters"]
+    assert isinstance(told, dict)
+    assert told["letters"] == letters != (read(tmp_path / "out.csv")["action"] == "send").sum()
+    for page in ("p.html", "later.html"):
+        assert f"<li><strong>{letters:,}</strong>letters</li>" in (tmp_path / page).read_text("utf-8")
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_rows_that_a_filter_hides_are_counted_and_told_first(tmp_path: Path, filtered: bool) -> None:
+    """Hidden rows are verified and get letters, so the reader must know of them; rows without a cell are none."""
+    book = openpyxl.load_workbook(SAMPLE / "customers.xlsx")
+    sheet = book.active
+    hidden = range(5, 17) if filtered else ()
+    for row in (*hidden, sheet.max_row + 3):
+        sheet.row_dimensions[row].hidden = True
+    book.save(tmp_path / "in.xlsx")
+    report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", letters=tmp_path / "l.csv", **REFERENCE)
+    told = [one for one in report.warnings if isinstance(one, Alert) and "hidden" in one]
+    assert [one.split()[0] for one in told] == (["12"] if filtered else [])
+    assert report.rows == 300
 
 
 def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path) -> None:

@@ -88,14 +88,14 @@ def test_the_page_says_the_figures_of_the_file(made: tuple[Path, Path]) -> None:
         (f"{500 * back:,.0f}원", "모두 발송할 때 예상 손실"),
     ):
         assert page.texts[page.texts.index(value) + 1] == what
-    assert "확인 (verified) 280 + 번호 오류 (invalid) 20 = 300" in page.texts
+    assert "판정함 (verified) 280 + 번호 오류 (invalid) 20 = 300" in page.texts
 
 
 def test_every_table_of_counts_adds_up_to_the_rows(made: tuple[Path, Path]) -> None:
     """Rows without an answer, a grade or a province have a line that says so; risks are those of the frame."""
     texts = Page(made[1]).texts
     rows = pl.read_csv(made[0] / "out.csv", infer_schema_length=None, schema_overrides={"우편번호": pl.String})
-    for title in ("처리 상태", "사업자 상태", "등급", "조치", "시·도"):
+    for title in ("처리 상태", "휴·폐업 상태", "반송 등급", "조치", "시·도"):
         begin = texts.index(title, texts.index("집계")) + 3
         counts = []
         while begin + 1 < len(texts) and re.fullmatch(r"[0-9.]+%", texts[begin + 2]):
@@ -104,7 +104,7 @@ def test_every_table_of_counts_adds_up_to_the_rows(made: tuple[Path, Path]) -> N
         assert sum(counts) == 300, title
     no_grade = rows["grade"].null_count()
     assert no_grade > rows["action"].null_count()
-    assert texts[texts.index("등급 없음") + 1] == f"{no_grade}"
+    assert texts[texts.index("반송 등급 없음") + 1] == f"{no_grade}"
     named = rows.filter(pl.col("주소").str.contains("^제주"))
     risk = named["bounce_prob"].sum() / named.height
     place = texts.index("제주")

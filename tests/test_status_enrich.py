@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -393,7 +394,7 @@ def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
     options = bv.StatusOptions(budget=100, concurrency=1) if limit == "budget" else bv.StatusOptions(concurrency=1)
     asked.daily_limit = 100 if limit == "day" else None
     report = bv.enrich(source, status=options)
-    assert (report.exit_code, asked.numbers) == (0, 100)
+    assert (report.exit_code, asked.numbers) == (0 if limit == "budget" else 3, 100)
     assert report.statuses is not None
     assert (report.statuses.checked, report.statuses.is_alarming) == (100, True)
     assert isinstance(report.warnings[0], Alert)
@@ -413,7 +414,7 @@ def _forget_the_day() -> None:
 def test_a_refused_key_ends_what_was_asked_for_and_only_warns_where_it_was_not(
     run: Run, asked: FakeNts, source: Path, tmp_path: Path
 ) -> None:
-    """With `nts` nothing is written, exit 4; with `auto` the run goes on and begins with the refusal."""
+    """With `nts` nothing is written, exit 4; with `auto` the run goes on, begins with the refusal, and ends with 3."""
     asked.api_key = "another"
     done = run("enrich", source, "-o", "out.csv", "--status", "nts", "--progress", "none")
     assert done.returncode == 4
@@ -423,9 +424,37 @@ def test_a_refused_key_ends_what_was_asked_for_and_only_warns_where_it_was_not(
     with pytest.raises(AuthenticationError):
         bv.enrich(source, status="nts")
     going_on = run("enrich", source, "-o", "out.csv", "--progress", "none")
-    assert going_on.returncode == 0
+    assert going_on.returncode == 3
     assert going_on.stderr.startswith("ATTENTION: 0 of 6 statuses checked (0 by nts), so no row says `send`")
     assert "key" in going_on.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("refusal", ["key", "day"])
+def test_a_refusal_takes_no_list_of_letters_away(
+    run: Run, asked: FakeNts, source: Path, tmp_path: Path, refusal: str, joint: bool
+) -> None:
+    """The list of the last night stays as it was, exit 3, and the first lines say so; --allow-empty replaces it."""
+    inputs = ["enrich", source, *([str(tmp_path / "none*.csv"), "-o", "out"] if joint else ["-o", "out.csv"])]
+    write(tmp_path / "none.csv", "사업자번호,상호,주소\n")
+    letters = tmp_path / "letters.csv"
+    assert run(*inputs, "--letters", letters, "--progress", "none").returncode == 0
+    before = letters.read_bytes()
+    assert len(before.splitlines()) > 1
+    age(40)
+    if refusal == "key":
+        asked.api_key = "another"
+    else:
+        asked.daily_limit = asked.numbers
+    age(60)
+    done = run(*inputs, "--letters", letters, "--progress", "none", "--json")
+    assert (done.returncode, letters.read_bytes()) == (3, before)
+    told = json.loads(done.stdout)
+    assert (told["letters"]["letters"], told["letters"]["path"], told["asked"]["refused"]) == (0, None, True)
+    assert told["letters"]["kept"] == str(letters)
+    allowed = run(*inputs, "--letters", letters, "--progress", "none", "--allow-empty")
+    assert (allowed.returncode, letters.read_bytes().splitlines()) == (3, before.splitlines()[:1])
+    assert run(*inputs, "--letters", letters, "--status", "none", "--progress", "none").returncode == 0
 
 
 def test_ctrl_c_while_statuses_are_fetched_loses_none_and_the_same_command_goes_on(
@@ -479,7 +508,8 @@ def test_a_status_that_was_allowed_to_grow_stale_names_the_option(asked: FakeNts
     report = bv.enrich(source, max_status_age=400)
     assert report.statuses is not None
     assert report.statuses.summary.endswith(
-        ", 5 of them more than 90 days ago, so not to be relied on: ask again with `max_status_age=90`"
+        ", 5 of them more than 90 days ago, so not to be relied on, and no row says `send`: ask again with "
+        "`max_status_age=90`"
     )
     assert asked.calls == 1
 

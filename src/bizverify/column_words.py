@@ -52,7 +52,7 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "do_not_send": "발송 금지",
     },
     "row_status": {
-        "verified": "확인",
+        "verified": "판정함",
         "cached": "기존 조회",
         "invalid": "번호 오류",
         "pending": "미처리",
@@ -76,6 +76,10 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
 """The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
 
 
+_EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
+"""Words of earlier releases, which files of that time hold."""
+
+
 def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
     """Return the language of the columns of an earlier run (contract name → position), ``None`` without any."""
     for name, place in ours.items():
@@ -97,7 +101,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     """Return the codes (String) of a column that was read, whichever language it was written in."""
-    codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()}
+    codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | _EARLIER_WORDS.get(column, {})
     return _replace(value, codes) if codes else value
 
 
@@ -131,6 +135,35 @@ _KOREAN_PROBLEMS: Final = {
     "other": "기타",
 }
 """Words for why a row is invalid, as reports count them."""
+
+
+KOREAN_ROLES: Final = {
+    "b_no": "사업자번호",
+    "name": "상호",
+    "address": "주소",
+    "zipcode": "우편번호",
+    "confirmed": "주소확인일",
+    "status": "상태",
+    "since": "변동일",
+    "opened": "개업일",
+    "as_of": "기준일",
+    "bounced": "반송여부",
+    "reason": "반송사유",
+    "returned": "반송일",
+    "mailed": "발송일",
+    "row_id": "행번호",
+}
+"""Korean names of the roles of a user's columns, as messages use them and options take them."""
+
+
+def role_word(role: str, lang: Lang) -> str:
+    """Return what a role is called in a language."""
+    return KOREAN_ROLES.get(role, role) if lang == "ko" else role
+
+
+def role_code(word: str) -> str:
+    """Return the role that a user names, in either language; any other text as it is."""
+    return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
 
 
 def word_of(code: str, lang: Lang) -> str:

@@ -36,7 +36,9 @@ _NAMES: Final = (
     *(gettext_noop("ledger"), gettext_noop("label store"), gettext_noop("watch list"), gettext_noop("status store")),
     *(gettext_noop("chosen addresses"), gettext_noop("job"), gettext_noop("server"), gettext_noop("letters")),
     *(gettext_noop("statuses"), gettext_noop("choices"), gettext_noop("outputs"), gettext_noop("reference")),
-    *(gettext_noop("closures"), gettext_noop("scorecards"), gettext_noop("service")),
+    *(gettext_noop("closures"), gettext_noop("scorecards"), gettext_noop("service"), gettext_noop("answers")),
+    *(gettext_noop("notifications"), gettext_noop("summaries"), gettext_noop("results of jobs")),
+    gettext_noop("records of jobs"),
 )
 """What stores, their rows, and places out of reach are called."""
 OUT_OF_REACH: Final = {
@@ -108,6 +110,8 @@ class ErasureReport(Shown):
     def lines(self) -> list[tuple[str, str]]:
         """The report as (what, how much) for people."""
         done = gettext("erased") if self.erased else gettext("to be erased")
+        if not any(count for store in self.stores for count in store.counts.values()):
+            done = gettext("stored nowhere")
         found = [(done, ", ".join(map(business_number.format, self.numbers)))]
         for store in self.stores:
             held = ", ".join(f"{gettext(what)} {count:,}" for what, count in store.counts.items() if count)

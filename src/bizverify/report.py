@@ -130,12 +130,16 @@ class Report(Shown):
     def exit_code(self) -> int:
         """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures.
 
-        3, too, where more than half of the rows are invalid: most likely the list was not read as it was meant.
+        3, too, where more than half of the rows are invalid (most likely the list was not read as it was meant), where
+        the tax authority refused the key or its day's requests are used up, and where a list of letters was kept that
+        would have become empty.
         """
         if self.counts.get("pending"):
             return 5
         failed = self.counts.get("failed") or self.counts.get("in_doubt")
-        return 3 if failed or is_majority(self.plan.invalid, self.rows) else 0
+        refused = self.asked is not None and self.asked.fetch.refused
+        kept = self.beside is not None and self.beside.kept_letters is not None
+        return 3 if failed or refused or kept or is_majority(self.plan.invalid, self.rows) else 0
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain values, as ``--json`` prints it."""

@@ -75,6 +75,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     split: str | None
     letters: str | Path | None
     letter_cost: float | None
+    allow_empty: bool
     report: str | Path | None
     unmask: bool
     keep_going: bool
@@ -144,6 +145,7 @@ def enrich(
     split: str | None = None,
     letters: str | Path | None = None,
     letter_cost: float | None = None,
+    allow_empty: bool = False,
     report: str | Path | None = None,
     unmask: bool = False,
     review: str | Path | None = None,
@@ -200,7 +202,8 @@ def enrich(
     (법정동코드 of its building), ``building_code`` (도로명주소관리번호 of its address). ``split="action"`` writes a
     file for each action beside the output, ``OUT.send.EXT`` and so on, which together hold every row once.
     ``letters`` is a file for the mail house: a row for each letter to be sent, sorted by postal code.
-    ``letter_cost``: won a letter; the report says what is saved.
+    An existing list is not replaced by one without a letter unless ``allow_empty``. ``letter_cost``: won a letter; the
+    report says what is saved.
     ``report``: a web page of the run to read, print and pass on; people's data is masked in it unless ``unmask``.
     ``review``: a workbook of the addresses that are not sure, with what each may mean and a cell for the choice, which
     :func:`bizverify.apply_review` remembers. ``choices``: where it does; by default the user's own store, if there is
@@ -227,7 +230,7 @@ def enrich(
     reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header, input_format))
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
-    flat = replace(flat, report=report, unmask=unmask, headers=headers, review=review)
+    flat = replace(flat, allow_empty=allow_empty, report=report, unmask=unmask, headers=headers, review=review)
     writes = choose_options("write", write, flat)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)

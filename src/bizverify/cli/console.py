@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 import click
 
 from bizverify.cli.flags import with_flags
+from bizverify.column_words import role_word
 from bizverify.errors import OutputError
 from bizverify.library_messages import describe_os_error
 from bizverify.progress.display import ProgressDisplay
@@ -22,7 +23,7 @@ from bizverify.progress.lines import ProgressLines
 from bizverify.progress.terminal_bar import terminal_bar
 from bizverify.report_display import aligned_rows, pad_text
 from bizverify.schema import Alert
-from bizverify.translation import end_sentence, gettext, gettext_noop
+from bizverify.translation import current_language, end_sentence, gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bizverify.schema import Choice
@@ -101,7 +102,7 @@ def say_columns(chosen: Mapping[str, Choice]) -> None:
             text = gettext("{headers}, columns {places} ({why}, confidence {confidence:.0%})", **about)
         else:
             text = gettext("{headers}, column {places} ({why}, confidence {confidence:.0%})", **about)
-        say_table([(role, text)])
+        say_table([(role_word(role, current_language()), text)])
 
 
 def warn(warnings: Iterable[str]) -> None:

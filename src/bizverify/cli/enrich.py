@@ -115,7 +115,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--split",
-    type=click.Choice(["action"]),
+    type=click.Choice(["action", "조치"]),
     help="Write a file for each action beside the output, too: OUT.send.csv and so on, together with every row.",
 )
 @click.option(
@@ -123,6 +123,9 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=PATH,
     metavar="OUT",
     help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
+)
+@click.option(
+    "--allow-empty", is_flag=True, help="With --letters: let a list without a letter replace an earlier list, too."
 )
 @click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the report says what is saved.")
 @click.option(

@@ -10,7 +10,9 @@ from typing import Final
 
 import click
 
+from bizverify.column_words import role_word
 from bizverify.errors import PARAMETER
+from bizverify.translation import current_language
 
 _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
 """A value that a shell takes as it stands."""
@@ -42,7 +44,8 @@ def _name_option(found: re.Match[str]) -> str:
 def _spell_value(value: object) -> str:
     """Return a value as it is written behind its option."""
     if isinstance(value, dict):
-        return ",".join(f"{key}={_spell_value(one)}" for key, one in value.items())
+        lang = current_language()
+        return ",".join(f"{role_word(key, lang)}={_spell_value(one)}" for key, one in value.items())
     text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
     quote = '"' if "'" in text else "'"
     return text if _PLAIN.fullmatch(text) else f"{quote}{text}{quote}"

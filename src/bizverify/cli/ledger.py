@@ -15,6 +15,7 @@ from bizverify.cli.console import print_result
 from bizverify.cli.options import account_options, json_option, ledger_option
 from bizverify.errors import UsageError
 from bizverify.report_display import aligned_rows, pad_text
+from bizverify.schema import SEOUL
 from bizverify.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
@@ -279,4 +280,4 @@ def _state(state: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"

@@ -12,6 +12,7 @@ from bizverify.cli.options import json_option
 from bizverify.column_words import word_of
 from bizverify.errors import UsageError
 from bizverify.report_display import aligned_rows, pad_text
+from bizverify.schema import SEOUL
 from bizverify.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
         "{at:%Y-%m-%d} from {count:,} labels, {bounced:,} of them bounced; it replaced {parent} with an "
         "e-value of {e_value}",
         learned.labels,
-        at=learned.at,
+        at=learned.at.astimezone(SEOUL),
         bounced=learned.bounced,
         parent=learned.parent,
         e_value=_figure(learned.e_value),
@@ -262,7 +263,7 @@ def _event_lines(events: list[Event]) -> list[str]:
     for event in events:
         labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
         labels = event.data.get("letters") if labels is None else labels
-        at, kind = f"{event.at.astimezone():%Y-%m-%d %H:%M}", gettext(_EVENT_WORDS.get(event.kind, event.kind))
+        at, kind = f"{event.at.astimezone(SEOUL):%Y-%m-%d %H:%M}", gettext(_EVENT_WORDS.get(event.kind, event.kind))
         rows.append((at, kind, event.version or "", *map(_figure, (labels, bounced, e_value)), _why(event)))
     return aligned_rows(rows, right=(3, 4, 5))
 

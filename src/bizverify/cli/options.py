@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from bizverify.cloud.remote_path import as_path
+from bizverify.column_words import role_code, role_word
 from bizverify.options import STATUS_SOURCES, ServiceKeywords, StatusOptions
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 if TYPE_CHECKING:
     _ColumnsBase = click.ParamType[dict[str, str], str]
@@ -54,15 +55,17 @@ class ColumnsType(_ColumnsBase):
         last = None
         for part in str(value).split(","):
             role, equals, header = part.partition("=")
-            if equals and role.strip() in self._roles:
-                last = role.strip()
+            if equals and role_code(role.strip()) in self._roles:
+                last = role_code(role.strip())
                 found[last] = header.strip()
             elif last is not None:  # a comma inside a header
                 found[last] += f",{part}"
             else:
                 self.fail(
                     gettext(
-                        "{part!r} is not role=HEADER; the roles are {listed}", part=part, listed=", ".join(self._roles)
+                        "{part!r} is not role=HEADER; the roles are {listed}",
+                        part=part,
+                        listed=", ".join(role_word(role, current_language()) for role in self._roles),
                     ),
                     param,
                     ctx,

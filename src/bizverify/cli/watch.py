@@ -295,7 +295,7 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return a frame's rows for JSON, times in this machine's time zone."""
+    """Return a frame's rows for JSON, times in Korea's time zone."""
     from bizverify.watch.report import with_local_times
 
     return with_local_times(frame).to_dicts()

@@ -190,7 +190,7 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
 
     try:
         _ask_in_time(ask, gettext("the tax authority's API"), options.timeout)
-        yield Finding("tax authority", "ok", gettext("answers"))
+        yield Finding("tax authority", "ok", gettext("it answers"))
         if (store := find_status_store(options.status_store)) is not None:
             with store:
                 store.lift_limit(account_of(key), seoul_day())

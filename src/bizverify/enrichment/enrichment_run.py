@@ -188,8 +188,9 @@ class EnrichmentRun:
                 alerts=(
                     failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
-                    garbled_alert(tallied),
+                    garbled_alert(tallied, table.first_row),
                     vanished_alert(tallied),
+                    *(written.beside.alerts if written.beside else ()),
                 ),
                 addresses=match_counts(tallied),
                 output=target.name,
@@ -234,7 +235,9 @@ class EnrichmentRun:
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         beside = sides.write(result, target, rows_in) if sides.wanted else None
-        figures = collect_figures(result.frame, unmask=sides.unmask) if sides.page is not None else None
+        figures = None
+        if sides.page is not None:
+            figures = collect_figures(result.frame, unmask=sides.unmask, first_row=table.first_row)
         changes = None
         if sides.page is not None:  # what the output replaces is still there
             changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)

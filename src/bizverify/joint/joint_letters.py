@@ -13,7 +13,7 @@ import polars as pl
 from bizverify.engine.local import NUMBER
 from bizverify.options import WriteOptions
 from bizverify.run.duplicates import with_duplicates
-from bizverify.run.letter_list import count_letters, mark_letters, write_letters
+from bizverify.run.letter_list import count_letters, mark_letters, publish_letters
 from bizverify.run.records import ROW_ID
 from bizverify.run.side_files import WrittenSides, letter_list_of
 from bizverify.storage.filesystem import private_folder
@@ -36,12 +36,14 @@ Observe = Callable[[pl.LazyFrame], pl.LazyFrame]
 class AnswersForLetters:
     """The answers of tables, kept in private files of ``folder`` as far as letters need them.
 
-    ``list_path``: where the list goes; ``cost``: won a letter.
+    ``list_path``: where the list goes; ``cost``: won a letter. ``allow_empty``: whether a list
+    without a letter replaces an earlier one.
     """
 
     folder: Path
     list_path: Path | None
     cost: float | None
+    allow_empty: bool = False
     paths: list[Path] = field(default_factory=list)
 
     def observing(self, observe: Observe | None) -> Observe:
@@ -80,7 +82,8 @@ class AnswersForLetters:
         counts = count_letters(answers, self.cost, listed=path is not None)
         if path is not None:
             with publish_file(path) as temporary:
-                write_letters(answers, temporary, counts.letters)
+                if not publish_letters(answers, path, temporary, counts.letters, allow_empty=self.allow_empty):
+                    return WrittenSides({}, counts, None, kept_letters=path)
         return WrittenSides({}, counts, path)
 
 
@@ -89,4 +92,4 @@ def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters |
     path = letter_list_of(write)
     if path is None and write.letter_cost is None:
         return None
-    return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost)
+    return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost, write.allow_empty)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bizverify import charts
+from bizverify.column_words import role_word
 from bizverify.errors import UsageError
 from bizverify.manifest import record_of
 from bizverify.report import Report, Versions
@@ -21,7 +22,7 @@ from bizverify.run.purchase_lines import lookups_as_dict, purchase_lines, quote_
 from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Alert, Choice
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 if TYPE_CHECKING:
     from bizverify.charts.library import Chart
@@ -86,7 +87,8 @@ class FilesReport(Shown):
     @property
     def exit_code(self) -> int:
         """5 when rows are pending (the same call goes on), else 3 when rows or inputs failed, else 0."""
-        codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed else set())
+        kept = self.beside is not None and self.beside.kept_letters is not None
+        codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed or kept else set())
         return next((code for code in (_PAUSED, _FAILED) if code in codes), 0)
 
     @property
@@ -105,7 +107,8 @@ class FilesReport(Shown):
             found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
         failures = (Alert(error) for error in self.failed.values())
         status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
-        return (*failures, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
+        kept = self.beside.alerts if self.beside else ()
+        return (*failures, *kept, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
 
     def _first_passed_over(self) -> list[str]:
         """Sentences on files that are no inputs, as far as somebody reads them: a folder may have hundreds."""
@@ -184,7 +187,9 @@ class FilesReport(Shown):
             return []
         alike: dict[str, list[str]] = {}
         for part in self.parts:
-            chosen = ", ".join(f"{role} {_headers_of(choice)}" for role, choice in part.columns.items())
+            chosen = ", ".join(
+                f"{role_word(role, current_language())} {_headers_of(choice)}" for role, choice in part.columns.items()
+            )
             alike.setdefault(chosen, []).append(_name_table(part))
         lines = []
         for chosen, (first, *others) in [*alike.items()][:_SHOWN]:

@@ -22,7 +22,7 @@ Labels = str | Path | Literal[False] | None
 class LabelHistory:
     """The history that one run takes from a label store, read once: what is recorded meanwhile is for the next run.
 
-    ``letters``: addressees of whom something is known. ``recorded``: when something was recorded last. ``history``:
+    ``letters``: of these mailings, with an outcome. ``recorded``: when something was recorded last. ``history``:
     :data:`bizverify.engine.letter_history.HISTORY_SCHEMA`.
     """
 
@@ -47,9 +47,10 @@ def read_history(labels: Labels) -> LabelHistory | None:
     history, mailings = (None, []) if store is None else (store.history(), store.mailings())
     if store is None or history is None or not mailings:
         return None
-    letters = history.collect(engine="streaming")
+    letters = sum(mailing.letters for mailing in mailings)
     recorded = max(source.recorded_at for mailing in mailings for source in mailing.about.sources)
-    return LabelHistory(store, letters.height, len(mailings), recorded, letters.lazy())
+    known = history.collect(engine="streaming").lazy()
+    return LabelHistory(store, letters, len(mailings), recorded, known)
 
 
 def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:

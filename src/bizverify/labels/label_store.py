@@ -35,12 +35,16 @@ from bizverify.tables import is_unfinished, publish_file, remove_unfinished
 from bizverify.translation import gettext
 
 _HISTORY: Final = {"moved": "moved", "absent": "absent"}
+_HAS_OUTCOME: Final = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
 _WAIT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A recorded mailing: its metadata, and how many of its rows came back, arrived, or are not known."""
+    """A recorded mailing: its metadata, how many of its rows came back, arrived, or are not known.
+
+    ``letters``: how many of the mailed letters have an outcome; two rows may be one letter.
+    """
 
     id: str
     path: Path
@@ -48,6 +52,7 @@ class Mailing:
     rows: int
     bounced: int
     arrived: int
+    letters: int
 
     @property
     def declaration(self) -> MailingTerms:
@@ -108,6 +113,7 @@ class LabelStore:
                 pl.len().alias("rows"),
                 pl.col("bounced").sum().alias("bounced"),
                 (~pl.col("bounced")).sum().alias("arrived"),
+                pl.col("letter").filter(_HAS_OUTCOME, ~pl.col("doubt")).n_unique().alias("letters"),
             )
             found.append(Mailing(about.id, path, about, **collect_rows(counts, path).row(0, named=True)))
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
@@ -201,10 +207,9 @@ class LabelStore:
         files = [path for path in self._files() if mailings is None or path.stem in mailings]
         is_wanted = pl.col("bounce_prob").is_not_null() if assessed else pl.lit(True)
         rows = pl.concat([empty, *(scan_rows(path).filter(is_wanted).select(*names, *both) for path in files)])
-        has_outcome = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
         wanted = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
         keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
-        found = rows.filter(has_outcome, wanted).select(*names, keys).explode("address_key")
+        found = rows.filter(_HAS_OUTCOME, wanted).select(*names, keys).explode("address_key")
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def holdings(self, numbers: Collection[str]) -> dict[Path, int]:

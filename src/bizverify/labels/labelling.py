@@ -14,6 +14,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.cloud.remote_path import as_path, is_remote
+from bizverify.column_words import word_of
 from bizverify.engine.risk.reason_parser import KNOWN_DTYPES
 from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
@@ -32,7 +33,7 @@ from bizverify.models.model_store import ModelStore
 from bizverify.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bizverify.run.output_layout import keep_apart
 from bizverify.schema import seoul_day
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -111,7 +112,7 @@ def label(
     with open_mailing(run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path) as mailing:
         service_terms, notes = _service_terms(send, mailing, service)
         outputs.check(path, mailing, store)
-        read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path)
+        read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path, mailed=mailed)
         terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
         _check_actions(terms, mailing)
@@ -241,8 +242,8 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
                 "{parameter}: {name} has no row with the action {strange!r}; it has {names}",
                 parameter=parameter("sent", ",".join(terms.sent)),
                 name=mailing.name,
-                strange=strange[0],
-                names=", ".join(actions),
+                strange=word_of(strange[0], current_language()),
+                names=", ".join(word_of(action, current_language()) for action in actions),
             )
         )
 
@@ -398,12 +399,13 @@ def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> t
                 name=read.name,
             )
         )
-    if mailing.by is not None and mailing.by.started.date() > terms.mailed:
+    enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
+    if enriched is not None and enriched > terms.mailed:
         found.append(
             gettext(
                 "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
                 "not be what was known when the letters went out",
-                started=mailing.by.started,
+                started=enriched,
                 mailed=terms.mailed,
             )
         )

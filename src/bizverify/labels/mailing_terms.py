@@ -9,11 +9,13 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from bizverify.column_words import KOREAN_WORDS
 from bizverify.errors import LabelError, parameter
 from bizverify.labels.outcomes import SAYS_NOTHING
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 ALL: Final = "all"
+_KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}
 _FIRST_YEAR: Final = 2000
 """A year before this is a slip: no file was enriched then."""
 
@@ -132,7 +134,7 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if sent is None:
         return None
     items = sent.split(",") if isinstance(sent, str) else list(sent)
-    actions = tuple(sorted({item.strip() for item in items} - {""}))
+    actions = tuple(sorted({_KOREAN_ACTIONS.get(item.strip(), item.strip()) for item in items} - {""}))
     if not actions:
         raise LabelError(
             gettext(
@@ -147,7 +149,16 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return actions
 
 
+def name_actions(actions: Sequence[str]) -> str:
+    """Return actions, or :data:`ALL`, in the words of the current language."""
+    korean = current_language() == "ko"
+    words = {action: word for word, action in _KOREAN_ACTIONS.items()} if korean else {}
+    return ", ".join(words.get(action, action) for action in actions)
+
+
 def _format_value(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(value)
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else repr(value)
+        return name_actions(value)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    return repr(value)

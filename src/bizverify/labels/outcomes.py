@@ -17,6 +17,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.cloud.remote_files import fetch_file
+from bizverify.column_words import role_code
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.local import ROW_PROBLEM
 from bizverify.errors import ColumnError, LabelError, parameter
@@ -110,10 +111,12 @@ OUTCOME_SCHEMA: Final = {
     "mailed_on": pl.Date,
     "problem": pl.String,
 }
-"""One row an outcome: where it stands (from 1), which letter it means, what it says, and what is wrong with it."""
+"""One row an outcome: where it stands (from 1; in a workbook, its row there), which letter it means, what it says, and
+what is wrong with it."""
 
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
 _SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
+_WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 """A day as a workbook counts it, from 1982 to 2064, where a cell lost its date format."""
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
@@ -149,17 +152,19 @@ def read_outcomes(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    mailed: date | None = None,
 ) -> Outcomes:
     """Read a table of outcomes; raise :class:`InputError` as any reader does, :class:`LabelError` if it says nothing.
 
-    ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers.
+    ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers. A date without a year
+    is the next such day from the mailing on: from ``mailed``, else from the row's own mailing date.
     """
     with (
         fetch_file(path) as data,
         open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, data=data.path) as table,
         reading(table),
     ):
-        found = _choose_columns(table, dict(columns or {}))
+        found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
@@ -176,7 +181,7 @@ def read_outcomes(
         rows = raw.height
     only_returns = "bounced" not in chosen
     spoken = raw.lazy().filter(pl.col(ROW_PROBLEM).is_null())
-    frame = _parse_cells(spoken, chosen).with_columns(_problem_expr().alias("problem")).collect()
+    frame = _parse_cells(spoken, chosen, mailed).with_columns(_problem_expr().alias("problem")).collect()
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
@@ -283,11 +288,11 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
 
 
 def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
-    """The cells that are read, as text, numbered from 1; totals and repeated headers marked."""
+    """The cells that are read, as text, numbered as messages do; totals and repeated headers marked."""
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
     return rows.select(
-        (pl.col("row_id") + 1).alias("place"),
+        (pl.col("row_id") + table.first_row).alias("place"),
         (pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)).alias("digits"),
         (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else pl.lit(None, pl.String)).alias(ROW_PROBLEM),
         *(
@@ -299,10 +304,10 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     )
 
 
-def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
+def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date | None) -> pl.LazyFrame:
     """Add what the cells say to the cells; what is said of many letters in the same words is read once."""
     spoken = [f"written:{role}" for role in _SPOKEN]
-    words = raw.select(spoken).unique().with_columns(_parse_words(chosen)).with_columns(_code())
+    words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(_code())
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
@@ -316,7 +321,7 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice]) -> pl.LazyFram
     )
 
 
-def _parse_words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
+def _parse_words(chosen: Mapping[str, Choice], mailed: date | None) -> list[pl.Expr]:
     """Parse the outcome of a letter, but for the code of the reason."""
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in _SPOKEN}
     why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
@@ -326,11 +331,14 @@ def _parse_words(chosen: Mapping[str, Choice]) -> list[pl.Expr]:
         said = pl.when(cell["bounced"].is_not_null()).then(word).when(why).then(pl.lit(True))
         # what says that a letter came back may say why instead
         own = pl.when(word & (reason_code(cell["bounced"]) != "other")).then(cell["bounced"])
+    begin = pl.lit(mailed, pl.Date)
+    mailed_on = pl.coalesce(_parse_day(cell["mailed"]), _parse_without_year(cell["mailed"], begin.dt.truncate("1y")))
+    returned = _parse_without_year(cell["returned"], pl.coalesce(mailed_on, begin))
     return [
         said.alias("said"),
         pl.coalesce(cell["reason"], own).alias("reason"),
-        _parse_day(cell["returned"]).alias("returned"),
-        _parse_day(cell["mailed"]).alias("mailed_on"),
+        pl.coalesce(_parse_day(cell["returned"]), returned).alias("returned"),
+        mailed_on.alias("mailed_on"),
     ]
 
 
@@ -367,3 +375,11 @@ def _parse_day(text: pl.Expr) -> pl.Expr:
     written = packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
     counted = text.str.extract(_SERIAL).cast(pl.Int64, strict=False) * pl.duration(days=1)
     return pl.coalesce(written, pl.lit(date(1899, 12, 30)) + counted)
+
+
+def _parse_without_year(text: pl.Expr, begin: pl.Expr) -> pl.Expr:
+    """A month and a day as the first such day from ``begin`` on; null where ``begin`` is."""
+    month_and_day = text.str.replace(_WITHOUT_YEAR, "$1-$2")
+    years = [pl.concat_str(begin.dt.year() + more, month_and_day, separator="-") for more in (0, 1)]
+    this, following = (year.str.to_date("%Y-%m-%d", strict=False) for year in years)
+    return pl.when(this >= begin).then(this).otherwise(following)

@@ -12,7 +12,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.errors import OutputError
-from bizverify.labels.mailing_terms import MailingTerms
+from bizverify.labels.mailing_terms import MailingTerms, name_actions
 from bizverify.labels.matching import KINDS, PROBLEMS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.schema import Choice
@@ -30,7 +30,10 @@ OTHER_MAILING: Final = "other_mailing"
 
 @dataclass(frozen=True, slots=True)
 class UnusedOutcome:
-    """An outcome that could not be used as it is: its row (from 1), a code of PROBLEMS, and the cell that shows it."""
+    """An outcome that could not be used as it is: its row, a code of PROBLEMS, and the cell that shows it.
+
+    ``row``: from 1; of a workbook, the one that Excel shows.
+    """
 
     row: int
     problem: str
@@ -252,11 +255,12 @@ def _shown_cell() -> pl.Expr:
 
 def _describe_terms(declaration: MailingTerms) -> str:
     """A declaration in words."""
+    actions = name_actions(declaration.sent or ())
     words = [
         gettext("mailed {mailed}", mailed=declaration.mailed),
         declaration.mail_class or "",
         gettext("returns requested") if declaration.returns_requested else gettext("returns not requested"),
         gettext("complete") if declaration.complete else gettext("partial"),
-        gettext("sent: {actions}", actions=", ".join(declaration.sent)) if declaration.sent else "",
+        gettext("sent: {actions}", actions=actions) if actions else "",
     ]
     return ", ".join(filter(None, words))

@@ -22,6 +22,7 @@ from bizverify.learning.significance import level_counts, overall_calibration, s
 from bizverify.learning.training_data import RIPE_AT, TrainingData, select_training_rows
 from bizverify.models.journal import DECIDING, PROMOTED
 from bizverify.models.model_store import ModelStore
+from bizverify.schema import seoul_day
 from bizverify.translation import gettext, join_clauses, ngettext
 
 
@@ -50,7 +51,7 @@ class CalibrationRun:
             champion=models.champion(),
             since=deciding[-1].at if deciding else None,
             promotions=sum(event.kind == PROMOTED for event in deciding),
-            today=day_given("today", today) or now.date(),
+            today=day_given("today", today) or seoul_day(now.timestamp()),
             now=now,
         )
 

@@ -64,7 +64,12 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         read["bounce_prob"] = _non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
     for name, expression in read.items():
         text = _non_blank(pl.col(name))
-        odd = rows.select(name).with_row_index("row", 1).filter(text.is_not_null() & expression.is_null()).head(1)
+        odd = (
+            rows.select(name)
+            .with_row_index("row", table.first_row)
+            .filter(text.is_not_null() & expression.is_null())
+            .head(1)
+        )
         for row, value in odd.select("row", text).collect().iter_rows():
             expected = {
                 "bounced": gettext("true, false or nothing"),

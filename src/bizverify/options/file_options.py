@@ -50,6 +50,7 @@ class WriteOptions:
     split: str | None = None
     letters: str | Path | None = None
     letter_cost: float | None = None
+    allow_empty: bool = False
     report: str | Path | None = None
     unmask: bool = False
     review: str | Path | None = None

@@ -18,7 +18,8 @@ class StatusFetch:
     still to be asked. ``calls``, of which ``retries`` were made again. ``seconds``: how long it asked. ``budget_left``:
     numbers that the day's budget still allows (``None``: no budget). ``oldest``: the oldest day of a status that is
     stored of the numbers. ``problems``: rows of replies that could not be used, by a sentence. ``halt``: why it ended
-    early, one sentence, or ``None``; ``exit_code``: of a command that does nothing else.
+    early, one sentence, or ``None``; ``refused``: the key was refused, or its requests of the day are used up;
+    ``exit_code``: of a command that does nothing else.
     """
 
     numbers: int = 0
@@ -35,6 +36,7 @@ class StatusFetch:
     oldest: date | None = None
     problems: dict[str, int] = field(default_factory=dict)
     halt: str | None = None
+    refused: bool = False
     exit_code: int = 0
 
     @property

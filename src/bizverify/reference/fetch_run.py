@@ -91,6 +91,7 @@ class FetchRun:
         self.has_answered = store.has_answered(self._account)
         self._answers = 0
         self._spent: date | None = None
+        self._exhausted = False
         self._began = 0.0
         self._unanswered_since: float | None = None
         self._last_error: ServiceError | None = None
@@ -150,6 +151,7 @@ class FetchRun:
         if isinstance(error, QuotaError) and error.retry_after is None:
             self._spent = self._today()
             self._group.exhausted.add(self._spent)
+            self._exhausted = True
 
     def split(self, numbers: list[int], tries: int) -> None:
         """Ask half as many numbers a call; one that is refused alone has no answer today."""
@@ -283,6 +285,7 @@ class FetchRun:
         budget, used = self._options.budget, self._store.usage(self._account, self._today())
         self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
         if used.exhausted:
+            self._exhausted = True
             self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
 
     def _budget_note(self) -> str:
@@ -328,6 +331,7 @@ class FetchRun:
         self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
         if halt is not None and isinstance(halt.error, BizverifyError):  # a refused key
             self._report.exit_code = halt.error.exit_code
+        self._report.refused = self._exhausted or self._report.exit_code == AuthenticationError.exit_code
 
 
 class _StatusCall(OutgoingRequest[StatusReply]):

@@ -82,7 +82,7 @@ def apply_review(
     with open_table(source) as table:
         columns = _columns_of(table.headers, source)
         cells = {name: pl.col(table.ids[place]).cast(pl.String).alias(name) for name, place in columns.items()}
-        lines = table.frame.select(**cells).with_row_index("line", offset=2).collect()
+        lines = table.frame.select(**cells).with_row_index("line", offset=table.first_row).collect()
     chosen = lines.filter(pl.col("choice").str.strip_chars() != "")
     choices = _read_choices(chosen, source).with_columns(
         pl.lit(who).alias("by"), pl.lit(day_given("today", today) or seoul_day()).alias("chosen_on")

@@ -15,13 +15,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import IO, Final, Literal
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from bizverify.errors import GazetteerError, UsageError
 from bizverify.library_messages import describe_os_error
+from bizverify.schema import seoul_day
 from bizverify.tables.publish import same_file
 from bizverify.translation import gettext, gettext_noop
 
@@ -78,8 +79,8 @@ class SourceFile:
 
     @property
     def changed(self) -> date:
-        """The day the file was last changed."""
-        return datetime.fromtimestamp(self.path.stat().st_mtime, UTC).date()
+        """The day in Korea on which the file was last changed."""
+        return seoul_day(self.path.stat().st_mtime)
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:

@@ -52,7 +52,7 @@ def report_page(
     with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
             raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
-        figures = collect_figures(mailing.letters, unmask=unmask)
+        figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
         facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
         changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
         write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)

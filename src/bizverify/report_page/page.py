@@ -158,9 +158,11 @@ def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     actions = figures.counts["action"]
     waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
     unanswered = figures.rows - sum(actions.values())
+    letters = (facts.get("letters") or {}).get("letters")
     cards = [
         (gettext("rows"), f"{figures.rows:,}"),
         (gettext("send"), f"{actions['send']:,}"),
+        *([(gettext("letters"), f"{letters:,}")] if letters is not None else []),
         (gettext("confirm, correct or hold"), f"{waiting:,}"),
         (gettext("do not send"), f"{actions['do_not_send']:,}"),
         *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),

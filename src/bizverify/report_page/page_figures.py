@@ -82,11 +82,11 @@ class PageFigures:
     masked: bool
 
 
-def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False) -> PageFigures:
+def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
     """Count and list answered rows (:data:`COLUMNS`, as far as they are there), in one streaming pass.
 
-    ``reasons`` are joined to one text a row. Batches are counted one after the other: a query that counts several
-    things at once keeps all rows in memory for them.
+    ``reasons`` are joined to one text a row. ``first_row``: the number of the first row. Batches are counted one after
+    the other: a query that counts several things at once keeps all rows in memory for them.
     """
     found = _tally(_readable(answers.clear()).collect())
     for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
@@ -97,8 +97,8 @@ def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False) -> PageFigur
         counts=by,
         reasons=found["reason"].drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
         regions=found["region"],
-        worst=_list_rows(found["worst"], unmask),
-        corrections=_list_rows(found["corrections"], unmask),
+        worst=_list_rows(found["worst"], unmask, first_row),
+        corrections=_list_rows(found["corrections"], unmask, first_row),
         masked=not unmask,
     )
 
@@ -163,8 +163,8 @@ def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
     return {word: found.pop(word, 0) for word in known} | found
 
 
-def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
-    """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from 1.
+def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame:
+    """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from ``first_row``.
 
     ``reason``: the weightiest; ``change``: what was corrected in the address.
     """
@@ -179,7 +179,7 @@ def _list_rows(rows: pl.DataFrame, unmask: bool) -> pl.DataFrame:
     change = pl.col("reasons").str.extract(_CHANGE)
     rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
     return rows.with_columns(
-        (pl.col("row_id").cast(pl.Int64) + 1).alias("row"),
+        (pl.col("row_id").cast(pl.Int64) + first_row).alias("row"),
         reason.alias("reason"),
         (change if unmask else mask_digits(change)).alias("change"),
         *([] if unmask else [value.alias(name) for name, value in masked.items()]),

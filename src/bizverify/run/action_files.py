@@ -9,12 +9,13 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import HEADERS, word_of
 from bizverify.errors import UsageError
 from bizverify.run import accounting
 from bizverify.run.accounting import OTHER
 from bizverify.run.output_layout import Target
 from bizverify.run.records import ROW_ID
-from bizverify.schema import ACTIONS
+from bizverify.schema import ACTIONS, Lang
 from bizverify.tables import Enriched, write_table, written_rows
 from bizverify.tables.compression import unpacked_name
 from bizverify.translation import gettext
@@ -22,25 +23,29 @@ from bizverify.translation import gettext
 PARTS: Final = (*ACTIONS, OTHER)
 """What the files are called by: the actions, and ``other`` for rows without one, or with one of the service's own."""
 
+KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 _NEW: Final = ("xlsx", "parquet")
 """Formats whose writers would put the columns back into the user's own file, with all of its rows."""
 
 
 def check_split(by: str | None) -> None:
     """Raise :class:`UsageError` for what a file cannot be split by."""
-    if by not in (None, "action"):
+    if by not in (None, "action", KOREAN_SPLIT):
         raise UsageError(gettext("`split=`: {by!r} is nothing to split by; use `split='action'`", by=by))
 
 
-def split_paths(output: Path) -> dict[str, Path]:
-    """Where the files go: ``OUT.csv.gz`` → ``OUT.send.csv.gz``, for each of :data:`PARTS`.
+def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
+    """Where the files go: ``OUT.csv.gz`` → ``OUT.send.csv.gz``, ``OUT.발송.csv.gz``, for each of :data:`PARTS`.
 
     All are always written, so that no file of an earlier run stands among them with rows of its own.
     """
     plain = unpacked_name(output)
     suffix = ".xlsx" if plain.suffix.lower() == ".xlsm" else plain.suffix
     packed = output.name.removeprefix(plain.name)
-    return {part: output.with_name(f"{plain.stem}.{part}{suffix}{packed}") for part in PARTS}
+    return {
+        part: output.with_name(f"{plain.stem}.{word_of(part, lang).replace(' ', '_')}{suffix}{packed}")
+        for part in PARTS
+    }
 
 
 def write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:

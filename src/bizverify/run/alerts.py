@@ -14,7 +14,7 @@ from bizverify.engine.registry import Registry, meaning_expr
 from bizverify.errors import parameter
 from bizverify.run.accounting import LookupPlan, RowCounts
 from bizverify.run.records import ROW_ID
-from bizverify.schema import Alert, seoul_day
+from bizverify.schema import SEOUL, Alert, seoul_day
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 
 COMMON_FAILURE: Final = "common_failure"
@@ -128,8 +128,11 @@ def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
     )
 
 
-def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
-    """Return what is to be said where answers of the service held bytes that are not UTF-8."""
+def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Alert | None:
+    """Return what is to be said where answers of the service held bytes that are not UTF-8.
+
+    ``first_row``: the number of the first row.
+    """
     found = int(tallied.get(GARBLED) or 0)
     if not found:
         return None
@@ -140,7 +143,7 @@ def garbled_alert(tallied: Mapping[str, int]) -> Alert | None:
             "{count:,} rows with answers that are not all UTF-8, the first is row {first:,} of the data: � stands for "
             "what was lost, and `row_note` says in which columns; do not mail to such addresses",
             found,
-            first=tallied[GARBLED_FIRST] + 1,
+            first=tallied[GARBLED_FIRST] + first_row,
         )
     )
 
@@ -225,7 +228,7 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
     """
     if not answers or begun is None:
         return ()
-    day = datetime.fromtimestamp(begun).astimezone()
+    day = datetime.fromtimestamp(begun, SEOUL)
     return (
         ngettext(
             "{count:,} answer older than {option} allows, used all the same: the run of this file that began on "

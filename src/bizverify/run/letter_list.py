@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import filecmp
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from bizverify.cloud.remote_files import fetch_file, look_at_output
+from bizverify.cloud.remote_path import RemotePath
+from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.errors import UsageError
 from bizverify.run import accounting
 from bizverify.run.duplicates import FIRST, look_up
@@ -107,16 +113,22 @@ def check_letter_cost(cost: float | None) -> None:
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
     """Add :data:`LETTER` to rows with :data:`bizverify.run.duplicates.FIRST`, which are read for it, at once.
 
-    Of rows that are the same, the first that says ``send`` gets the letter: a row before it that waits for something
-    does not take it away.
+    Of rows that are the same and say ``send``, the first with a name gets the letter, or the first if all lack one.
     """
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     sent = (pl.col("action") == "send").fill_null(False)
-    found = answers.select(sent.alias("sent"), same).collect(engine="streaming")
-    first = found.lazy().filter("sent").select(pl.col("same").is_first_distinct()).collect().to_series()
-    places = found.with_row_index(ROW_ID).filter("sent")[ROW_ID]
-    marks = pl.repeat(False, found.height, dtype=pl.Boolean, eager=True).scatter(places.filter(first), True)
+    nameless = _recipient(answers.collect_schema().names()).is_null().alias("nameless")
+    found = answers.select(sent.alias("sent"), same, nameless).collect(engine="streaming")
+    rows = found.with_row_index(ROW_ID).filter("sent").sort("nameless", maintain_order=True)
+    places = rows.filter(pl.col("same").is_first_distinct())[ROW_ID]
+    marks = pl.repeat(False, found.height, dtype=pl.Boolean, eager=True).scatter(places, True)
     return answers.with_columns(look_up(marks).alias(LETTER))
+
+
+def _recipient(names: Collection[str]) -> pl.Expr:
+    """The name on a letter, null where it is missing, blank or masked."""
+    name = pl.col("name").cast(pl.String) if "name" in names else pl.lit(None, pl.String)
+    return _tidy(pl.when(~is_blank(name) & ~is_masked(name)).then(name))
 
 
 def letter_counts() -> tuple[pl.Expr, ...]:
@@ -152,12 +164,15 @@ def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
 def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     """A row for each letter, in the order of the list: its row, name, two lines of address, postal code."""
     names = answers.collect_schema().names()
-    given = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _GIVEN}
+    given = {
+        name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String)
+        for name in ("address", "zipcode")
+    }
     address = _tidy(pl.coalesce("fixed_address", given["address"]))
     first, second = _address_lines(address, pl.col("fixed_address").is_not_null())
     return answers.filter(LETTER).select(
         ROW_ID,
-        _tidy(given["name"]).alias("name"),
+        _recipient(names).alias("name"),
         first.alias("line1"),
         second.alias("line2"),
         _postal_code(pl.coalesce("fixed_zipcode", given["zipcode"])).alias("code"),
@@ -179,7 +194,20 @@ def write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
     accounting.check_rows(letters, int(tallied["rows"].item()), written, in_order=True)
 
 
-_GIVEN: Final = ("name", "address", "zipcode")
+def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
+    """Write the letters to the temporary file that takes the place of ``path``; return whether they are in it.
+
+    An earlier list that would become empty is put there instead, unless that is allowed.
+    """
+    write_letters(answers, temporary, letters)
+    is_there = look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()
+    if letters or allow_empty or not is_there:
+        return True
+    with fetch_file(path) as earlier:
+        if filecmp.cmp(earlier.path, temporary, shallow=False):  # the earlier one is as empty
+            return True
+        shutil.copy2(earlier.path, temporary)
+    return False
 
 
 def _headers() -> tuple[str, str, str, str]:

@@ -275,7 +275,7 @@ _USES: Final = (
     *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
     *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
     *(
-        gettext_noop("letters"),
+        gettext_noop("letter list"),
         gettext_noop("report"),
         gettext_noop("review"),
         gettext_noop("status store"),

@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bizverify.cloud.remote_path import as_path
+from bizverify.column_words import word_of
 from bizverify.engine.address import Gazetteer
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 from bizverify.options import WriteOptions
-from bizverify.run.action_files import check_split, split_paths, write_parts
-from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, write_letters
+from bizverify.run.action_files import KOREAN_SPLIT, check_split, split_paths, write_parts
+from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters
 from bizverify.run.output_layout import Target
 from bizverify.run.review_list import check_review, write_review
+from bizverify.schema import Alert
 from bizverify.tables import Enriched, publish_file
 from bizverify.tables.detect import output_format
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import current_language, gettext, ngettext
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class WrittenSides:
     """What was written beside an output.
 
     ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
-    ``letter_list``: the file for the mail house; ``review``: the one of addresses to be decided on, ``unsure`` of them.
+    ``letter_list``: the file for the mail house; ``kept_letters``: an earlier one that would have become empty and was
+    kept instead; ``review``: the one of addresses to be decided on, ``unsure`` of them.
     """
 
     parts: Mapping[str, tuple[Path, int]]
@@ -34,14 +38,30 @@ class WrittenSides:
     page: Path | None = None
     review: Path | None = None
     unsure: int = 0
+    kept_letters: Path | None = None
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """What the reader must know before using the files."""
+        if self.kept_letters is None:
+            return ()
+        kept = gettext(
+            "{path}: the earlier list of letters was kept, because no row gets a letter now; {option} replaces it by "
+            "an empty list",
+            path=self.kept_letters,
+            option=parameter("allow_empty", True),
+        )
+        return (Alert(kept),)
 
     def as_dict(self) -> dict[str, object]:
         """The files and counts as plain values for JSON: what was not asked for is not there."""
-        found: dict[str, object] = {}
+        found: dict[str, Any] = {}
         if self.parts:
             found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
         if self.letters is not None:
             found["letters"] = {"path": str(self.letter_list) if self.letter_list else None} | self.letters.as_dict()
+        if self.kept_letters is not None:
+            found["letters"]["kept"] = str(self.kept_letters)
         if self.page is not None:
             found["page"] = str(self.page)
         if self.review is not None:
@@ -80,6 +100,7 @@ class SideFiles:
     parts: Mapping[str, Path] = field(default_factory=dict)
     letters: Path | None = None
     letter_cost: float | None = None
+    allow_empty: bool = False
     page: Path | None = None
     unmask: bool = False
     review: Path | None = None
@@ -97,11 +118,12 @@ class SideFiles:
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
-        parts = split_paths(target.path) if write.split else {}
+        korean = write.headers == "ko" or write.split == KOREAN_SPLIT
+        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
-        return cls(parts, letters, write.letter_cost, page, write.unmask, review, gazetteer)
+        return cls(parts, letters, write.letter_cost, write.allow_empty, page, write.unmask, review, gazetteer)
 
     @property
     def counts_letters(self) -> bool:
@@ -115,8 +137,9 @@ class SideFiles:
 
     def paths_by_use(self) -> dict[str, Path | None]:
         """The files by what they are."""
-        return {gettext("output of {part}", part=part): path for part, path in self.parts.items()} | {
-            "letters": self.letters,
+        words = {word_of(part, current_language()): path for part, path in self.parts.items()}
+        return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
+            "letter list": self.letters,
             "report": self.page,
             "review": self.review,
         }
@@ -136,13 +159,16 @@ class SideFiles:
             if self.counts_letters
             else None
         )
-        if letters is not None and self.letters is not None:
-            write_letters(result.frame, self.at[self.letters], letters.letters)
+        listed, kept = self.letters, None
+        if letters is not None and listed is not None:
+            rows_of, count = result.frame, letters.letters
+            if not publish_letters(rows_of, listed, self.at[listed], count, allow_empty=self.allow_empty):
+                listed, kept = None, listed
         unsure = 0
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
-        return WrittenSides(parts, letters, self.letters, self.page, self.review, unsure)
+        return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept)
 
 
 def letter_list_of(write: WriteOptions) -> Path | None:

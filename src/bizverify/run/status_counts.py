@@ -51,7 +51,8 @@ class StatusCounts:
 
     ``checked`` of ``rows`` have a status from a source; ``stale`` of these were checked more than ``stale_after`` days
     ago. ``registry`` is the version of the local engine's source, ``None`` where it had none; ``bought``: the service
-    was asked, too; ``nts``: the tax authority's part, ``None`` where its statuses were not used.
+    was asked, too; ``nts``: the tax authority's part, ``None`` where its statuses were not used. ``sends``: rows with
+    the action ``send``.
     """
 
     rows: int
@@ -61,6 +62,7 @@ class StatusCounts:
     registry: str | None
     bought: bool = False
     nts: NtsCounts | None = None
+    sends: int = 0
 
     @property
     def summary(self) -> str:
@@ -96,6 +98,8 @@ class StatusCounts:
             stale=self.stale,
             days=self.stale_after,
         )
+        if not self.sends and not self.bought:
+            said = gettext("{said}, and no row says `send`", said=said)
         if not with_remedy:
             return said
         if self.nts is None:
@@ -145,6 +149,7 @@ def statuses_of(
         registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
         bought=engine.kind.buys,
         nts=_nts_counts(tallied, local.today or seoul_day(), halt) if "status:nts" in tallied else None,
+        sends=counts.by_action.get("send", 0),
     )
 
 
@@ -162,7 +167,7 @@ def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
             max((one.age for one in of_nts if one.age is not None), default=None),
             of_nts[0].halt,
         )
-    sums = {name: sum(getattr(one, name) for one in counted) for name in ("rows", "checked", "stale")}
+    sums = {name: sum(getattr(one, name) for one in counted) for name in ("rows", "checked", "stale", "sends")}
     return replace(counted[0], nts=nts, **sums)
 
 

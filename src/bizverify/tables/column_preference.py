@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.column_words import role_word
 from bizverify.errors import ColumnError, parameter
 from bizverify.schema import Alert, Choice, JoinedColumn
 from bizverify.tables.header_vocabulary import (
@@ -21,7 +22,7 @@ from bizverify.tables.header_vocabulary import (
 )
 from bizverify.tables.role_content import ADDRESS, PROVINCE, is_filled
 from bizverify.tables.table import Table
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import current_language, gettext, gettext_noop
 
 SAMPLE_ROWS: Final = 1000
 """How many of the first rows the content of columns is judged by."""
@@ -291,7 +292,11 @@ class ColumnCandidates:
             return ()
         names = ", ".join(map(str, others))
         text = gettext(
-            "{role}: {best} was taken and not {names}, because {why}", role=role, best=best, names=names, why=why
+            "{role}: {best} was taken and not {names}, because {why}",
+            role=role_word(role, current_language()),
+            best=best,
+            names=names,
+            why=why,
         )
         text += (
             gettext(" (as far as the first {sample_rows:,} rows show)", sample_rows=SAMPLE_ROWS)

@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.column_words import HEADERS, language_of_columns
+from bizverify.column_words import HEADERS, language_of_columns, role_code, role_word
 from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, EXTRA_COLUMNS, LABEL_COLUMNS, Alert, Choice, JoinedColumn
 from bizverify.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
@@ -29,7 +29,7 @@ from bizverify.tables.header_vocabulary import (
 )
 from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
 from bizverify.tables.table import TEXTS, Table
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 __all__ = ["Chosen", "choose_columns", "extra_columns", "has_role", "kept_columns", "named_column", "own_columns"]
 
@@ -69,7 +69,7 @@ def choose_columns(
     (:mod:`bizverify.tables.column_preference`). Raises :class:`ColumnError` when no number column is found or two fit
     equally well.
     """
-    chosen = _given_columns(table, roles, given or {})
+    chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
     schema = table.frame.collect_schema()
     taken = _taken_columns(chosen)
@@ -171,7 +171,7 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
                         name=table.name,
                         header=part.header,
                         kind=kind,
-                        role=role,
+                        role=role_word(role, current_language()),
                     )
                 )
     return chosen

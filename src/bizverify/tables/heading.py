@@ -71,7 +71,9 @@ def headless_note(headers: Sequence[str]) -> str:
     return gettext("read without a header: {called}, in the output too", called=called)
 
 
-def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "") -> Heading:
+def find_heading(
+    rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "", blank_rows: int = 0
+) -> Heading:
     """Find the header among the first rows of a table.
 
     It is the row with the most cells that name a role (the number's counts most), else the first one that holds at
@@ -93,7 +95,7 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
                 "{name}: has no header, row {place} holds a business number already; give {parameter}, "
                 "or put a row of headers above it",
                 name=name,
-                place=place + 1,
+                place=blank_rows + place + 1,
                 parameter=parameter("has_header", False),
             )
         )

@@ -13,12 +13,13 @@ import msgspec
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from bizverify.column_words import role_code, role_word
 from bizverify.errors import ColumnError, parameter
 from bizverify.schema import Choice, JoinedColumn
 from bizverify.tables.columns import Chosen, choose_columns
 from bizverify.tables.header_vocabulary import has_role, level_of
 from bizverify.tables.table import Table, column_ids
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200
@@ -57,7 +58,7 @@ def choose_nested(
     default for a role that no column has: the number, where one nested key is surely its; what stands in the same
     object as the number, under keys that are surely those of the role; a key whose path is (``company.address``).
     """
-    leaves = _leaves(table)
+    leaves, given = _leaves(table), {role_code(role): header for role, header in (given or {}).items()}
     if not leaves:
         return table, choose_columns(table, roles, given, ours)
     unfolded = _unfold_leaves(table, leaves)
@@ -67,7 +68,7 @@ def choose_nested(
         table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given
     )
     nested = range(len(table.headers), len(unfolded.headers))
-    chosen = choose_columns(unfolded, roles, {**(given or {}), **found}, {*ours, *objects, *nested})
+    chosen = choose_columns(unfolded, roles, {**given, **found}, {*ours, *objects, *nested})
     columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
     return unfolded, Chosen(columns, (*chosen.notes, *_notes(leaves, roles, columns, found)))
 
@@ -188,7 +189,10 @@ def _notes(
 ) -> Iterator[str]:
     """Notes on what was taken from within objects, and on headers of roles with objects that are not used."""
     if found:
-        named = ", ".join(gettext("{role} is {header!r}", role=role, header=header) for role, header in found.items())
+        lang = current_language()
+        named = ", ".join(
+            gettext("{role} is {header!r}", role=role_word(role, lang), header=header) for role, header in found.items()
+        )
         yield gettext("taken from within objects: {named}; `columns=` chooses others", named=named)
     for role in roles:
         rest = [leaf for leaf in leaves if role not in chosen and has_role(leaf.path[0], role)]
@@ -197,7 +201,7 @@ def _notes(
                 gettext(
                     "column {path!r} holds objects and is not used; name the key that is the {role}: {parameter}",
                     path=rest[0].path[0],
-                    role=role,
+                    role=role_word(role, current_language()),
                     parameter=parameter("columns", {role: rest[0].header}),
                 )
             )

@@ -11,9 +11,10 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
+from bizverify.column_words import role_word
 from bizverify.schema import Alert, Choice
 from bizverify.tables.table import Table
-from bizverify.translation import gettext
+from bizverify.translation import current_language, gettext
 
 JOINABLE: Final = ("b_no", "name", "address")
 """The roles whose value may be in several columns."""
@@ -145,9 +146,9 @@ def content_role(
 
 def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
     """The alert that says which column was taken for which role where no column has a header."""
-    used = {part.column for choice in chosen.values() for part in choice.parts}
+    used, lang = {part.column for choice in chosen.values() for part in choice.parts}, current_language()
     taken = ", ".join(
-        gettext("{header} as {role}", header="+".join(part.header for part in choice.parts), role=role)
+        gettext("{header} as {role}", header="+".join(part.header for part in choice.parts), role=role_word(role, lang))
         for role, choice in chosen.items()
     )
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]

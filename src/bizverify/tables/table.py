@@ -34,7 +34,8 @@ class Table:
     for the user. ``above``: lines above the last line of the header, which only an output of the same format has again;
     ``titles`` of them stand above its first line, the others are part of the headers. ``title_rows``: the rows above
     the header of a workbook, as texts, which a new workbook has again. ``sheets``: the visible sheets of a workbook
-    that hold business numbers, if the reader has looked for them.
+    that hold business numbers, if the reader has looked for them. ``first_row``: the number that messages give the
+    first row: of a workbook, the one that Excel shows.
     ``rows``: how many there are, where the reader has counted them.
     """
 
@@ -50,6 +51,7 @@ class Table:
     titles: int = 0
     title_rows: tuple[tuple[str | None, ...], ...] = ()
     sheets: tuple[str, ...] = ()
+    first_row: int = 1
 
     @property
     def path(self) -> Path | None:

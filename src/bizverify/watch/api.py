@@ -19,7 +19,7 @@ from bizverify.schema import Choice
 from bizverify.tables import open_table, reading
 from bizverify.translation import gettext, gettext_noop, ngettext
 from bizverify.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
-from bizverify.watch.report import History, local_iso
+from bizverify.watch.report import History, seoul_iso
 from bizverify.watch.service_sync import Done, Steps
 from bizverify.watch.store import Business
 from bizverify.watch.stores import Local, ServiceTerms, WatchStore, open_store
@@ -33,7 +33,7 @@ _SMALL: Final = 20
 class Placed:
     """A business on a watch list: what became of it, and the identifier of its watch.
 
-    ``first_check_at``: when the service checks what was added for the first time (ISO 8601, in the machine's time
+    ``first_check_at``: when the service checks what was added for the first time (ISO 8601, in Korea's time
     zone), ``None`` where it does not say it, or does so at once.
     """
 
@@ -119,7 +119,7 @@ def add(
     state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
     done = _settle_doubts(watches, entry, watches.carry_out(_plan_steps(plan), lambda _done, _total: None))
     _raise_for(done)
-    return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state, local_iso(done.first_check_by))
+    return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state, seoul_iso(done.first_check_by))
 
 
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from bizverify.translation import gettext_noop
 from bizverify.watch.notifications import as_json
 
 _SUMMARIES: Final = "SELECT number, payload FROM notices WHERE biz_no = '' AND instr(payload, ?)"
-_HELD: Final = {
+HELD: Final = {
     "watches": "SELECT count(*) FROM watches WHERE biz_no = ?",
     gettext_noop("changes of grade"): "SELECT count(*) FROM watch_history"
     " WHERE watch IN (SELECT number FROM watches WHERE biz_no = ?)",
@@ -26,7 +26,7 @@ _HELD: Final = {
 
 def holdings(db: sqlite3.Connection, b_no: str) -> dict[str, int]:
     """Return how many rows are held of a number (ten digits), by kind; ``undelivered`` ones are notifications, too."""
-    counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in _HELD.items()}
+    counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in HELD.items()}
     return counts | {"summaries": sum(1 for _ in _summaries(db, b_no))}
 
 

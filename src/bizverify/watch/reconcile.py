@@ -15,7 +15,7 @@ from bizverify.report_display import Shown
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 from bizverify.schema import Choice
 from bizverify.translation import current_language, gettext, ngettext
-from bizverify.watch.report import SHOWN, format_number, local_iso, name_first
+from bizverify.watch.report import SHOWN, format_number, name_first, seoul_iso
 from bizverify.watch.service_sync import Done
 
 LISTED: Final = {
@@ -238,7 +238,7 @@ class SyncReport(Shown):
             "added": self.done.added,
             "changed": self.done.changed,
             "removed": self.done.removed,
-            "first_check_by": local_iso(self.done.first_check_by),
+            "first_check_by": seoul_iso(self.done.first_check_by),
             "left": self.left if self.applied else self.to_do,
             "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
             "in_doubt": list(self.done.doubts),
@@ -317,7 +317,7 @@ class SyncReport(Shown):
             ),
         )
         if self.done.first_check_by is not None:
-            by = local_iso(self.done.first_check_by)
+            by = seoul_iso(self.done.first_check_by)
             yield (
                 gettext("first check"),
                 gettext("by {by} at the latest; until then what was added has no status", by=by),

@@ -15,7 +15,7 @@ from bizverify import business_number, charts
 from bizverify.column_words import KOREAN_WORDS, word_of
 from bizverify.errors import UsageError
 from bizverify.report_display import Shown, pad_text
-from bizverify.schema import GRADES
+from bizverify.schema import GRADES, SEOUL
 from bizverify.translation import current_language, gettext, gettext_noop, ngettext
 from bizverify.watch.notifications import EVENT, SUMMARY, UNASKED
 from bizverify.watch.store import Change
@@ -83,7 +83,7 @@ class CheckReport(Shown):
             "closures": [one for one in self.notices if one["event"] == EVENT],
             "closed_already": [number for one in self._summaries for number in one["biz_nos"]],
             "undelivered": list(self.undelivered),
-            "next_check_at": local_iso(self.next_due),
+            "next_check_at": seoul_iso(self.next_due),
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
         }
@@ -108,7 +108,7 @@ class CheckReport(Shown):
 
         if self.due or self.next_due is None:
             return gettext("{checked:,} of {watched:,}", checked=self.checked, watched=self.watched)
-        at = str(local_iso(self.next_due))[:16].replace("T", " ")
+        at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
         return gettext("0 of {watched:,}: nothing was due; the next is due {at}", watched=self.watched, at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
@@ -264,10 +264,10 @@ _HEADERS: Final = {
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
-    """Times as ISO 8601 text in this machine's time zone."""
+    """Times as ISO 8601 text in Korea's time zone."""
     # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
-    return frame.with_columns(pl.col(times).map_elements(_local_iso, return_dtype=pl.String)) if times else frame
+    return frame.with_columns(pl.col(times).map_elements(_in_seoul, return_dtype=pl.String)) if times else frame
 
 
 def _columns(shown: pl.DataFrame) -> list[str]:
@@ -294,8 +294,8 @@ def _count_closed(frame: pl.DataFrame) -> int:
     return frame.filter(pl.col("biz_status") == "closed").height
 
 
-def _local_iso(at: datetime) -> str:
-    return at.astimezone().isoformat(timespec="seconds")
+def _in_seoul(at: datetime) -> str:
+    return at.astimezone(SEOUL).isoformat(timespec="seconds")
 
 
 _AFTER: Final = 0.06
@@ -335,11 +335,11 @@ class History(Shown):
         return business_label(self.biz_no, self.name)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return (when, what) of each change, in this machine's time zone."""
+        """Return (when, what) of each change, in Korea's time zone."""
         lang = current_language()
         return [
             (
-                local_iso(change.at) or gettext("at an unknown time"),
+                seoul_iso(change.at) or gettext("at an unknown time"),
                 f"{change.before or '–'} → {change.after or '–'}"
                 + (f", {word_of(change.biz_status, lang)}" if change.biz_status else ""),
             )
@@ -401,8 +401,8 @@ def _levels(changes: list[Change]) -> list[str]:
     return list(GRADES) if set(seen) <= set(GRADES) else sorted(seen, key=lambda grade: (grade == "–", grade))
 
 
-def local_iso(seconds: float | None) -> str | None:
-    """A time as ISO 8601 in this machine's time zone, to the second; ``None`` where there is none."""
+def seoul_iso(seconds: float | None) -> str | None:
+    """A time as ISO 8601 in Korea's time zone, to the second; ``None`` where there is none."""
     if seconds is None or math.isnan(seconds):
         return None
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -51,6 +51,7 @@ _ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.
 _ROW: Final = re.compile(
     rb"""<(?:\w+:)?row[^>]*>\s*<(?:\w+:)?c\s(?:[^>]*?\s)?r\s*=\s*["'][A-Z]{1,3}([1-9][0-9]{0,6})["']"""
 )
+_HIDDEN_ROW: Final = re.compile(rb"""<(?:\w+:)?row\s[^<>]*?\bhidden\s*=\s*["'](?:1|true)["'][^<>]*(?<!/)>(?!\s*</)""")
 _UNSOLVED: Final = re.compile(rb'<c (?:(?! t="str")[^<>])*><f(?:[^<>]*/>|[^<>]*>[^<]*</f>)(?:<v */>|<v></v>)?</c>')
 """A formula that no program has worked out yet: its cell has no value, and is no empty text either."""
 _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
@@ -147,8 +148,9 @@ class PartContent:
 
     ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
     ``errors``: cells such as ``#N/A``; ``unsolved``: whether formulas stand there without a result; ``times``: times of
-    day and lengths of time of an .ods; ``merges``: ranges of merged cells (rows and columns from 0); ``first``: the row
-    (from 0) of the first value; ``cells``: how many there are, if the extent is plain.
+    day and lengths of time of an .ods; ``hidden``: rows with cells that a filter or a person hid; ``merges``: ranges of
+    merged cells (rows and columns from 0); ``first``: the row (from 0) of the first value; ``cells``: how many there
+    are, if the extent is plain.
     """
 
     size: int = 0
@@ -158,6 +160,7 @@ class PartContent:
     errors: int = 0
     unsolved: bool = False
     times: int = 0
+    hidden: int = 0
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     first: int | None = None
     cells: int = 0
@@ -377,6 +380,8 @@ class _Scan:
             part.errors += buffer.count(b' t="e"', 0, until)
         if not part.unsolved and b"f" in buffer and (b"</f>" in buffer or b"<f " in buffer):
             part.unsolved = _UNSOLVED.search(buffer) is not None
+        if b"hidden" in buffer:
+            part.hidden += len(_HIDDEN_ROW.findall(buffer, 0, until))
         if self._name == "content.xml":
             part.times += buffer.count(b'value-type="time"', 0, until)
         behind = buffer.find(b"<mergeCell ", max(buffer.rfind(b"<row"), 0), until)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from bizverify.errors import InputError
+from bizverify.schema import Alert
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
@@ -132,9 +133,11 @@ def read(file: File, format: Format, sheet: str | None, *, has_header: bool = Tr
 def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Table:
     path = file.path
     notes: list[str] = []
+    blank_rows = 0
     if format == "xlsx":
         loaded, part = _xlsx(file, sheet, has_header)
-        notes += _blank_notes(part)
+        blank_rows = part.first or 0
+        notes += _display_notes(part)
     else:
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
@@ -166,6 +169,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         titles=loaded.titles,
         title_rows=loaded.title_rows,
         sheets=(loaded.name, *loaded.others) if sheet is None else (),
+        first_row=blank_rows + loaded.header + 2,
     )
 
 
@@ -195,14 +199,23 @@ def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
     ]
 
 
-def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
-    """Notes on cells that are read as blank though Excel shows something."""
+def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
+    """Notes on cells that are read as blank though Excel shows something, and on rows that it does not show."""
     if part.errors:
         yield ngettext(
             "errors such as #N/A in {count:,} cell of the sheet are read as blank",
             "errors such as #N/A in {count:,} cells of the sheet are read as blank",
             part.errors,
         )
+    if part.hidden:
+        hidden = ngettext(
+            "{count:,} row of the sheet is hidden, by a filter or by hand, and is verified and listed like all others; "
+            "delete it, or copy what is visible to a new sheet, to leave it out",
+            "{count:,} rows of the sheet are hidden, by a filter or by hand, and are verified and listed like all "
+            "others; delete them, or copy what is visible to a new sheet, to leave them out",
+            part.hidden,
+        )
+        yield Alert(hidden)
     if part.unsolved:
         yield gettext(
             "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"

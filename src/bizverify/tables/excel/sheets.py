@@ -359,7 +359,7 @@ def _load_with_header(
     if not has_header and (found := headless(top, name=called)):
         grid = load_grid(book, name, headed=False)
         return Loaded(name, grid.frame, found.headers, -1, below=grid.height - grid.frame.height)
-    heading = find_heading(top, merges, name=called)
+    heading = find_heading(top, merges, name=called, blank_rows=facts.first)
     if heading.last:
         grid = load_below(book, name, grid, heading.last, facts.first, name=called)
     titles = tuple(top[: heading.first])
