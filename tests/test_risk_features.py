@@ -28,7 +28,8 @@ SCHEMA = dict.fromkeys(
 ) | {
     **dict.fromkeys(("zipcode_given", "changes", "fixed_zipcode", "fixed_address"), pl.String),
     **dict.fromkeys(("registry_name", "history", "region"), pl.String),
-    **dict.fromkeys(("check_digit_ok", "covered", "supported", "merged", "crowded", "several_addresses"), pl.Boolean),
+    **dict.fromkeys(("check_digit_ok", "covered", "supported", "region_given", "numbered", "beside"), pl.Boolean),
+    **dict.fromkeys(("merged", "crowded", "several_addresses"), pl.Boolean),
     **dict.fromkeys(("since", "opened", "as_of", "confirmed"), pl.Date),
     "taxation": MORE["taxation"],
 }
@@ -37,6 +38,9 @@ PLAIN = dict.fromkeys(SCHEMA) | {
     "address": ADDRESS,
     "check_digit_ok": True,
     "covered": False,
+    "region_given": True,
+    "numbered": True,
+    "beside": False,
     "as_of": TODAY,
 }
 

@@ -58,8 +58,8 @@ _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 
 _DAY: Final = "as_of"
-_EARLIEST: Final = 95_800_000
-"""So many days before and after 1970 the calendar of polars ends; a day's digit is positive, 0 where there is none."""
+_EARLIEST: Final = 3_000_000
+"""More days before and after 1970 than the years 1 to 9999 have; a day's digit is positive, 0 where there is none."""
 
 _DAYS: Final = 2 * _EARLIEST + 2
 """One more than the digit of the last day that there is."""

@@ -56,6 +56,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "form": ("lot_number",),
     "unit": ("missing",),
     "change": ("changed", "read_as"),
+    "completeness": ("beside", "no_place", "no_region"),
     "postal": ("other_district", "outside_region", "neighbouring", "differs", "old_six_digits", "malformed"),
     "postal_filled": ("filled",),
     "place": ("crowded",),
@@ -87,6 +88,7 @@ LABELS: Final = {
     "form": "address",
     "unit": "address",
     "change": "address",
+    "completeness": "address",
     "postal_filled": "postal",
     "spread": "place",
 }
@@ -98,13 +100,17 @@ STALE_AFTER: Final = 90
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
 _UNCHECKED: Final = ("active_stale", "not_found", "not_checked")
 
-_UNSURE_ADDRESS: Final = ("not_korean", "corrected_unsupported", "no_road_or_lot", "abolished")
+_UNSURE_ADDRESS: Final = (
+    *("not_korean", "ambiguous", "corrected_unsupported"),
+    *("no_road_or_lot", "abolished", "no_number"),
+)
 
 AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("status", level): "hold" for level in _CLOSED},
     **{("status", level): "confirm" for level in _UNCHECKED},
     ("status_age", "stale"): "confirm",
     **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
+    **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
 }
 """The mildest action of a row in which a level holds, whatever its points and whatever a scorecard says.
 
@@ -128,6 +134,8 @@ _OLD_POSTAL_AT_HEAD: Final = r"^\W*[0-9]{3}-[0-9]{3}\b"
 _POSTAL: Final = "^[0-9]{5}$"
 _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 _LOST_ZERO: Final = "^[1-9][0-9]{3}$"
+_FIRST_POSTAL: Final = "01000"
+_LAST_POSTAL: Final = "63999"
 
 
 WRITING: Final = "writing"
@@ -207,6 +215,7 @@ def levels(
 
 
 def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
+    address = _address() | (_match_levels() if gazetteer else {})
     filled = pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()
     return {
         "number": {"wrong_check_digit": ~pl.col("check_digit_ok")},
@@ -220,10 +229,11 @@ def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
             "over_10_years": pl.col("opened") <= _months_before(today, 120),
         },
         "name": {"missing": is_blank(pl.col("name")), "masked": is_masked(pl.col("name"))},
-        "address": _address() | (_match_levels() if gazetteer else {}),
+        "address": address,
         "form": {"lot_number": pl.col("form") == "lot"},
         "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
         "change": _change(),
+        "completeness": _completeness(address),
         "postal": _postal(gazetteer),
         "postal_filled": {"filled": filled} if gazetteer else {},
     }
@@ -324,6 +334,18 @@ def _change() -> Levels:
     return {
         "changed": changed & written & ~pl.col("match_level").is_in(_REPAIRED),
         "read_as": changed & ~written & (pl.col("match_level") != "building_only"),
+    }
+
+
+def _completeness(address: Levels) -> Levels:
+    """Return what an address lacks to be mailed to, where no level of ``address`` says it already."""
+    said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
+    code = pl.col("zipcode_given")
+    coded = (code >= _FIRST_POSTAL) & (code <= _LAST_POSTAL)
+    return {
+        "beside": pl.col("beside"),
+        "no_place": ~pl.col("numbered") & ~said.fill_null(False),
+        "no_region": ~pl.col("region_given") & ~coded.fill_null(False),
     }
 
 

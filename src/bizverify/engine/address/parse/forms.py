@@ -134,6 +134,12 @@ def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+USUAL_ROAD: Final = r"[시군구읍면] [가-힣]+(?:로|길)(?:[0-9]{1,4}번?길)? [0-9]{1,5}(?:-[0-9]{1,5})?(?:$|, | \()"
+"""A region, a road and its number, anywhere in an address: one look at what most addresses hold."""
+
+NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"
+"""A house of a complex, or one by its use."""
+
 _ANY_BRACKETS: Final = r"\([^()]*\)"
 _PLAIN_BRANCH: Final = "[0-9]+(?:번[가-힣]?)?[가-하]?안?길"
 """The end of a road's name: 12길, 12번길, 69번서길, 12가길. Without it what is left is one name and one number."""
