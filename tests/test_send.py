@@ -1,4 +1,4 @@
-"""`send`: a status checked lately, and an address that names region, road or lot, and number, in which nothing is open."""
+"""`send`: a status checked lately, and an address that names region, road or lot, and number, and is sure."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_row_of_the_review_is_never_one_to_send(registry: Registry, gazetteer:
     source = write(tmp_path / "in.csv", frame.write_csv())
     files = {"review": tmp_path / "review.xlsx", "letters": tmp_path / "letters.csv"}
     bv.enrich(source, tmp_path / "out.parquet", registry=registry, gazetteer=gazetteer, today=TODAY, **files)
-    sheet = openpyxl.load_workbook(files["review"], read_only=True).worksheets[0]
+    sheet = openpyxl.load_workbook(files["review"]).worksheets[0]
     assert [row[0] for row in sheet.iter_rows(min_row=2, values_only=True)] == [1, 2]
     assert pl.read_parquet(tmp_path / "out.parquet")["action"].to_list() == ["confirm", "confirm", "send"]
     assert pl.read_csv(files["letters"]).height == 1

@@ -57,7 +57,8 @@ PARSED: Final[dict[str, pl.DataType]] = {
 }
 """The columns that `parse` adds, and their types."""
 
-_BESIDE: Final = "(?:맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변)(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게))"
+_OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
+_BESIDE: Final = rf"(?:{_OTHER_PLACE})(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게))"
 _ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
 _PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
 
