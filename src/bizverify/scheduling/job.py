@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -248,7 +249,7 @@ class _Run:
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
 
     def _verify(self, one: JobInput, fingerprint: str, content: str) -> InputOutcome:
-        recorder = AnswerRecorder(str(one.path), self._job.changes.key)
+        recorder = AnswerRecorder(str(one.path), self._job.changes.key, partial(self._had_numbers, str(one.path)))
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
             report = self._enrich(one, recorder)
@@ -266,6 +267,15 @@ class _Run:
         return InputOutcome(
             str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
         )
+
+    def _had_numbers(self, path: str) -> bool:
+        """Return whether an input had business numbers the night before; of one that is new, whether all inputs had."""
+        before = self._store.snapshot()
+        if before is None:
+            return False
+        own = before.filter(pl.col("input") == path)
+        inputs = (before if own.is_empty() else own).group_by("input").agg(pl.col("b_no").is_not_null().any())
+        return bool(not inputs.is_empty() and inputs["b_no"].all())
 
     def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:
         from bizverify.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights

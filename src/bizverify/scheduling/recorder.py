@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 import polars as pl
 
+from bizverify.engine.local import ADDRESS_LIST
 from bizverify.errors import ColumnError
 from bizverify.run.changes import KEY, SNAPSHOT, key_expr, status_code_expr
 from bizverify.run.records import DIGITS, ROW_ID
@@ -19,11 +20,15 @@ _TABLE: Final = "table"
 
 
 class AnswerRecorder:
-    """Takes down the rows of one input: :meth:`observe` goes into the query, :meth:`snapshot` is what it saw."""
+    """Takes down the rows of one input: :meth:`observe` goes into the query, :meth:`snapshot` is what it saw.
 
-    def __init__(self, input: str, key: Sequence[str]) -> None:
+    ``had_numbers``: whether its rows had business numbers when it was verified last.
+    """
+
+    def __init__(self, input: str, key: Sequence[str], had_numbers: Callable[[], bool] = lambda: False) -> None:
         self._input = input
         self._key = tuple(key)
+        self._had_numbers = had_numbers
         self._parts: list[pl.DataFrame] = []
         self._tables = 0
         self._lock = threading.Lock()
@@ -31,6 +36,15 @@ class AnswerRecorder:
     def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Return the same rows; as they pass, from any thread and in any order, they are taken down."""
         names = set(answers.collect_schema().names())
+        if ADDRESS_LIST in names and self._had_numbers():
+            raise ColumnError(
+                gettext(
+                    "{input}: no column holds business numbers, and the run before found them; name the column with "
+                    "`columns` of the input, or, if this is a list of addresses now, give the job another `name`",
+                    input=self._input,
+                ),
+                missing="b_no",
+            )
         if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
             raise ColumnError(
                 gettext(
