@@ -101,7 +101,7 @@ def open_table(
             if (message := _reword_options(str(error), options)) == str(error):
                 raise
             raise type(error)(message) from error
-        yield replace(table, notes=tuple(_reword_options(note, options) for note in table.notes))
+        yield replace(table, notes=tuple(type(note)(_reword_options(note, options)) for note in table.notes))
 
 
 def _read_any(
