@@ -90,7 +90,7 @@ def choose_columns(
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
         found = _by_party(table, fitting, near or groups) or _in_parts(table, sample, free)
-        if found or fitting or not address_list:
+        if found or fitting or not address_list or _may_hold_numbers(table, shares):
             chosen[key], notes = found or _best(table, fitting, shares)
     if key in chosen and chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_headless(table, chosen[key]))
@@ -237,6 +237,14 @@ def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -
         elif checked is not None and checked >= least and not is_trap("b_no", table.headers[place]):
             choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
     return sorted(choices, key=lambda choice: -choice.confidence)
+
+
+def _may_hold_numbers(table: Table, shares: Mapping[int, _Shares]) -> bool:
+    """Whether half of a column are right numbers, or of a column too short to judge by its check digits, numbers."""
+    return any(
+        ((ten if right is None else right) or 0.0) >= _MOSTLY and not is_trap("b_no", table.headers[place])
+        for place, (ten, right) in shares.items()
+    )
 
 
 def _by_party(

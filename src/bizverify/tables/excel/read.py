@@ -168,13 +168,10 @@ def _left_sheets(loaded: Loaded) -> list[str]:
     for lang in LANGS:
         with use_language(lang):
             summaries.add(gettext(SUMMARY))
-    if not (left := [name for name in loaded.left if name not in summaries]):
+    left = loaded.others or [name for name in loaded.left if name not in summaries]
+    if not left:
         return []
-    said = {
-        "name": loaded.name,
-        "names": ", ".join(map(repr, loaded.others or left)),
-        "sheet": parameter("sheet", (loaded.others or left)[0]),
-    }
+    said = {"name": loaded.name, "names": ", ".join(map(repr, left)), "sheet": parameter("sheet", left[0])}
     if loaded.others:
         text = gettext(
             "only the sheet {name!r} was taken; {names} hold business numbers too; {sheet} takes another", **said

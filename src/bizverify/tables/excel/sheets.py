@@ -204,8 +204,8 @@ class Loaded:
     """A sheet as a frame (``c0``, ``c1``, …) under its headers.
 
     ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
-    names of further sheets that hold business numbers, ``left`` of all further ones that are visible and hold
-    anything. ``below``: rows of the sheet behind the frame's last that hold
+    names of further sheets that hold business numbers, ``left`` of all further ones that are visible and may be a
+    list. ``below``: rows of the sheet behind the frame's last that hold
     white space, empty texts or errors only, as formulas filled down beyond the table do. ``title_rows``: the rows above
     the header, from the first that holds a value, as texts.
     """
@@ -294,7 +294,8 @@ def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | No
         found = _try_sheet(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
         if found is None:
             continue
-        filled.append(name)
+        if isinstance(found, Loaded) and found.frame.height and found.frame.width > 1:  # no cover, no empty form
+            filled.append(name)
         fit = rank(found) if len(names) > 1 else _ANYTHING
         if fit >= HAS_NUMBERS:
             holding.append(name)
