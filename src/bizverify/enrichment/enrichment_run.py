@@ -288,9 +288,9 @@ class EnrichmentRun:
             warnings=(
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
+                *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
                 *([Alert(no_gazetteer())] if self._looks_up and self._gazetteer_in_use is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
-                *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
                 *self._gazetteer_cautions(),
                 *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
                 *([gettext(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
