@@ -159,7 +159,7 @@ def test_levels_of_columns_that_are_not_there_are_not_possible() -> None:
     assert "differs" not in bare["name"]
     whole = levels(TODAY, registry=True, gazetteer=True, columns=OPTIONAL)
     assert {feature: set(found) for feature, found in whole.items()} == {
-        feature: set(names) - {"not_checked", "no_number"} for feature, names in FEATURES.items()
+        feature: set(names) - {"not_checked", "without_numbers"} for feature, names in FEATURES.items()
     }
 
 

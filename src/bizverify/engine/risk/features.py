@@ -27,7 +27,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         "active_stale",
         "not_found",
         "not_checked",
-        "no_number",
+        "without_numbers",
     ),
     "status_age": ("stale",),
     "number": ("wrong_check_digit",),
@@ -99,7 +99,7 @@ STALE_AFTER: Final = 90
 """Days for which a status is taken to hold, unless the scorecard says otherwise."""
 
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
-_UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "no_number")
+_UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
 
 _UNSURE_ADDRESS: Final = (
     *("not_korean", "ambiguous", "corrected_unsupported"),
@@ -210,7 +210,7 @@ def levels(
     and number, ``history`` and ``region`` (String) hold names of levels.
     """
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
-    unchecked = "no_number" if not numbers else "not_found" if registry else "not_checked"
+    unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
     possible = _status(today, fresh, unchecked) | _always(today, gazetteer=gazetteer, numbers=numbers)
     for column, feature, more in _optional(today):
         if column in columns:
