@@ -97,14 +97,14 @@ def test_with_a_registry_the_first_line_says_how_many_were_checked(tmp_path: Pat
     day = date(2026, 11, 20)
     report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", registry=SAMPLE / "registry.parquet", today=day)
     assert re.match(r"249 of 280 statuses checked \(registry 2026-.*\); 31 numbers not in", report.lines()[0][1])
-    assert not [warning for warning in report.warnings if isinstance(warning, Alert)]
+    assert not [one for one in report.warnings if isinstance(one, Alert) and "gazetteer" not in one]
 
 
 def test_a_plan_says_that_no_status_will_be_checked() -> None:
     """Before a run nothing is counted yet, but the missing registry is said, with its remedy."""
     report = bv.plan(SAMPLE / "customers.csv")
     assert report.statuses is None
-    assert re.search(r"no row will say `send`.*build-registry", report.warnings[0])
+    assert any(re.search(r"no row will say `send`.*build-registry", one) for one in report.warnings)
 
 
 def test_a_frame_that_nobody_checked_is_a_python_warning() -> None:
@@ -328,8 +328,8 @@ def test_a_day_to_come_is_no_day_of_a_status(tmp_path: Path) -> None:
 def test_a_plan_says_that_the_registry_is_too_old(registry: Path, tmp_path: Path) -> None:
     """Before the run, too: the newest status tells that no row will be sent."""
     report = bv.plan(listed(tmp_path, "1248100998"), registry=registry, today=date(2027, 9, 1))
-    assert re.search(r"newest status is of 2026-10-31, more than 90 days ago", report.warnings[0])
-    assert isinstance(report.warnings[0], Alert)
+    alert = next(one for one in report.warnings if re.search("newest status is of 2026-10-31, more than 90 days", one))
+    assert isinstance(alert, Alert)
 
 
 def test_a_hybrid_run_says_which_statuses_are_too_old(registry: Path, tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ PLAIN: dict[str, object] = {
     "covered": False,
     "form": None,
     "unit": None,
+    "region_given": True,
+    "numbered": True,
+    "beside": False,
     "postal_match": None,
     "supported": None,
     "zipcode_given": "30151",
@@ -46,7 +49,7 @@ PLAIN: dict[str, object] = {
 SCHEMA = dict.fromkeys(PLAIN, pl.String) | {
     "check_digit_ok": pl.Boolean,
     "covered": pl.Boolean,
-    "supported": pl.Boolean,
+    **dict.fromkeys(("supported", "region_given", "numbered", "beside"), pl.Boolean),
     "since": pl.Date,
     "opened": pl.Date,
     "as_of": pl.Date,
@@ -290,6 +293,9 @@ def generated(rows: int) -> list[dict[str, object]]:
         "supported": [True, True, False],
         "form": [None, "road", "lot"],
         "unit": [None, "given", "missing"],
+        "region_given": [True, True, False],
+        "numbered": [True, True, False],
+        "beside": [True, False, False],
         "postal_match": [None, "right", "neighbouring", "other_district"],
         "zipcode_given": [None, "30100"],
         "changes": [None, "가 → 나", "a | b\nc\u2028d"],
@@ -310,7 +316,8 @@ def test_the_points_of_all_reasons_add_up_in_every_row(lang: str, gazetteer: boo
         matches = [REASON.match(reason) for reason in reasons_.split(" | ")]
         assert all(matches), reasons_
         sizes = [abs(int(match.group(2))) for match in matches if match.group(1) != "base"]
-        kept_back = action == "confirm" and sizes[0] == 0  # first stands what kept the row from being sent
+        # first stands what kept the row from being sent
+        kept_back = next((place for place, size in enumerate(sizes) if size), 0) if action == "confirm" else 0
         assert sizes[kept_back:] == sorted(sizes[kept_back:], reverse=True)
         assert probability is None or matches[-1].group(1) == "base"
         said |= {match.group(1, 2, 4) for match in matches}

@@ -361,8 +361,8 @@ def test_python_hears_of_parameters_and_the_command_line_of_options(run: Run, tm
     report = bv.enrich(source)
     done = run("enrich", source)
     assert "with `registry=" in "".join(report.warnings)
-    assert "`gazetteer=`" in str(report)
-    assert ("with --registry" in done.stderr, "(--gazetteer)" in done.stderr, "`" in done.stderr) == (
+    assert "with `gazetteer=" in str(report)
+    assert ("with --registry" in done.stderr, "with --gazetteer" in done.stderr, "`" in done.stderr) == (
         True,
         True,
         True,  # of the command that builds one

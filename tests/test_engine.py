@@ -289,7 +289,7 @@ def test_another_scorecard_changes_the_answers(tmp_path: Path) -> None:
         ('"address", "form"', '"adress", "form"', "'adress', which is not a feature"),
         ("business active", "business | active", "separates reasons"),
         ("[base]", "[base", "scorecard"),
-        ('version = "2026.11.4"', "", "version"),
+        ('version = "2026.11.5"', "", "version"),
     ],
 )
 def test_a_scorecard_that_does_not_hold_together_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -19,7 +19,7 @@ _ROW = "1248100998,서울특별시 중구 세종대로 110"
 _UGLY: dict[str, bytes] = {
     "empty.csv": b"",
     "zeros.csv": bytes(100),
-    "no_number.csv": "이름,주소\n가나상사,서울특별시 중구 세종대로 110\n".encode(),
+    "no_number.csv": "이름,메모\n가나상사,서울특별시\n".encode(),
     "two_numbers.csv": "사업자번호1,사업자번호2\n1248100998,2208162517\n".encode(),
     "no_header.csv": f"{_ROW}\n{_ROW}\n".encode(),
     "long_line.csv": f"사업자번호,주소\n{_ROW}\n{_ROW},나머지\n".encode(),

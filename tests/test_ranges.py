@@ -79,7 +79,8 @@ def enriched(source: Path, **options: Any) -> tuple[Report, Path]:
 
 
 def alerts(report: Report) -> list[str]:
-    return [warning for warning in report.warnings if isinstance(warning, Alert) and "`send`" not in warning]
+    alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
+    return [alert for alert in alerts if "`send`" not in alert and "no gazetteer" not in alert]
 
 
 def changed(source: Path, target: Path) -> set[str]:

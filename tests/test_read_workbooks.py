@@ -80,7 +80,7 @@ def test_the_first_visible_sheet_with_business_numbers_is_read(
     table = opened(book(tmp_path / "in.xlsx", sheets))
     assert table.source == excel.Sheet(chosen)
     assert table.name == f"in.xlsx [{chosen}]"
-    assert [all(repr(name) in note and "`sheet=`" in note for name in others) for note in table.notes] == [True] * bool(
+    assert [all(repr(name) in note and "`sheet=" in note for name in others) for note in table.notes] == [True] * bool(
         others
     )
 

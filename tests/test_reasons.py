@@ -117,7 +117,7 @@ def is_told(card: Scorecard, feature: str, name: str) -> bool:
 
 def reason(card: Scorecard, row: dict[str, object], feature: str, name: str, lang: Lang) -> str:
     level, day = card.features[feature][name], row["as_of"]
-    dated = feature == "status" and name not in ("not_found", "not_checked") and day is not None
+    dated = feature == "status" and name not in ("not_found", "not_checked", "without_numbers") and day is not None
     source = f"{level.source}, {day.isoformat()}" if dated else level.source
     return f"[{LABELS.get(feature, feature)} {level.points:+d}] {filled(getattr(level, lang), row, lang)} ({source})"
 

@@ -28,7 +28,8 @@ SCHEMA = dict.fromkeys(
 ) | {
     **dict.fromkeys(("zipcode_given", "changes", "fixed_zipcode", "fixed_address"), pl.String),
     **dict.fromkeys(("registry_name", "history", "region"), pl.String),
-    **dict.fromkeys(("check_digit_ok", "covered", "supported", "merged", "crowded", "several_addresses"), pl.Boolean),
+    **dict.fromkeys(("check_digit_ok", "covered", "supported", "region_given", "numbered", "beside"), pl.Boolean),
+    **dict.fromkeys(("merged", "crowded", "several_addresses"), pl.Boolean),
     **dict.fromkeys(("since", "opened", "as_of", "confirmed"), pl.Date),
     "taxation": MORE["taxation"],
 }
@@ -37,6 +38,9 @@ PLAIN = dict.fromkeys(SCHEMA) | {
     "address": ADDRESS,
     "check_digit_ok": True,
     "covered": False,
+    "region_given": True,
+    "numbered": True,
+    "beside": False,
     "as_of": TODAY,
 }
 
@@ -155,7 +159,7 @@ def test_levels_of_columns_that_are_not_there_are_not_possible() -> None:
     assert "differs" not in bare["name"]
     whole = levels(TODAY, registry=True, gazetteer=True, columns=OPTIONAL)
     assert {feature: set(found) for feature, found in whole.items()} == {
-        feature: set(names) - {"not_checked"} for feature, names in FEATURES.items()
+        feature: set(names) - {"not_checked", "without_numbers"} for feature, names in FEATURES.items()
     }
 
 
@@ -278,8 +282,8 @@ def test_all_levels_of_all_features_add_up_in_every_row(lang: bv.model.Lang) -> 
     frame = pl.DataFrame({name: chance.choices(WORDS[name], k=20_000) for name in SCHEMA}, schema=SCHEMA)
     card = card_with_regions()
     seen: set[str] = set()
-    for sources in (True, False):
-        possible = levels(TODAY, registry=sources, gazetteer=sources, columns=OPTIONAL)
+    for sources, numbers in ((True, True), (False, True), (False, False)):
+        possible = levels(TODAY, registry=sources, gazetteer=sources, columns=OPTIONAL, numbers=numbers)
         found = card.assess(frame.lazy(), possible, lang).collect()
         for feature, names in FEATURES.items():
             codes = found[f"level:{feature}"].unique()

@@ -20,7 +20,7 @@ from bizverify.errors import ModelError
 
 BUILT_IN = Path(bv.__file__).parent / "engine" / "risk" / "scorecard.toml"
 TEXT = BUILT_IN.read_text(encoding="utf-8")
-LEARNED = Learned("2026.11.4", datetime(2026, 11, 22, 9, 30, tzinfo=UTC), 1600, 52, 24.5, 0.004)
+LEARNED = Learned("2026.11.5", datetime(2026, 11, 22, 9, 30, tzinfo=UTC), 1600, 52, 24.5, 0.004)
 
 
 def learned(**levels: int) -> Scorecard:
@@ -30,7 +30,7 @@ def learned(**levels: int) -> Scorecard:
     for name, points in levels.items():
         status[name] = msgspec.structs.replace(status[name], points=points)
     features = card.features | {"status": status}
-    return msgspec.structs.replace(card, version="2026.11.4+1", features=features, learned=LEARNED)
+    return msgspec.structs.replace(card, version="2026.11.5+1", features=features, learned=LEARNED)
 
 
 def refused(text: str, tmp_path: Path) -> str:
@@ -102,15 +102,15 @@ CASES = {
         'en = "begins {since}"',
         r"\[base\] en: the text 'begins \{since\}' is the same in every row; take the braces out",
     ),
-    "no version": ('version = "2026.11.4"', "", r"the file has no version; add it"),
+    "no version": ('version = "2026.11.5"', "", r"the file has no version; add it"),
     "version a number": (
-        'version = "2026.11.4"',
+        'version = "2026.11.5"',
         "version = 2026",
         r"version = 2026 does not fit; give a text in quotes",
     ),
-    "version a path": ('"2026.11.4"', '"../2026"', r"version = '../2026' cannot be the name of a file; give"),
-    "version too long": ('"2026.11.4"', f'"{"9" * 65}"', r"cannot be the name of a file; give at most 64"),
-    "version a word of its own": ('"2026.11.4"', '"builtin"', r"version = 'builtin' .* not builtin"),
+    "version a path": ('"2026.11.5"', '"../2026"', r"version = '../2026' cannot be the name of a file; give"),
+    "version too long": ('"2026.11.5"', f'"{"9" * 65}"', r"cannot be the name of a file; give at most 64"),
+    "version a word of its own": ('"2026.11.5"', '"builtin"', r"version = 'builtin' .* not builtin"),
     "an unknown top field": (
         "points_to_double = 10",
         "points_to_double = 10\nbonus = 1",
@@ -231,7 +231,7 @@ def test_a_card_written_by_hand_may_leave_a_level_out_of_the_reasons(tmp_path: P
         ("false_bounces = 0.004", "false_bounces = 2.0", r"\[learned\] false_bounces = 2.0 .* at most 1"),
         ("bounced = 52", "bounced = 1601", r"\[learned\] bounced = 1601 is more than labels = 1600"),
         ("labels = 1600", "labels = -1", r"\[learned\] labels = -1 does not fit; give a whole number from 0 on"),
-        ('parent = "2026.11.4"', "", r"\[learned\] has no parent; add it"),
+        ('parent = "2026.11.5"', "", r"\[learned\] has no parent; add it"),
     ],
 )
 def test_where_a_card_was_learned_must_make_sense(tmp_path: Path, old: str, new: str, message: str) -> None:

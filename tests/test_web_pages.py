@@ -86,7 +86,7 @@ def test_the_table_with_business_numbers_is_read_and_others_are_named(tmp_path: 
     table, rows = read(tmp_path / "a.xls", page)
     assert rows == [(N, "가", "서울")]
     assert table.notes == (
-        "business numbers stand in 'table 4' of the page too; this is 'table 3', `sheet=` chooses another",
+        "only 'table 3' of the page was taken; 'table 4' hold business numbers too; `sheet='table 4'` takes another",
     )
     _, rows = read(tmp_path / "a.xls", page, sheet="table 4")
     assert rows == [(N, "x")]

@@ -15,7 +15,7 @@ from bizverify.options import ENGINE_KINDS
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar, reason_bars
 from bizverify.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
-from bizverify.run.alerts import is_majority
+from bizverify.run.alerts import is_majority, no_gazetteer
 from bizverify.run.purchase_lines import lookups_as_dict, purchase_lines, quote_lines
 from bizverify.run.status_counts import StatusCounts
 from bizverify.schema import Choice
@@ -175,12 +175,14 @@ class Report(Shown):
         """The report as (what, how much) for people."""
         plan, account = self.plan, self.account
         found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        if self._lacks_gazetteer:
+            found.append((gettext("addresses"), no_gazetteer()))
         found += [(gettext("input"), self.table or self.input), (gettext("rows"), f"{self.rows:,}")]
         found += self._planned_lines() if account is None else self._answered_lines(account)
         found += [] if self.asked is None else self.asked.lines()
         if self.history is not None:
             found.append((gettext("history"), _render_history(self.history)))
-        found += _doubt_lines(plan)
+        found += _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
             found += quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
@@ -266,11 +268,9 @@ class Report(Shown):
         return found
 
     def _address_lines(self) -> list[tuple[str, str]]:
-        """What became of the addresses; one calm word where the local engine had nothing to hold them against."""
-        if "address" not in self.columns or not _answered_locally(self.engine):
+        """What became of the addresses."""
+        if self.versions.gazetteer is None or not self._looked_up:
             return []
-        if self.versions.gazetteer is None:
-            return [(gettext("addresses"), gettext("not corrected: no gazetteer was given (`gazetteer=`)"))]
         dated = self.versions.gazetteer_date
         source = ngettext(
             "juso {month}, {count:,} address",
@@ -279,6 +279,14 @@ class Report(Shown):
             month=dated[:7] if dated else gettext("(date not known)"),
         )
         return [(gettext("addresses"), listed_counts(self.addresses)), (gettext("gazetteer"), source)]
+
+    @property
+    def _looked_up(self) -> bool:
+        return "address" in self.columns and _answered_locally(self.engine)
+
+    @property
+    def _lacks_gazetteer(self) -> bool:
+        return self._looked_up and self.versions.gazetteer is None
 
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else gettext("planned")
@@ -339,13 +347,15 @@ def _render_history(history: LetterHistory) -> str:
     )
 
 
-def _doubt_lines(plan: LookupPlan) -> list[tuple[str, str]]:
+def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> list[tuple[str, str]]:
     """What is odd about the rows that were asked about."""
     found = []
     if wrong := plan.wrong_check_digits:
         found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))
     if missing := plan.without_address:
-        rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
+        rows = ngettext("{count:,} row", "{count:,} rows", missing)
+        if numbered:
+            rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
         found.append((gettext("no address"), rows))
     if plan.suspect:
         suspect = gettext("{count:,} rows with a wrong check digit (`buy_suspect=True` buys them)", count=plan.suspect)

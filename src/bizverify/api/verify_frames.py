@@ -71,7 +71,7 @@ def verify_frame(
     given = as_known_frame(frame)
     # the rows of a lazy frame are read more than once, and must be the same each time
     table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
-    prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns)
+    prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns, engine=request.kind)
     for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
@@ -84,7 +84,8 @@ def verify_frame(
         run_id = new_run_id(datetime.now(UTC))
         context = RunContext("a frame", run_id, table.count(), progress=shown, resources=resources)
         context = replace(context, priority=prepared.priority_column(answering))
-        asked = open_statuses(prepared.rows, asking, context) if asking is not None else None
+        asks = asking is not None and not prepared.is_address_list
+        asked = open_statuses(prepared.rows, asking, context) if asking is not None and asks else None
         answering = answering.with_status(asked.overlay) if asked is not None else answering
         answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
         if prepared.extras:
@@ -97,6 +98,8 @@ def verify_frame(
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
     statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
+    if prepared.is_address_list:
+        statuses = None
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     notes += unknown_extra_columns(prepared.extras, answering.local.gazetteer)
     if purchase is not None:

@@ -87,9 +87,10 @@ def verify_batches(
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)
     found = tuple(name for name in FOUND if name in table.headers)
-    prepared = prepare_table(_set_apart(table, found), columns, prefix)
+    prepared = prepare_table(_set_apart(table, found), columns, prefix, engine=request.kind)
     unchecked = () if adapter.local.registry or adapter.local.status else (_no_statuses_checked(),)
-    for warning in (*prepared.warnings, *(unchecked or adapter.hints(planned=True))):
+    of_statuses = () if prepared.is_address_list else unchecked or adapter.hints(planned=True)
+    for warning in (*prepared.warnings, *of_statuses):
         python_warnings.warn(warning, stacklevel=2)
     return BatchVerifier(WorkerEngine.of(adapter.local), prepared.reader, prepared.layout, found, threads)
 

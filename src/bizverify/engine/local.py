@@ -63,6 +63,9 @@ ROW_PROBLEM: Final = "row_problem"
 NUMBER: Final = "bv:number"
 """An optional column of a run's rows: what :func:`bizverify.business_number.key_expr` reads in ``b_no``."""
 
+ADDRESS_LIST: Final = "bv:address_list"
+"""An optional column of a run's rows (Boolean): the list has no business numbers, its rows are names and addresses."""
+
 ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "totals_row": {
         "en": "a totals row, not a business",
@@ -74,6 +77,9 @@ ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     },
 }
 """Codes of :data:`ROW_PROBLEM` → text in each language."""
+
+_VALID: Final = "valid"
+"""Whether a row gets an answer: it has a number, or the list has none and it is no totals row."""
 
 _PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS
 """A problem of the number is one of the row where its cell was cut, and tells it no more."""
@@ -198,7 +204,8 @@ class LocalEngine:
     def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
         schema = frame.collect_schema()
         names = schema.names()
-        if "b_no" not in names:
+        has_numbers = ADDRESS_LIST not in names
+        if "b_no" not in names and has_numbers:
             raise UsageError(gettext("the frame has no column 'b_no'; it has {names}", names=", ".join(names)))
         if clash := [name for name in ADDED_COLUMNS if name in names]:
             raise UsageError(gettext("the frame already has a column {clash!r}; drop or rename it", clash=clash[0]))
@@ -212,6 +219,7 @@ class LocalEngine:
         )
         work = work.with_columns(pl.when(pl.col(ROW_PROBLEM).is_null()).then("key").alias("key"))
         work = work.with_columns(
+            (pl.col("key").is_not_null() if has_numbers else pl.col(ROW_PROBLEM).is_null()).alias(_VALID),
             business_number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
             business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
@@ -224,10 +232,11 @@ class LocalEngine:
             gazetteer=bool(self.gazetteer),
             stale_after=self.model.stale_after,
             columns=self._known_besides(schema),
+            numbers=has_numbers,
         )
         origin = StatusOrigin(self.today or seoul_day(), self.status.aged_before) if self.status else None
-        work = self.model.assess(work, possible, self.lang, origin)
-        work = for_few(work, pl.col("key").is_null(), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
+        work = self.model.assess(work, possible, self.lang, origin, every_row=not has_numbers)
+        work = for_few(work, ~pl.col(_VALID), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
         return work.select(
             *(pl.col(f"{_HOME}{name}").alias(name) for name in names), *self._select_answers(), "row_note", *more
         )
@@ -277,8 +286,8 @@ class LocalEngine:
             raise
 
     def _select_answers(self) -> list[pl.Expr]:
-        """The answer's seven columns, only where there is a number, and ``row_status``."""
-        valid = pl.col("key").is_not_null()
+        """The answer's seven columns, only where the row is valid, and ``row_status``."""
+        valid = pl.col(_VALID)
         answers = {
             "biz_status": pl.col("biz_status").cast(pl.String).fill_null("unknown"),
             "fixed_zipcode": pl.coalesce("fixed_zipcode", restored_zipcode()),
@@ -313,8 +322,7 @@ def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:
 
 def _blank_invalid_rows() -> list[pl.Expr]:
     """The address of rows that get an answer; to the others no work goes."""
-    valid = pl.col("key").is_not_null()
-    return [pl.when(valid).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
+    return [pl.when(_VALID).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
 
 
 def _row_problem(schema: pl.Schema) -> pl.Expr:
@@ -340,5 +348,6 @@ def _record(schema: pl.Schema, numbered: bool) -> list[pl.Expr]:
         if name != "b_no"
     ]
     read_before = numbered and schema.get(NUMBER) == pl.UInt64
-    key = pl.col(NUMBER) if read_before else business_number.key_expr(pl.col("b_no"))
-    return [pl.col("b_no"), *texts, key.alias("key")]
+    b_no = pl.col("b_no") if "b_no" in schema else pl.lit(None, pl.String).alias("b_no")
+    key = pl.col(NUMBER) if read_before else business_number.key_expr(b_no)
+    return [b_no, *texts, key.alias("key")]

@@ -38,6 +38,7 @@ from bizverify.run.alerts import (
     failure_alert,
     garbled_alert,
     invalid_alert,
+    no_gazetteer,
     vanished_alert,
 )
 from bizverify.run.cross_row_features import with_found_features
@@ -184,7 +185,9 @@ class EnrichmentRun:
                 warnings,
                 plan=plan_of(tallied),
                 account=counts,
-                statuses=statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None),
+                statuses=None
+                if self.prepared.is_address_list
+                else statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None),
                 alerts=(
                     failure_alert(counts, tallied[COMMON_FAILURE]),
                     bought_alert(tallied),
@@ -287,8 +290,10 @@ class EnrichmentRun:
             asked=self.asked,
             warnings=(
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
-                *self.prepared.warnings,
-                *self.engine.hints(planned="account" not in outcome),
+                *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
+                *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
+                *([Alert(no_gazetteer())] if self._looks_up and self._gazetteer_in_use is None else []),
+                *(one for one in self.prepared.warnings if one not in loud),
                 *self._gazetteer_cautions(),
                 *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
                 *([gettext(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
@@ -308,8 +313,11 @@ class EnrichmentRun:
 
     @property
     def _gazetteer_in_use(self) -> Gazetteer | None:
-        looks_up = self.engine.kind.answers_locally and "address" in self.prepared.chosen
-        return self.engine.local.gazetteer if looks_up else None
+        return self.engine.local.gazetteer if self._looks_up else None
+
+    @property
+    def _looks_up(self) -> bool:
+        return self.engine.kind.answers_locally and "address" in self.prepared.chosen
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:

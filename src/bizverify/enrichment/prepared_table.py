@@ -10,17 +10,18 @@ from typing import Final
 import polars as pl
 
 from bizverify.column_words import language_of_columns
-from bizverify.errors import UsageError, parameter
+from bizverify.errors import ColumnError, UsageError, parameter
 from bizverify.labels.output_columns import find_label_columns
-from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
+from bizverify.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine
 from bizverify.run.extra_columns import checked_extra_columns
 from bizverify.run.output_layout import Target, find_changes, find_losses, lay_out_columns, refuse_wide
 from bizverify.run.records import records
-from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Choice, Lang
+from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Alert, Choice, Lang
 from bizverify.tables import Table, reading
 from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_column, own_columns
+from bizverify.tables.given_columns import listed_headers
 from bizverify.tables.nested import choose_nested, held_choice, unfold
 from bizverify.translation import gettext, gettext_noop
 
@@ -72,6 +73,11 @@ class PreparedTable:
         """Whether no header says for certain that it is one, so that what stands above may be rows."""
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
+    @property
+    def is_address_list(self) -> bool:
+        """Whether it has addresses and no business numbers."""
+        return "address" in self.chosen and "b_no" not in self.chosen
+
     def rows_for(self, engine: Engine) -> pl.LazyFrame:
         """Return the rows, with the features of the whole file if the local engine answers: that reads the file."""
         return with_cross_row_features(self.rows) if engine.kind.answers_locally else self.rows
@@ -91,17 +97,23 @@ def prepare_table(
     with_outcomes: bool = False,
     extras: Sequence[str] = (),
     headers: Lang | None = None,
+    engine: EngineKind | None = None,
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bizverify.errors.ColumnError`.
 
-    ``headers``: the language of the added columns; one that they have from an earlier run stays.
+    ``headers``: the language of the added columns; one that they have from an earlier run stays. ``engine``: the one
+    that answers the rows; without one, and for one that buys, a list must have business numbers.
     """
     ours = own_columns(table.headers, prefix)
     labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
     before = {*ours.values(), *labels.values(), *earlier.values()}
     if table.headers:
         with reading(table):
-            unfolded, chosen = choose_nested(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
+            unfolded, chosen = choose_nested(
+                table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before, address_list=engine is not None
+            )
+            if engine is not None and "b_no" not in chosen.columns:
+                chosen = replace(chosen, notes=(_numberless_alert(table, engine), *chosen.notes))
     else:  # `[]`: no record, so no key to find
         unfolded, chosen = table, Chosen({})
     log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
@@ -127,7 +139,35 @@ def prepare_table(
     return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
 
 
-def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
+def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
+    """Say what it means that no column holds business numbers; raise :class:`ColumnError` for an engine that buys."""
+    found = {
+        "name": table.name,
+        "headers": listed_headers(table),
+        "columns": parameter("columns", {"b_no": gettext("HEADER")}),
+    }
+    if engine.buys:
+        raise ColumnError(
+            gettext(
+                "{name}: no column holds business numbers, and lookups are bought by number; {headers}; name the "
+                "column with {columns}, or have the addresses alone verified with {engine}",
+                engine=parameter("engine", "local"),
+                **found,
+            ),
+            missing="b_no",
+        )
+    return Alert(
+        gettext(
+            "{name}: no column holds business numbers, so this is a list of addresses: they are read and corrected, no "
+            "status is checked, and no row says `send`; {headers}; if one holds the numbers, name it with {columns}",
+            **found,
+        )
+    )
+
+
+def prepare_output(
+    table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
+) -> PreparedTable:
     """Prepare a table for its output, with the warnings of what that cannot have."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
@@ -141,7 +181,7 @@ def prepare_output(table: Table, target: Target, read: ReadOptions, write: Write
             )
         )
     prepared = prepare_table(
-        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers
+        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
     )
     lost = find_losses(
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure

@@ -15,7 +15,7 @@ from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.enrichment.enrichment_run import EnrichmentRun
 from bizverify.enrichment.prepared_table import prepare_output
 from bizverify.enrichment.run_inputs import files_read
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import LabelHistory
 from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bizverify.progress.display import Progress
@@ -79,7 +79,16 @@ def enrich_file(
             {"output": target.path, "manifest": record, **sides.paths_by_use()},
             write.in_place,
         )
-        prepared = prepare_output(table, target, read, write)
+        prepared = prepare_output(table, target, read, write, engine.kind)
+        if sides.review is not None and prepared.is_address_list:
+            raise UsageError(
+                gettext(
+                    "{table}: holds no business numbers, by which the choices of a review are known again; leave out "
+                    "{review}",
+                    table=table.name,
+                    review=parameter("review"),
+                )
+            )
         prepared = replace(prepared, rows=engine.prepare(prepared.rows))
         context = RunContext(
             str(path),
@@ -96,7 +105,7 @@ def enrich_file(
         with reading(table), engine.local.running():
             if inspect is not None:
                 inspect(prepared.rows)
-            if status is not None:
+            if status is not None and not prepared.is_address_list:
                 run = run.with_statuses(status, planned=dry_run)
             return run.plan() if dry_run else run.carry_out(target, record)
 

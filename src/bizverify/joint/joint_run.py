@@ -204,7 +204,7 @@ class JointRun:
                 table = replace(opened, file=replace(opened.file, data=book))
             if table.count() != surveyed.kept.rows:
                 raise changed_error(path)
-            prepared = prepare_output(table, target, self.read, self.places.write)
+            prepared = prepare_output(table, target, self.read, self.places.write, self.engine.kind)
             run = EnrichmentRun(
                 path,
                 self.start,

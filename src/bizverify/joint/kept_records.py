@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.engine.local import NUMBER, ROW_PROBLEM
+from bizverify.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM
 from bizverify.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
 from bizverify.run.records import DIGITS, RIGHT, ROW_ID
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
@@ -27,6 +27,7 @@ _KEPT: Final = {
     DIGITS: pl.String,
     RIGHT: pl.Boolean,
     ROW_PROBLEM: pl.String,
+    ADDRESS_LIST: pl.Boolean,
     VALUE: pl.String,
 }
 

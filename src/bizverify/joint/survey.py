@@ -120,7 +120,7 @@ class InputSurvey:
     def _look_at_table(
         self, file: InputFile, table: Table, target: Target, sheet: str | None, kept_as: Path
     ) -> SurveyedTable:
-        prepared = prepare_output(table, target, self.read, self.places.write)
+        prepared = prepare_output(table, target, self.read, self.places.write, self.engine.kind)
         prepared = replace(prepared, rows=self.engine.prepare(prepared.rows))
         kept = keep_records(prepared.rows, kept_as, prepared.priority_column(self.engine))
         plan = None

@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.local import NUMBER, ROW_PROBLEM, ROW_PROBLEMS
+from bizverify.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM, ROW_PROBLEMS
 from bizverify.engine.text_values import is_blank
 from bizverify.errors import AccountingError
 from bizverify.run.lookups import LOOKUP
@@ -69,7 +69,10 @@ def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
         nothing = {"b_no": pl.String, NUMBER: pl.UInt64, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
         rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in nothing.items())
     address = pl.col("address").cast(pl.String) if "address" in names else pl.lit(None, pl.String)
-    rows = rows.with_columns((pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()).alias("plan:valid"))
+    asked = pl.col(NUMBER).is_not_null()
+    if ADDRESS_LIST in names:
+        asked |= pl.col(ADDRESS_LIST).fill_null(False)
+    rows = rows.with_columns((asked & pl.col(ROW_PROBLEM).is_null()).alias("plan:valid"))
     valid = pl.col("plan:valid")
     problem = pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.when(~valid).then("b_no")))
     return rows.with_columns(

@@ -72,6 +72,16 @@ def how_to_check_statuses() -> str:
     )
 
 
+def no_gazetteer() -> str:
+    """Return what it means that no gazetteer was given, and how to get one."""
+    return gettext(
+        "no gazetteer was given, so no address is looked up or corrected, and one that does not exist is not noticed; "
+        "make one with `bizverify data build-gazetteer FILES… -o gazetteer.parquet` from the official address files, "
+        "and run this again with {gazetteer}",
+        gazetteer=parameter("gazetteer", "gazetteer.parquet"),
+    )
+
+
 def is_majority(part: int, rows: int) -> bool:
     """Return whether a part of the rows is more than half of them."""
     return 2 * part > rows

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.engine.local import NUMBER, ROW_PROBLEM
+from bizverify.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM
 from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, Choice
 from bizverify.tables import Table
 from bizverify.tables.role_content import role_cell
@@ -36,7 +36,8 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
     as a column was chosen, as written; where several columns were, joined.
     Where there is a number column, :data:`DIGITS` (String), :data:`RIGHT` (Boolean) and what the engine reads as
     :data:`bizverify.engine.local.ROW_PROBLEM` (String) are beside them. ``ours``: positions of columns from an earlier
-    enrichment, which say nothing about a row.
+    enrichment, which say nothing about a row. Rows of a list with addresses and without numbers are marked by
+    :data:`bizverify.engine.local.ADDRESS_LIST`.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
@@ -45,7 +46,7 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
         if role in (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
     )
     if "b_no" not in chosen:
-        return rows
+        return rows.with_columns(pl.lit(True).alias(ADDRESS_LIST)) if "address" in chosen else rows
     rows = with_digits(rows)
     unsure = ~pl.col(RIGHT).fill_null(False)
     schema = table.frame.collect_schema()

@@ -304,11 +304,14 @@ class _Run:
     def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
         from bizverify.scheduling.earlier_rows import EarlierRows
 
-        if known is None:
-            return EarlierRows()
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
+        if known is None:  # a list with the day in its name is another input each night
+            of_all = list(self._earlier_numbers.values())
+            if not of_all or not all(map(len, of_all)):
+                return EarlierRows()
+            return EarlierRows(numbers=pl.concat(of_all), may_lose=True)
         numbers = self._earlier_numbers.get(str(one.path), pl.Series(dtype=pl.UInt64))
         return EarlierRows(known.rows, numbers, may_lose=one.part.force)
 

@@ -55,8 +55,10 @@ def choose_columns(
     roles: Sequence[str],
     given: Mapping[str, str | Sequence[str]] | None = None,
     ours: Collection[int] = (),
+    *,
+    address_list: bool = False,
 ) -> Chosen:
-    """Choose a column for each role; the first role must get one.
+    """Choose a column for each role; the first role must get one, or in an ``address_list`` the address.
 
     ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
     columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes. The number
@@ -87,18 +89,21 @@ def choose_columns(
     notes: tuple[str, ...] = ()
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
-        chosen[key], notes = (
-            _by_party(table, fitting, near or groups) or _in_parts(table, sample, free) or _best(table, fitting, shares)
-        )
-    if chosen[key].why == "content" and not headless:
+        found = _by_party(table, fitting, near or groups) or _in_parts(table, sample, free)
+        if found or fitting or not address_list or _may_hold_numbers(table, shares):
+            chosen[key], notes = found or _best(table, fitting, shares)
+    if key in chosen and chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_headless(table, chosen[key]))
     columns = ColumnCandidates(table, sample, partial(_rate_header, table))
     for role in others:
         left = [place for place in free if place not in _taken_columns(chosen)]
         if not headless:
-            notes += _add_role(columns, role, _pools(role, left, chosen[key].column, groups), chosen)
-        elif role not in chosen and (found := content_role(table, sample, role, left, chosen.get("address"))):
-            chosen[role] = found
+            number = chosen[key].column if key in chosen else None
+            notes += _add_role(columns, role, _pools(role, left, number, groups), chosen)
+        elif role not in chosen and (by_content := content_role(table, sample, role, left, chosen.get("address"))):
+            chosen[role] = by_content
+    if key not in chosen and "address" not in chosen:
+        _best(table, fitting, shares)
     chosen = {role: chosen[role] for role in roles if role in chosen}
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
         notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
@@ -204,7 +209,7 @@ def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], ad
     return Preferred(max(rated, key=lambda choice: choice.confidence, default=None))
 
 
-def _pools(role: str, places: Sequence[int], number: int, groups: Sequence[Party]) -> list[list[int]]:
+def _pools(role: str, places: Sequence[int], number: int | None, groups: Sequence[Party]) -> list[list[int]]:
     """The places among which a role's column is chosen: those of the number's party, then those of no party."""
     own = [party.columns for party in groups if party.number == number]
     if not own or role not in PARTY_ROLES:
@@ -232,6 +237,14 @@ def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -
         elif checked is not None and checked >= least and not is_trap("b_no", table.headers[place]):
             choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
     return sorted(choices, key=lambda choice: -choice.confidence)
+
+
+def _may_hold_numbers(table: Table, shares: Mapping[int, _Shares]) -> bool:
+    """Whether half of a column are right numbers, or of a column too short to judge by its check digits, numbers."""
+    return any(
+        ((ten if right is None else right) or 0.0) >= _MOSTLY and not is_trap("b_no", table.headers[place])
+        for place, (ten, right) in shares.items()
+    )
 
 
 def _by_party(

@@ -11,7 +11,8 @@ from typing import Final
 
 import polars as pl
 
-from bizverify.errors import InputError, UsageError
+from bizverify.errors import InputError, UsageError, parameter
+from bizverify.schema import Alert
 from bizverify.tables.compression import File
 from bizverify.tables.csv.encoding import Coding, parts
 from bizverify.tables.csv.read import decode_file
@@ -302,10 +303,13 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     if others:
         names = ", ".join(map(repr, others))
         notes.append(
-            gettext(
-                "business numbers stand in {names} of the page too; this is {name!r}, `sheet=` chooses another",
-                names=names,
-                name=chosen.name,
+            Alert(
+                gettext(
+                    "only {name!r} of the page was taken; {names} hold business numbers too; {sheet} takes another",
+                    name=chosen.name,
+                    names=names,
+                    sheet=parameter("sheet", others[0]),
+                )
             )
         )
     return Table(

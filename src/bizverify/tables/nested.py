@@ -49,7 +49,12 @@ class _Leaf:
 
 
 def choose_nested(
-    table: Table, roles: Sequence[str], given: Mapping[str, Any] | None = None, ours: Collection[int] = ()
+    table: Table,
+    roles: Sequence[str],
+    given: Mapping[str, Any] | None = None,
+    ours: Collection[int] = (),
+    *,
+    address_list: bool = False,
 ) -> tuple[Table, Chosen]:
     """Choose a column for each role, as :func:`~bizverify.tables.columns.choose_columns` does, also within objects.
 
@@ -60,7 +65,7 @@ def choose_nested(
     """
     leaves, given = _leaves(table), {role_code(role): header for role, header in (given or {}).items()}
     if not leaves:
-        return table, choose_columns(table, roles, given, ours)
+        return table, choose_columns(table, roles, given, ours, address_list=address_list)
     unfolded = _unfold_leaves(table, leaves)
     objects = {leaf.column for leaf in leaves if leaf.whole}
     free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
@@ -68,7 +73,8 @@ def choose_nested(
         table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given
     )
     nested = range(len(table.headers), len(unfolded.headers))
-    chosen = choose_columns(unfolded, roles, {**given, **found}, {*ours, *objects, *nested})
+    every = {**given, **found}
+    chosen = choose_columns(unfolded, roles, every, {*ours, *objects, *nested}, address_list=address_list)
     columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
     return unfolded, Chosen(columns, (*chosen.notes, *_notes(leaves, roles, columns, found)))
 

@@ -16,7 +16,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address import parse, regions
-from bizverify.engine.address.batches import PreparedStep, lacks_any
+from bizverify.engine.address.batches import PreparedStep, lacks_any, scatter
 from bizverify.engine.address.gazetteer import Gazetteer
 from bizverify.engine.address.match import (
     LEVELS,
@@ -27,6 +27,7 @@ from bizverify.engine.address.match import (
     match_addresses,
     suggest_places,
 )
+from bizverify.engine.address.parse.forms import NO_LEGAL_DONG, USUAL_ROAD, plain_numbers
 from bizverify.engine.address.regions import postal_fits
 from bizverify.schema import Lang
 from bizverify.translation import gettext
@@ -39,6 +40,9 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
     "covered": pl.Boolean,
     "form": pl.String,
     "unit": pl.String,
+    "region_given": pl.Boolean,
+    "numbered": pl.Boolean,
+    "beside": pl.Boolean,
     "postal_match": pl.String,
     "supported": pl.Boolean,
     "zipcode_given": pl.String,
@@ -61,6 +65,8 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     that what it does not find does not exist; ``form``: road or lot; ``unit``: given, or missing though the building
     is an apartment complex; ``postal_match``: right, neighbouring (a code of the same dong or road), other_district;
     ``supported``: whether other words of the row bear out what was repaired, null where nothing was;
+    of the address as written, ``region_given``: it names one province, or a district that no other province has,
+    ``numbered``: a road or lot with its number, ``beside``: a place by another one (맞은편, 옆 건물, 앞);
     ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
     ``fixed_zipcode``, ``fixed_address``: null where they are not sure; ``district_code``: the ten digits of the
     building's legal dong (법정동코드), ``place``: which of the gazetteer's buildings it is; null where none was found.
@@ -71,13 +77,50 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     """
     if gazetteer is None:
         names = frame.collect_schema().names()
-        return regions.without_gazetteer(frame).select(*names, *ADDED)
+        return _with_number(regions.without_gazetteer(frame)).select(*names, *ADDED)
     matched = pl.struct("address", "zipcode").map_batches(
         partial(_match_batch, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
     )
     return frame.with_columns(matched.alias("bv:address")).unnest("bv:address")
 
 
+def _with_number(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``region_given``, ``numbered`` and ``beside``."""
+    read = pl.struct("address", "zipcode").map_batches(
+        _read_number_batch, return_dtype=pl.Struct(_READ), is_elementwise=True
+    )
+    frame = frame.with_columns(read.alias("bv:number"), region_given=pl.col("region").is_not_null())
+    return frame.unnest("bv:number")
+
+
+_READ: Final = {"numbered": pl.Boolean, "beside": pl.Boolean}
+
+
+def _read_number_batch(addresses: pl.Series) -> pl.Series:
+    """Return Struct(:data:`_READ`). Only addresses that are not plain are parsed, as that is slow."""
+    frame = addresses.struct.unnest()
+    read = frame.select(
+        numbered=pl.col("address").str.contains(USUAL_ROAD), beside=parse.describes_by_other(pl.col("address"))
+    )
+    for look in (_PLAIN_NUMBER, _PARSED_NUMBER):
+        left = (~read["numbered"]).fill_null(False)
+        if left.any():
+            found = look.run(frame.filter(left))
+            read = read.with_columns(pl.coalesce(scatter(found[name], left), name).alias(name) for name in _READ)
+    return read.to_struct()
+
+
+def _plain_number(rows: pl.LazyFrame) -> pl.LazyFrame:
+    lot = pl.when(~pl.col("address").str.contains(NO_LEGAL_DONG)).then("lot")
+    return plain_numbers(rows).select(
+        numbered=pl.coalesce("building", lot).is_not_null(), beside=pl.lit(None, pl.Boolean)
+    )
+
+
+_PLAIN_NUMBER: Final = PreparedStep(_plain_number)
+_PARSED_NUMBER: Final = PreparedStep(
+    lambda rows: parse.parse(rows).select(numbered=parse.is_numbered(), beside=parse.describes_by_other(pl.col("text")))
+)
 _PARSING: Final = PreparedStep(parse.parse)
 
 

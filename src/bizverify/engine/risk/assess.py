@@ -58,8 +58,8 @@ _STATES: Final = 3
 """The first digit of a pattern: neither name nor address given, one given, assessable."""
 
 _DAY: Final = "as_of"
-_EARLIEST: Final = 95_800_000
-"""So many days before and after 1970 the calendar of polars ends; a day's digit is positive, 0 where there is none."""
+_EARLIEST: Final = 3_000_000
+"""More days before and after 1970 than the years 1 to 9999 have; a day's digit is positive, 0 where there is none."""
 
 _DAYS: Final = 2 * _EARLIEST + 2
 """One more than the digit of the last day that there is."""
@@ -71,7 +71,13 @@ _MOST_NEW: Final = 1 << 10
 
 
 def assess(
-    card: Scorecard, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang, origin: StatusOrigin | None = None
+    card: Scorecard,
+    frame: pl.LazyFrame,
+    levels: dict[str, Levels],
+    lang: Lang,
+    origin: StatusOrigin | None = None,
+    *,
+    every_row: bool = False,
 ) -> pl.LazyFrame:
     """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
 
@@ -81,7 +87,8 @@ def assess(
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing
     name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
-    frame = frame.with_columns(*_level_codes(levels), (~is_blank(name) | ~is_blank(address)).alias(_GIVEN))
+    given = pl.lit(True) if every_row else ~is_blank(name) | ~is_blank(address)
+    frame = frame.with_columns(*_level_codes(levels), given.alias(_GIVEN))
     answered = pl.struct(answers.pattern_expr(), *answers.sources).map_batches(
         answers, return_dtype=pl.Struct(ADDED), is_elementwise=True
     )

@@ -27,6 +27,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         "active_stale",
         "not_found",
         "not_checked",
+        "without_numbers",
     ),
     "status_age": ("stale",),
     "number": ("wrong_check_digit",),
@@ -56,6 +57,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "form": ("lot_number",),
     "unit": ("missing",),
     "change": ("changed", "read_as"),
+    "completeness": ("beside", "no_place", "no_region"),
     "postal": ("other_district", "outside_region", "neighbouring", "differs", "old_six_digits", "malformed"),
     "postal_filled": ("filled",),
     "place": ("crowded",),
@@ -87,6 +89,7 @@ LABELS: Final = {
     "form": "address",
     "unit": "address",
     "change": "address",
+    "completeness": "address",
     "postal_filled": "postal",
     "spread": "place",
 }
@@ -96,15 +99,19 @@ STALE_AFTER: Final = 90
 """Days for which a status is taken to hold, unless the scorecard says otherwise."""
 
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
-_UNCHECKED: Final = ("active_stale", "not_found", "not_checked")
+_UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
 
-_UNSURE_ADDRESS: Final = ("not_korean", "corrected_unsupported", "no_road_or_lot", "abolished")
+_UNSURE_ADDRESS: Final = (
+    *("not_korean", "ambiguous", "corrected_unsupported"),
+    *("no_road_or_lot", "abolished", "no_number"),
+)
 
 AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("status", level): "hold" for level in _CLOSED},
     **{("status", level): "confirm" for level in _UNCHECKED},
     ("status_age", "stale"): "confirm",
     **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
+    **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
 }
 """The mildest action of a row in which a level holds, whatever its points and whatever a scorecard says.
 
@@ -128,6 +135,8 @@ _OLD_POSTAL_AT_HEAD: Final = r"^\W*[0-9]{3}-[0-9]{3}\b"
 _POSTAL: Final = "^[0-9]{5}$"
 _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 _LOST_ZERO: Final = "^[1-9][0-9]{3}$"
+_FIRST_POSTAL: Final = "01000"
+_LAST_POSTAL: Final = "63999"
 
 
 WRITING: Final = "writing"
@@ -185,13 +194,15 @@ def levels(
     gazetteer: bool,
     stale_after: int = STALE_AFTER,
     columns: Collection[str] = frozenset(),
+    numbers: bool = True,
 ) -> dict[str, Levels]:
     """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
 
     ``registry``, ``gazetteer``: whether one was given. ``stale_after``: days after which a status has to be checked
-    again. The frame must have ``name``, ``address``, ``zipcode`` (String), the columns of :func:`with_looks`, ``kind``
-    (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``, ``opened``, ``as_of``, and the
-    columns of :func:`bizverify.engine.address.attach`. A level whose columns are null does not hold.
+    again. ``numbers``: whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode``
+    (String), the columns of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's
+    ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of :func:`bizverify.engine.address.attach`. A
+    level whose columns are null does not hold.
 
     ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
     ``taxation`` (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is
@@ -199,14 +210,16 @@ def levels(
     and number, ``history`` and ``region`` (String) hold names of levels.
     """
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
-    possible = _status(today, fresh, registry=registry) | _always(today, gazetteer=gazetteer)
+    unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
+    possible = _status(today, fresh, unchecked) | _always(today, gazetteer=gazetteer, numbers=numbers)
     for column, feature, more in _optional(today):
         if column in columns:
             possible[feature] = possible.get(feature, {}) | more
     return possible
 
 
-def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
+def _always(today: date, *, gazetteer: bool, numbers: bool) -> dict[str, Levels]:
+    address = _address(numbers) | (_match_levels() if gazetteer else {})
     filled = pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()
     return {
         "number": {"wrong_check_digit": ~pl.col("check_digit_ok")},
@@ -220,10 +233,11 @@ def _always(today: date, *, gazetteer: bool) -> dict[str, Levels]:
             "over_10_years": pl.col("opened") <= _months_before(today, 120),
         },
         "name": {"missing": is_blank(pl.col("name")), "masked": is_masked(pl.col("name"))},
-        "address": _address() | (_match_levels() if gazetteer else {}),
+        "address": address,
         "form": {"lot_number": pl.col("form") == "lot"},
         "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
         "change": _change(),
+        "completeness": _completeness(address),
         "postal": _postal(gazetteer),
         "postal_filled": {"filled": filled} if gazetteer else {},
     }
@@ -259,7 +273,7 @@ def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
     return (day > _months_before(today, most)) & (day <= _months_before(today, least))
 
 
-def _status(today: date, fresh: pl.Expr, *, registry: bool) -> dict[str, Levels]:
+def _status(today: date, fresh: pl.Expr, unchecked: str) -> dict[str, Levels]:
     """Return the levels of the registry's status, and whether it is too old; ``closed`` never is: none opens again."""
     status, since = pl.col("biz_status"), pl.col("since")
     closed = status == "closed"
@@ -272,18 +286,18 @@ def _status(today: date, fresh: pl.Expr, *, registry: bool) -> dict[str, Levels]
         "unregistered": status == "unregistered",
         "active": (status == "active") & fresh,
         "active_stale": status == "active",
-        ("not_found" if registry else "not_checked"): pl.lit(True),
+        unchecked: pl.lit(True),
     }
     return {"status": levels, "status_age": {"stale": status.is_in(["suspended", "unregistered"]) & ~fresh}}
 
 
-def _address() -> Levels:
-    odd = _odd_address()
+def _address(numbers: bool) -> Levels:
+    odd, blank = _odd_address(), pl.col(WRITING) == "blank"
     coded = pl.when(odd.str.contains(_STARTS_LIKE_POSTAL)).then(odd)
     numbered = pl.coalesce(coded.str.replace(_POSTAL_AT_HEAD, ""), odd).str.contains(_DIGIT)
     return {
         # with the number alone, no address was asked about
-        "blank": ~is_blank(pl.when(pl.col(WRITING) == "blank").then("name")),
+        "blank": ~is_blank(pl.when(blank).then("name")) if numbers else blank,
         "masked": pl.col(WRITING) == "masked",
         "not_korean": ~odd.str.contains(_HANGUL) | (pl.col("form") == "english").fill_null(False),
         "no_number": ~numbered,
@@ -324,6 +338,18 @@ def _change() -> Levels:
     return {
         "changed": changed & written & ~pl.col("match_level").is_in(_REPAIRED),
         "read_as": changed & ~written & (pl.col("match_level") != "building_only"),
+    }
+
+
+def _completeness(address: Levels) -> Levels:
+    """Return what an address lacks to be mailed to, where no level of ``address`` says it already."""
+    said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
+    code = pl.col("zipcode_given")
+    coded = (code >= _FIRST_POSTAL) & (code <= _LAST_POSTAL)
+    return {
+        "beside": pl.col("beside"),
+        "no_place": ~pl.col("numbered") & ~said.fill_null(False),
+        "no_region": ~pl.col("region_given") & ~coded.fill_null(False),
     }
 
 

@@ -158,7 +158,7 @@ class Term:
     @property
     def is_dated(self) -> bool:
         """Whether the day of the status stands behind its source."""
-        return self.feature == "status" and self.name not in ("not_found", "not_checked")
+        return self.feature == "status" and self.name not in ("not_found", "not_checked", "without_numbers")
 
     @property
     def fact(self) -> str | None:

@@ -114,16 +114,23 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tomli_w.dumps({name: value for name, value in fields.items() if value is not None})
 
     def assess(
-        self, frame: pl.LazyFrame, levels: dict[str, Levels], lang: Lang, origin: StatusOrigin | None = None
+        self,
+        frame: pl.LazyFrame,
+        levels: dict[str, Levels],
+        lang: Lang,
+        origin: StatusOrigin | None = None,
+        *,
+        every_row: bool = False,
     ) -> pl.LazyFrame:
         """Add score, probability, grade, action and reasons (text) to a frame that has the features' columns.
 
         Risk needs a readable address. Without one there are no probability and grade, the action is ``fix_address``
         if a name or a (masked) address was given, and the reasons tell what is known all the same. The frame may be
         streamed: a batch is worked out by itself. ``origin``: given where the tax authority itself may have told
-        statuses; the frame has the columns of :data:`~bizverify.engine.risk.reason_texts.BY_NTS` then.
+        statuses; the frame has the columns of :data:`~bizverify.engine.risk.reason_texts.BY_NTS` then. ``every_row``:
+        a row with neither name nor address is asked about, too: its action is ``fix_address``.
         """
-        return assess(self, frame, levels, lang, origin)
+        return assess(self, frame, levels, lang, origin, every_row=every_row)
 
     def probability(self, score: int) -> float:
         """Return the bounce probability of a score, rounded as it is written."""

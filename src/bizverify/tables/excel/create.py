@@ -15,19 +15,18 @@ import polars as pl
 from bizverify.errors import OutputError
 from bizverify.schema import ACTIONS, GRADES
 from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, render_rows, titles
-from bizverify.tables.excel.package import copy_package, sheet_parts
+from bizverify.tables.excel.package import SUMMARY, copy_package, sheet_parts
 from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
 from bizverify.tables.table import Enriched, Section
-from bizverify.translation import gettext, gettext_noop
+from bizverify.translation import gettext
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
     from openpyxl.chart import BarChart
     from openpyxl.worksheet.worksheet import Worksheet
 
-SUMMARY: Final = gettext_noop("summary")
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 """The figures that a chart is made of."""
 _CHART_ROWS: Final = 15

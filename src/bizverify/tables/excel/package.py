@@ -20,11 +20,13 @@ from defusedxml.ElementTree import fromstring
 from bizverify.errors import AccountingError, InputError, OutputError
 from bizverify.tables.compression import BROKEN_ZIP
 from bizverify.tables.excel.xml_edit import elements_of
-from bizverify.translation import gettext
+from bizverify.translation import gettext, gettext_noop
 
 BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
 CORE: Final = (BOOK, _RELATIONS)
+SUMMARY: Final = gettext_noop("summary")
+"""The name of the sheet of figures that a run adds to a new workbook."""
 """The parts that are read here, in lower case."""
 
 _LARGEST_INDEX: Final = 16_000_000

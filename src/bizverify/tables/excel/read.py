@@ -13,21 +13,21 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.errors import InputError
-from bizverify.schema import Alert
+from bizverify.errors import InputError, parameter
+from bizverify.schema import LANGS, Alert
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
-from bizverify.tables.excel.package import CORE, SheetEntry, outline
+from bizverify.tables.excel.package import CORE, SUMMARY, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load
 from bizverify.tables.heading import headless_note
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.tables.table import Format, Table
-from bizverify.translation import gettext, ngettext
+from bizverify.translation import gettext, ngettext, use_language
 
 _SECONDS: Final = 900
-_RESULT: Final = ("name", "headers", "header", "others", "below", "title_rows")
+_RESULT: Final = ("name", "headers", "header", "others", "left", "below", "title_rows")
 """The fields of a sheet that go beside its frame."""
 _HERE: Final = 900_000_000
 """Bytes of memory up to which a sheet is read in this process."""
@@ -57,7 +57,7 @@ def load_isolated(
         except IsolationError as error:
             raise _explain_failure(error, path, memory) from None
         loaded["frame"] = pl.read_ipc(io.BytesIO(frame.read_bytes()))  # no map of a file that goes away
-    for name in ("headers", "others"):
+    for name in ("headers", "others", "left"):
         loaded[name] = tuple(loaded[name])
     loaded["title_rows"] = tuple(map(tuple, loaded["title_rows"]))
     return Loaded(**loaded)
@@ -143,15 +143,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
         loaded = load_isolated(file.data, path, sheet, None, has_header)
-    if loaded.others:
-        names = ", ".join(map(repr, loaded.others))
-        notes.append(
-            gettext(
-                "sheets {names} hold business numbers too; this is {name!r}, `sheet=` chooses another",
-                names=names,
-                name=loaded.name,
-            )
-        )
+    notes += _left_sheets(loaded)
     if loaded.header < 0:
         notes.append(headless_note(loaded.headers))
     extended = format == "xlsx" and loaded.header >= 0
@@ -171,6 +163,25 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
         sheets=(loaded.name, *loaded.others) if sheet is None else (),
         first_row=blank_rows + loaded.header + 2,
     )
+
+
+def _left_sheets(loaded: Loaded) -> list[str]:
+    """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
+    summaries = set()
+    for lang in LANGS:
+        with use_language(lang):
+            summaries.add(gettext(SUMMARY))
+    left = loaded.others or [name for name in loaded.left if name not in summaries]
+    if not left:
+        return []
+    said = {"name": loaded.name, "names": ", ".join(map(repr, left)), "sheet": parameter("sheet", left[0])}
+    if loaded.others:
+        text = gettext(
+            "only the sheet {name!r} was taken; {names} hold business numbers too; {sheet} takes another", **said
+        )
+    else:
+        text = gettext("only the sheet {name!r} was taken, not {names}; {sheet} takes another", **said)
+    return [Alert(text)]
 
 
 @contextmanager

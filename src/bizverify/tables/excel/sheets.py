@@ -204,7 +204,8 @@ class Loaded:
     """A sheet as a frame (``c0``, ``c1``, …) under its headers.
 
     ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
-    names of further sheets that hold business numbers. ``below``: rows of the sheet behind the frame's last that hold
+    names of further sheets that hold business numbers, ``left`` of all further ones that are visible and may be a
+    list. ``below``: rows of the sheet behind the frame's last that hold
     white space, empty texts or errors only, as formulas filled down beyond the table do. ``title_rows``: the rows above
     the header, from the first that holds a value, as texts.
     """
@@ -214,6 +215,7 @@ class Loaded:
     headers: tuple[str, ...]
     header: int
     others: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     below: int = 0
     title_rows: tuple[tuple[str | None, ...], ...] = ()
 
@@ -285,13 +287,15 @@ def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, F
 def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
     """The first visible sheet with business numbers, else with a header for them, else with anything."""
     best: Loaded | InputError | None = None
-    highest, holding = -1, []
+    highest, holding, filled = -1, [], []
     known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
     names = [name for name in book.sheet_names if name in known and known[name].visible and known[name].table]
     for name in names:
         found = _try_sheet(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
         if found is None:
             continue
+        if isinstance(found, Loaded) and found.frame.height and found.frame.width > 1:  # no cover, no empty form
+            filled.append(name)
         fit = rank(found) if len(names) > 1 else _ANYTHING
         if fit >= HAS_NUMBERS:
             holding.append(name)
@@ -305,7 +309,8 @@ def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | No
         )
     if isinstance(best, InputError):
         raise best
-    return replace(best, others=tuple(name for name in holding if name != best.name))
+    others, left = (tuple(name for name in names if name != best.name) for names in (holding, filled))
+    return replace(best, others=others, left=left)
 
 
 def _try_sheet(

@@ -57,6 +57,8 @@ PARSED: Final[dict[str, pl.DataType]] = {
 }
 """The columns that `parse` adds, and their types."""
 
+_OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
+_BESIDE: Final = rf"(?:{_OTHER_PLACE})(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게))"
 _ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
 _PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
 
@@ -84,6 +86,18 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(kind=_kind())
         .select(*kept, *(pl.col(name).cast(dtype) for name, dtype in PARSED.items()))
     )
+
+
+def is_numbered() -> pl.Expr:
+    """Return whether a parsed address names a road or lot with its number; lots count anew in each 리 of a 읍 or 면."""
+    road = pl.col("road").is_not_null() & pl.col("main").is_not_null()
+    lot = pl.col("lot_main").is_not_null() & ~pl.col("lot_dong").str.contains("[읍면]$")
+    return road | lot.fill_null(False)
+
+
+def describes_by_other(address: pl.Expr) -> pl.Expr:
+    """Return whether an address describes its place by another one: 맞은편, 옆 건물, 시청 앞; not 시청앞점."""
+    return address.str.contains(_BESIDE)
 
 
 def _with_words_before_region(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -16,8 +16,8 @@ import polars as pl
 from bizverify.engine.address.parse.normalise import LONGEST
 
 LETTER: Final = "[가나다라마바사아자차카타파하]"
-BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆])?안?길"
-"""The words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길."""
+BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆]|[가-힣&&[^층호동]][0-9]{{1,3}}번?)?안?길"
+"""The words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길, 1수2번길."""
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
 COMPLEXES: Final = "단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩"
 """Words before a 동 that is a house of a complex, and no legal dong."""
@@ -133,6 +133,12 @@ def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
         .drop("_words", "_parts", "_numbers")
     )
 
+
+USUAL_ROAD: Final = r"[시군구읍면] [가-힣]+(?:로|길)(?:[0-9]{1,4}번?길)? [0-9]{1,5}(?:-[0-9]{1,5})?(?:$|, | \()"
+"""A region, a road and its number, anywhere in an address: one look at what most addresses hold."""
+
+NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"
+"""A house of a complex, or one by its use."""
 
 _ANY_BRACKETS: Final = r"\([^()]*\)"
 _PLAIN_BRANCH: Final = "[0-9]+(?:번[가-힣]?)?[가-하]?안?길"
