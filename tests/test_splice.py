@@ -494,7 +494,7 @@ def test_a_sheet_is_taken_apart_alike_however_it_is_cut_in_pieces(tmp_path: Path
         (b'<c r="C2" t="inlineStr"><is><t>active</t></is></c>', b""),
     ],
     ids=[
-        "nothing lost, so fine",
+        "an answer less",
         "a cell of the user's",
         "a cell more",
         "another row",
@@ -513,11 +513,8 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
         return right(frame, *columns).replace(old, new, 1)
 
     monkeypatch.setattr(extend, "encode_rows", wrong)
-    if new == b"<t></t>":
+    with pytest.raises((AccountingError, OutputError)):
         enriched(source)
-    else:
-        with pytest.raises((AccountingError, OutputError)):
-            enriched(source)
 
 
 def test_the_first_column_may_hold_its_first_value_far_below(monkeypatch: pytest.MonkeyPatch) -> None:
