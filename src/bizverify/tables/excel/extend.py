@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import AccountingError, OutputError
-from bizverify.schema import OUR_COLUMNS
+from bizverify.schema import OUR_COLUMNS, Alert
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import sheet_metadata
@@ -25,6 +25,7 @@ from bizverify.tables.excel.package import (
     copy_package,
     entries_of,
     part_pieces,
+    plain_name,
     prove_same_parts,
     read_part,
     sheet_part,
@@ -36,7 +37,7 @@ from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
 from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheet_metadata import Styles
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, unusual
-from bizverify.tables.excel.xml_edit import Edit, apply_edits, elements_of
+from bizverify.tables.excel.xml_edit import Edit, apply_edits
 from bizverify.tables.table import Enriched, Table
 from bizverify.translation import gettext
 
@@ -174,7 +175,7 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
                 part, looks = sheet_part(archive, source.name), styles_part(archive)
                 sheet = SheetXml.parse(part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
-                styles = Styles(looks, read_part(archive, looks)) if looks else None
+                styles = Styles.of(looks, read_part(archive, looks)) if looks else None
                 range_edits = RangeEdits()
                 if added is None:
                     added = _locate_columns(result, frame, source, sheet)
@@ -253,8 +254,20 @@ def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, ra
     """Warn of ranges and drawings of the sheet that conflict with the new columns."""
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
-    for warning in (*range_edits.warnings, *warn_of_drawings(archive, part, added, new)):
+    drawn = warn_of_drawings(archive, part, added, new)
+    for warning in (*range_edits.warnings, *drawn, *_signature_alert(archive, added)):
         result.warn(warning)
+
+
+def _signature_alert(archive: ZipFile, added: AddedColumns) -> Iterator[Alert]:
+    if any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist()):
+        yield Alert(
+            gettext(
+                "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
+                "sign the output anew if its reader asks for a signature",
+                called=added.called,
+            )
+        )
 
 
 def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
@@ -311,8 +324,12 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
     own = len(result.table.headers)
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
+    arrays = sheet.array_areas(*rows)
+    if any(area.left <= number <= area.right for area in arrays for number in places.values()):
+        raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
     if len(places) < len(added):
-        right = max(sheet.last_column(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
+        taken = [*arrays, *sheet_metadata.merged_areas(sheet.elements, *rows)]
+        right = max(sheet.last_column(*rows), 0, *places.values(), *(area.right for area in taken))
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(
@@ -380,7 +397,7 @@ def count_rows(table: Table, path: Path) -> int:
 def _is_extended(old: ZipFile, new: ZipFile) -> bool:
     """Whether a workbook is another with its sheets extended: same sheets, same parts, those around the book alike."""
     around = [
-        [(part.filename, part.CRC) for part in book.infolist() if not part.filename.lower().startswith("xl/")]
+        [(part.filename, part.CRC) for part in book.infolist() if not plain_name(part.filename).startswith("xl/")]
         for book in (old, new)
     ]
     return old.namelist() == new.namelist() and entries_of(old) == entries_of(new) and around[0] == around[1]

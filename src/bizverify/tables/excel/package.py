@@ -73,7 +73,7 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
 
     Their names differ: the parser chooses the sheet by its name, and the writer the part.
     """
-    names = {name.lower(): name for name in archive.namelist()}
+    names = _names(archive)
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
     if len(targets) < len(relations):
@@ -82,6 +82,21 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
     if len({entry.name for entry in entries}) < len(entries):
         raise ValueError(gettext("two sheets have one name"))
     return entries
+
+
+def plain_name(part: str) -> str:
+    """A part's name as programs compare it: in lower case, with the slashes that some write as backslashes."""
+    return part.replace("\\", "/").lower()
+
+
+def _names(archive: ZipFile) -> dict[str, str]:
+    """The names of a workbook's parts by their plain names."""
+    return {plain_name(name): name for name in archive.namelist()}
+
+
+def _join(folder: str, target: str) -> str:
+    """The plain name of the part that a part in ``folder`` refers to."""
+    return posixpath.normpath(posixpath.join("/", folder, plain_name(target))).lstrip("/")
 
 
 def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
@@ -101,8 +116,8 @@ def _entry(
         raise KeyError(gettext("sheet {name!r} has no part", name=element.get("name")))
     part = None
     if relation.get("Type", "").endswith("/worksheet"):
-        target = posixpath.normpath(posixpath.join("/xl", relation.get("Target", ""))).lstrip("/")
-        part = names.get(target.lower())
+        target = _join("xl", relation.get("Target", ""))
+        part = names.get(target)
         if part is None:
             raise KeyError(
                 gettext("the part {target} of sheet {name!r} is missing", target=target, name=element.get("name"))
@@ -134,21 +149,21 @@ def styles_part(archive: ZipFile) -> str | None:
 
 def book_part(archive: ZipFile) -> str:
     """Return the name of the part that lists the sheets and the defined names."""
-    return next(name for name in archive.namelist() if name.lower() == BOOK)
+    return _names(archive)[BOOK]
 
 
 def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
     """Return the names of the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
-    names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
-    folder, name = posixpath.split(part)
-    relations = names.get(f"{folder}/_rels/{name}.rels".lower())
+    names = _names(archive)
+    folder, name = posixpath.split(plain_name(part))
+    relations = names.get(f"{folder}/_rels/{name}.rels")
     if relations is None:
         return []
     found = []
     for element in elements_of(read_part(archive, relations), relations):
-        path = posixpath.normpath(posixpath.join(f"/{folder}", element.attributes.get("Target", ""))).lstrip("/")
-        if element.attributes.get("Type", "").endswith(f"/{kind}") and path.lower() in names:
-            found.append(names[path.lower()])
+        path = _join(folder, element.attributes.get("Target", ""))
+        if element.attributes.get("Type", "").endswith(f"/{kind}") and path in names:
+            found.append(names[path])
     return found
 
 
@@ -162,8 +177,8 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     kind = next(
         (
             element.attributes.get("ContentType", "")
-            for element in elements_of(read_part(archive, _TYPES), _TYPES)
-            if element.attributes.get("PartName", "").lower() == f"/{BOOK}"
+            for element in elements_of(read_part(archive, _names(archive).get(_TYPES.lower(), _TYPES)), _TYPES)
+            if plain_name(element.attributes.get("PartName", "")) == f"/{BOOK}"
         ),
         _PLAIN,
     )

@@ -170,9 +170,9 @@ def _column(frame: pl.DataFrame, name: str, height: int) -> pl.Series:
 
 def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.Series:
     """Whether cells are those of an added column from ``offset`` on, counted from its header."""
-    texts = pl.concat([pl.Series([title], dtype=pl.String), values.cast(pl.String)])[offset : offset + len(found)]
-    same = found == texts.fill_null("").str.replace_many(_STAY_SPELLED)
+    texts = pl.concat([pl.Series([title]), values.cast(pl.String)]).slice(offset, len(found)).fill_null("")
+    same = found == texts.str.replace_many(_STAY_SPELLED)
     if values.dtype.is_numeric():
-        numbers = pl.concat([pl.Series([None], dtype=pl.Float64), values.cast(pl.Float64)])[offset : offset + len(found)]
+        numbers = texts.cast(pl.Float64, strict=False)
         same |= ((found.cast(pl.Float64, strict=False) - numbers).abs() < _NINE_DECIMALS).fill_null(False)
     return same

@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.tables.excel.cells import MAX_COLUMNS, column_letter, column_number
+from bizverify.tables.excel.cells import MAX_COLUMNS, Area, column_letter, column_number
 from bizverify.tables.excel.xml_edit import Element, elements_of, refuse_encoding
 from bizverify.translation import gettext, gettext_noop
 
@@ -187,8 +187,8 @@ def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
     if not text[0].startswith(joined):
         raise unusual(gettext("its XML is written in an unusual way"))
     ends = pl.col("xml").str.extract(rf"(/>|</{p}row\s*>)$")  # a row without cells is closed in itself
-    rows = whole.to_frame().with_columns(end=ends)
-    return rows.with_columns(pl.col("xml").str.strip_suffix(pl.col("end"))), text[0][len(joined) :]
+    frame = whole.to_frame().with_columns(end=ends).with_columns(pl.col("xml").str.strip_suffix(pl.col("end")))
+    return frame, text[0][len(joined) :]
 
 
 def _references(starts: pl.Series) -> pl.Series:
@@ -282,6 +282,13 @@ class SheetXml:
             return False
         filled = rf"{self.cell}{column_letter(column)}[0-9]+{_REST}>"
         return bool(self.between(first, last)["xml"].str.contains(filled).any())
+
+    def array_areas(self, first: int, last: int) -> list[Area]:
+        """The ranges of array formulas that reach into rows ``first`` to ``last``; their cells may not be there."""
+        array = rf"""<{self.prefix}f(?:{_ATTRIBUTE})*?\s+t\s*=\s*["'](?:array|dataTable)["'](?:{_ATTRIBUTE})*"""
+        tags = self.between(1, last)["xml"].str.extract_all(array).explode().drop_nulls()
+        references = tags.str.extract(r"""\sref\s*=\s*["']([^"']+)""").unique().drop_nulls()
+        return [area for text in references if (area := Area.parse(text)) and area.bottom >= first]
 
     def styles(self, column: int, first: int, last: int) -> pl.Series:
         """The style of a column's cells in rows ``first`` to ``last``, one for each (String, null for none)."""
