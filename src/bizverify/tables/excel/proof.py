@@ -88,7 +88,10 @@ class FinishedSheet:
                 books = (_stretches(path, self.part, self.starts) for path in (before, after))
                 for start, *both in zip(self.starts, *books, strict=True):
                     old, new = pool.map(_read_cells, both, [self.name] * 2)
-                    self._compare(old, new, self.first if start == 1 else start - 1)
+                    if start > 1:  # below the cell above the stretch
+                        self._compare(old[1:], new[1:], start)
+                    else:
+                        self._compare(old, new, self.first)
         except BaseException as error:
             if type(error).__name__ not in _READER_ERRORS:  # a Rust panic's class cannot be imported
                 raise
