@@ -701,16 +701,19 @@ def test_however_a_sheet_is_spelt_its_cells_stay_and_ours_come_in_or_it_is_refus
         return
     for xml in parts(out).values():
         ElementTree.fromstring(xml)
+    ours = headed(out)
     for results in (True, False):
         before, after = (openpyxl.load_workbook(path, data_only=results).active for path in (source, out))
         for row in before.iter_rows():
             for old in row:
+                if old.column_letter in ours.values():
+                    assert old.value is None  # a blank cell that only had a style
+                    continue
                 new = after[old.coordinate]
                 assert (new.value, new.data_type, new.style_id) == (old.value, old.data_type, old.style_id)
         heights = [{r: (d.height, d.hidden) for r, d in sheet.row_dimensions.items()} for sheet in (before, after)]
         assert heights[0].items() <= heights[1].items()
-    answered = after[headed(out)["row_status"]]
-    assert [cell.value for cell in answered] == ["row_status", *["verified"] * (len(shape) + 1)]
+    assert [cell.value for cell in after[ours["row_status"]]] == ["row_status", *["verified"] * (len(shape) + 1)]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from bizverify.tables.excel.cells import MAX_COLUMNS
 from bizverify.tables.excel.create import create_workbook
 from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
+from bizverify.tables.excel.proof import prove_created
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary
 from bizverify.translation import gettext
@@ -88,6 +89,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
     create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
+    prove_created(result, frame, target)
     return tally
 
 

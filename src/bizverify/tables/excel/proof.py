@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import posixpath
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,14 +18,20 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import AccountingError
+from bizverify.schema import OUR_COLUMNS
+from bizverify.tables.excel import create
 from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.excel.package import part_pieces
+from bizverify.tables.excel.package import part_pieces, plain_name, sheet_parts
+from bizverify.tables.table import Enriched
 from bizverify.translation import gettext
 
-_CELLS_AT_ONCE: Final = 5_000_000
+_CELLS_AT_ONCE: Final = 2_500_000
 """A sheet of more cells is read in stretches of rows: the reader takes about 150 bytes of memory for a cell."""
 _FOLDERS_READ: Final = ("", "_rels", "xl", "xl/_rels")
 """Where the reader finds all but the cells: names of the sheets, styles, shared texts."""
+_SHARED_TEXTS: Final = "xl/sharedstrings.xml"
+_AS_NUMBERS: Final = (b' t="s"><', b' t="n"><')
+"""Shared texts are the same part before and after: to compare their numbers is enough, and saves to read them again."""
 _ROW: Final = re.compile(rb"""<(?:\w+:)?row\s(?:[^>]*?\s)?r\s*=\s*["']([0-9]+)""")
 _ROWS_BEGIN: Final = re.compile(rb"<((?:\w+:)?)sheetData[^>]*>")
 _SCANNED_BYTES: Final = 1 << 16
@@ -53,11 +61,16 @@ class FinishedSheet:
     added: Added
 
     @property
+    def bottom(self) -> int:
+        """The last row that something was added to."""
+        return self.header + max(len(values) for _, values in self.added.values())
+
+    @property
     def starts(self) -> range:
         """The first rows of the stretches that it is read in."""
-        bottom = self.header + max(len(values) for _, values in self.added.values())
         wide = max(self.added)
-        return range(1, bottom + 1, bottom if bottom * wide <= _CELLS_AT_ONCE else _CELLS_AT_ONCE // wide)
+        step = self.bottom if self.bottom * wide <= _CELLS_AT_ONCE else _CELLS_AT_ONCE // wide
+        return range(1, self.bottom + 1, step)
 
     def refuse(self, why: object) -> AccountingError:
         """The error for a workbook that must not be published."""
@@ -83,34 +96,71 @@ class FinishedSheet:
 
     def prove_cells(self, before: Path, after: Path) -> None:
         """Raise :class:`AccountingError` unless a reader finds every cell that was there before, and what was added."""
-        try:
-            with ThreadPoolExecutor(2 if len(self.starts) == 1 else 1) as pool:
-                books = (_stretches(path, self.part, self.starts) for path in (before, after))
-                for start, *both in zip(self.starts, *books, strict=True):
-                    old, new = pool.map(_read_cells, both, [self.name] * 2)
-                    if start > 1:  # below the cell above the stretch
-                        self._compare(old[1:], new[1:], start)
-                    else:
-                        self._compare(old, new, self.first)
-        except BaseException as error:
-            if type(error).__name__ not in _READER_ERRORS:  # a Rust panic's class cannot be imported
-                raise
-            raise self.refuse(str(error).partition("\n")[0]) from error
+        with self._refusing(), ThreadPoolExecutor(2 if len(self.starts) == 1 else 1) as pool:
+            frames = [self._read(path) for path in (before, after)]
+            for start in self.starts:
+                old, new = pool.map(next, frames)
+                self._compare(old, new, start)
 
-    def _compare(self, old: pl.DataFrame, new: pl.DataFrame, top: int) -> None:
-        """Compare frames whose first row is the sheet's row ``top``."""
-        height = max(old.height, new.height)
+    def prove_new(self, path: Path, own: Mapping[int, pl.Series]) -> None:
+        """Raise :class:`AccountingError` unless a new sheet parses and a reader finds what was added, and the rest.
+
+        ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
+        """
+        with ZipFile(path) as archive:
+            deque(self.parse(part_pieces(archive, self.part), self.part), maxlen=0)
+        with self._refusing():
+            for start, new in zip(self.starts, self._read(path), strict=True):
+                self._compare(new, new, start)
+                top, last = self._span(start)
+                for column, values in own.items():
+                    first = max(self.header + 1, top)
+                    found = _column(new, str(column), last + 1 - top)[first - top :]
+                    wanted = values.slice(first - self.header - 1, len(found))
+                    blank = wanted.fill_null("") == "" if wanted.dtype == pl.String else wanted.is_null()
+                    self._refuse_cell(column, first, (found == "") == blank)
+
+    def _span(self, start: int) -> tuple[int, int]:
+        """The row that a reader begins with in a stretch, and the last that is compared."""
+        return self.first if start == 1 else start, min(start + self.starts.step - 1, self.bottom)
+
+    def _compare(self, old: pl.DataFrame, new: pl.DataFrame, start: int) -> None:
+        top, last = self._span(start)
+        height = max(old.height, new.height, last + 1 - top)
         for column in sorted({*map(int, old.columns), *map(int, new.columns), *self.added}):
             found, expected = (_column(frame, str(column), height) for frame in (new, old))
             same = found == expected
             if column in self.added:
                 title, values = self.added[column]
-                start, stop = max(self.header - top, 0), min(self.header - top + 1 + len(values), height)
-                ours = _agree(found[start:stop], title, values, start + top - self.header)
-                same = pl.concat([same[:start], ours, same[stop:]])
-            if not same.all():
-                cell = f"{column_letter(column)}{top + int((~same).arg_true()[0])}"
-                raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
+                begin, end = max(self.header - top, 0), min(self.header - top + 1 + len(values), height)
+                ours = _agree(found[begin:end], title, values, begin + top - self.header)
+                same = pl.concat([same[:begin], ours, same[end:]])
+            self._refuse_cell(column, top, same)
+
+    def _refuse_cell(self, column: int, top: int, same: pl.Series) -> None:
+        if not same.all():
+            cell = f"{column_letter(column)}{top + int((~same).arg_true()[0])}"
+            raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
+
+    def _read(self, path: Path) -> Iterator[pl.DataFrame]:
+        """The cells of each stretch as texts, from the first row that holds a value; columns named by their numbers."""
+        import fastexcel
+
+        for start, book in zip(self.starts, _stretches(path, self.part, self.starts), strict=True):
+            loaded = fastexcel.read_excel(book).load_sheet(self.name, header_row=None, dtypes="string")
+            frame = loaded.to_polars()
+            frame.columns = [str(column.absolute_index + 1) for column in loaded.selected_columns]
+            yield frame[1:] if start > 1 else frame  # without the cell above a stretch
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Refuse a workbook over which the reader fails."""
+        try:
+            yield
+        except BaseException as error:
+            if type(error).__name__ not in _READER_ERRORS:  # a Rust panic's class cannot be imported
+                raise
+            raise self.refuse(str(error).partition("\n")[0]) from error
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
@@ -123,23 +173,46 @@ def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
         return
     with ZipFile(path) as archive:
         others = {name: archive.read(name) for name in archive.namelist() if posixpath.dirname(name) in _FOLDERS_READ}
-        pieces, xml = part_pieces(archive, part), b""
-        while (begin := _ROWS_BEGIN.search(xml)) is None:
-            xml += next(pieces)
-        head, xml, p = xml[: begin.end()], xml[begin.end() :], begin[1]
-        end = b"</%bsheetData></%bworksheet>" % (p, p)
+        pieces, head = _pieces(archive, part), b""
+        while (begin := _ROWS_BEGIN.search(head)) is None:
+            head += next(pieces)
+        head, piece, p = head[: begin.end()], head[begin.end() :], begin[1]
         for start in starts:
-            while (stop := _find_row(xml, start + starts.step)) < 0 and (piece := next(pieces, b"")):
-                xml += piece
-            stop = stop if stop >= 0 else xml.index(b"</%bsheetData" % p)
-            above = b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>'
-            above = above % (p, start - 1, p, start - 1, p, p, p, p) if start > 1 else b""
-            book = io.BytesIO()
-            with ZipFile(book, "w") as probe:
-                for name, content in {**others, part: b"".join([head, above, xml[:stop], end])}.items():
-                    probe.writestr(name, content)
-            xml = xml[stop:]
-            yield book.getvalue()
+            held = [head]
+            if start > 1:
+                held.append(
+                    b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>' % (p, start - 1, p, start - 1, p, p, p, p)
+                )
+            while (stop := _find_row(piece, start + starts.step)) < 0 and b"</%bsheetData" % p not in piece:
+                held.append(piece)
+                piece = next(pieces)
+            stop = stop if stop >= 0 else piece.index(b"</%bsheetData" % p)
+            xml = b"".join([*held, piece[:stop], b"</%bsheetData></%bworksheet>" % (p, p)])
+            piece = piece[stop:]
+            yield _probe(others, part, xml.replace(*_AS_NUMBERS))
+
+
+def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
+    """A part in pieces that end before a tag."""
+    rest = b""
+    for piece in part_pieces(archive, part):
+        whole = rest + piece
+        cut = whole.rfind(b"<")
+        yield whole[:cut]
+        rest = whole[cut:]
+    yield rest
+
+
+def _probe(others: Mapping[str, bytes], part: str, xml: bytes) -> bytes:
+    """A workbook with one sheet, and with the shared texts only where it refers to them."""
+    refers = b'="s"' in xml or b"='s'" in xml
+    book = io.BytesIO()
+    with ZipFile(book, "w") as archive:
+        for name, content in others.items():
+            if refers or plain_name(name) != _SHARED_TEXTS:
+                archive.writestr(name, content)
+        archive.writestr(part, xml)
+    return book.getvalue()
 
 
 def _find_row(xml: bytes, number: int) -> int:
@@ -153,16 +226,6 @@ def _find_row(xml: bytes, number: int) -> int:
         else:
             low = found.start()
     return next((row.start() for row in _ROW.finditer(xml, low) if int(row[1]) >= number), -1)
-
-
-def _read_cells(book: bytes, sheet: str) -> pl.DataFrame:
-    """The cells of a sheet as texts, from the first row that holds a value; columns are named by their numbers."""
-    import fastexcel
-
-    loaded = fastexcel.read_excel(book).load_sheet(sheet, header_row=None, dtypes="string")
-    frame = loaded.to_polars()
-    frame.columns = [str(column.absolute_index + 1) for column in loaded.selected_columns]
-    return frame
 
 
 def _column(frame: pl.DataFrame, name: str, height: int) -> pl.Series:
@@ -179,3 +242,19 @@ def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.S
         numbers = texts.cast(pl.Float64, strict=False)
         same |= ((found.cast(pl.Float64, strict=False) - numbers).abs() < _NINE_DECIMALS).fill_null(False)
     return same
+
+
+def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
+    """Prove the sheets of a new workbook that was made of a frame."""
+    first = create.MAX_ROWS - len(result.table.title_rows)
+    starts = [0, *range(first, frame.height, create.MAX_ROWS)]
+    numbered = [*enumerate(result.layout, 1)]
+    with ZipFile(path) as archive:
+        sheets = [*sheet_parts(archive).items()][: len(starts)]
+    for (name, part), start, stop in zip(sheets, starts, [*starts[1:], frame.height], strict=True):
+        rows = frame[start:stop]
+        added = {number: (title, rows[column]) for number, (column, title) in numbered if column in OUR_COLUMNS}
+        own = {number: rows[column] for number, (column, _) in numbered if column not in OUR_COLUMNS}
+        header = 1 + (0 if start else len(result.table.title_rows))
+        if added:
+            FinishedSheet(name, part, result.table.name, 1, header, added).prove_new(path, own)
