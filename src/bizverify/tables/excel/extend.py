@@ -31,6 +31,7 @@ from bizverify.tables.excel.package import (
     sheet_part,
     sheet_parts,
     styles_part,
+    usual_name,
 )
 from bizverify.tables.excel.proof import FinishedSheet
 from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
@@ -209,7 +210,7 @@ def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: I
     """Prove that each changed part is well-formed, and that the sheet is the old one with cells put in."""
     with ZipFile(made) as archive:
         for part in changed:
-            pieces = finished.parse(part_pieces(archive, part), part)
+            pieces = finished.parse(part_pieces(archive, usual_name(part)), part)
             if part == finished.part:
                 splice.prove(pieces)
             else:
@@ -397,7 +398,14 @@ def count_rows(table: Table, path: Path) -> int:
 def _is_extended(old: ZipFile, new: ZipFile) -> bool:
     """Whether a workbook is another with its sheets extended: same sheets, same parts, those around the book alike."""
     around = [
-        [(part.filename, part.CRC) for part in book.infolist() if not plain_name(part.filename).startswith("xl/")]
+        [
+            (usual_name(part.filename), part.CRC)
+            for part in book.infolist()
+            if not plain_name(part.filename).startswith("xl/")
+        ]
         for book in (old, new)
     ]
-    return old.namelist() == new.namelist() and entries_of(old) == entries_of(new) and around[0] == around[1]
+    entries = [
+        [replace(entry, part=entry.part and usual_name(entry.part)) for entry in entries_of(b)] for b in (old, new)
+    ]
+    return [*map(usual_name, old.namelist())] == new.namelist() and entries[0] == entries[1] and around[0] == around[1]

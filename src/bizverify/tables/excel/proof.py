@@ -21,7 +21,7 @@ from bizverify.errors import AccountingError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel import create
 from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.excel.package import part_pieces, plain_name, sheet_parts
+from bizverify.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
 from bizverify.tables.table import Enriched
 from bizverify.translation import gettext
 
@@ -172,8 +172,12 @@ def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
         yield path.read_bytes()
         return
     with ZipFile(path) as archive:
-        others = {name: archive.read(name) for name in archive.namelist() if posixpath.dirname(name) in _FOLDERS_READ}
-        pieces, head = _pieces(archive, part), b""
+        others = {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if posixpath.dirname(plain_name(name)) in _FOLDERS_READ
+        }
+        pieces, head = _pieces(archive, part_names(archive)[plain_name(part)]), b""
         while (begin := _ROWS_BEGIN.search(head)) is None:
             head += next(pieces)
         head, piece, p = head[: begin.end()], head[begin.end() :], begin[1]
