@@ -67,7 +67,7 @@ def alerts_of(name: str, output: Path) -> list[str]:
     return [warning for warning in warnings if isinstance(warning, Alert) and "`send`" not in warning]
 
 
-@pytest.mark.filterwarnings("ignore:Workbook contains no:UserWarning")  # what openpyxl says of their styles
+@pytest.mark.filterwarnings("ignore:.*(contains no|not supported).*:UserWarning")  # of openpyxl
 @pytest.mark.parametrize(
     ("name", "rows"),
     [

@@ -2,8 +2,10 @@
 
 - ``read`` → ``limits_check`` (before a parser sees it), ``sheets`` (choose and load a sheet)
 - ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
-  ``ranges`` (filter, tables, sort), ``drawings`` (charts over new columns)
+  ``ranges`` (filter, tables, sort), ``table_formulas`` (formulas over a whole table), ``drawings`` (charts over new
+  columns)
 - ``create``: a new workbook and its summary sheet
+- ``proof``: both are parsed and read back before they are published
 - ``package`` (the zip and its parts), ``cells`` (values → XML): used by both
 """
 
