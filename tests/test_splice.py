@@ -517,6 +517,24 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
         enriched(source)
 
 
+@pytest.mark.parametrize(
+    "damaged", [b'<c r="B2" s="0">', b'<c r="B2" s="0"/><c r="C2"><v>&x;</v></c>', b'<c r="A2"><v>1</v></c>']
+)
+def test_what_the_writers_own_reading_overlooks_is_not_published_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes
+) -> None:
+    """The error names file and sheet, and the output of an earlier run stays."""
+    source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY.replace(cell("B2", "a"), b'<c r="B2" s="0"/>') + THIRD)
+    out = enriched(source)
+    before = out.read_bytes()
+    right = extend.encode_rows
+    monkeypatch.setattr(extend, "encode_rows", lambda *rows: right(*rows).replace(b'<c r="B2" s="0"/>', damaged, 1))
+    monkeypatch.setattr(extend.Splice, "prove", lambda _, pieces: [*pieces] and None)
+    with pytest.raises(AccountingError, match=r"in.xlsx \[Sheet1\]: nothing was published"):
+        bv.enrich(source, out)
+    assert out.read_bytes() == before
+
+
 @pytest.mark.parametrize("wrong", [None, "B7", "C9"])
 def test_a_large_sheet_is_proved_stretch_by_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str | None

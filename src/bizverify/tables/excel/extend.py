@@ -210,11 +210,11 @@ def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: I
     """Prove that each changed part is well-formed, and that the sheet is the old one with cells put in."""
     with ZipFile(made) as archive:
         for part in changed:
-            pieces = finished.parse(part_pieces(archive, usual_name(part)), part)
-            if part == finished.part:
-                splice.prove(pieces)
-            else:
-                deque(pieces, maxlen=0)
+            with finished.parse(archive, usual_name(part)) as pieces:
+                if part == finished.part:
+                    splice.prove(pieces)
+                else:
+                    deque(pieces, maxlen=0)
 
 
 def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:

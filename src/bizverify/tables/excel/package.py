@@ -6,7 +6,7 @@ import copy
 import posixpath
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,7 +252,7 @@ def read_part(archive: ZipFile, part: str) -> bytes:
     return b"".join(part_pieces(archive, part))
 
 
-def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
+def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
     """A part in pieces of some megabytes; its checksum is verified with the last."""
     try:
         with archive.open(part) as stream:

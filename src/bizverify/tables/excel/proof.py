@@ -6,9 +6,9 @@ import io
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -83,14 +83,20 @@ class FinishedSheet:
             )
         )
 
-    def parse(self, pieces: Iterable[bytes], part: str) -> Iterator[bytes]:
-        """Pass a part on while expat parses it; raise :class:`AccountingError` unless it is well-formed."""
+    @contextmanager
+    def parse(self, archive: ZipFile, part: str) -> Iterator[Iterator[bytes]]:
+        """Yield a part in pieces that expat parses on their way; :class:`AccountingError` unless it is well-formed."""
         parser = expat.ParserCreate(namespace_separator=" ")
-        try:
+
+        def parsed(pieces: Iterator[bytes]) -> Iterator[bytes]:
             for piece in pieces:
                 parser.Parse(piece, False)
                 yield piece
             parser.Parse(b"", True)
+
+        try:
+            with closing(part_pieces(archive, part)) as pieces:
+                yield parsed(pieces)
         except expat.ExpatError as error:
             raise self.refuse(f"{part}: {error}") from error
 
@@ -107,8 +113,8 @@ class FinishedSheet:
 
         ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
         """
-        with ZipFile(path) as archive:
-            deque(self.parse(part_pieces(archive, self.part), self.part), maxlen=0)
+        with ZipFile(path) as archive, self.parse(archive, self.part) as pieces:
+            deque(pieces, maxlen=0)
         with self._refusing():
             for start, new in zip(self.starts, self._read(path), strict=True):
                 self._compare(new, new, start)
