@@ -388,6 +388,38 @@ def test_the_command_line_shows_the_alert_before_the_notes(
     assert lines == sorted(lines, key=lambda line: line.startswith("note"))
 
 
+def test_formulas_over_a_whole_table_are_named_where_it_grows(tmp_path: Path) -> None:
+    """Those about columns are not, nor the function T, a text, another name or a table that stays."""
+    formulas = {
+        "A1": "=SUM(T)",
+        "A2": "=COUNTA(T[#All])",
+        "A3": "=ROWS(T[[#Headers],[#Data]])",
+        "B1": "=SUM(T[b_no])",
+        "B2": "=SUM(T[[b_no]:[name]])",
+        "B3": "=T(1)",
+        "B4": "=SUM(Tab)",
+        "B5": "=SUM(my.T)",
+    }
+    with xlsxwriter.Workbook(tmp_path / "in.xlsx") as book:
+        sheet = book.add_worksheet("고객")
+        for number, row in enumerate([HEADERS, *ROWS]):
+            sheet.write_row(number, 0, row)
+        sheet.add_table("A1:C4", {"name": "T", "columns": [{"header": header} for header in HEADERS]})
+        sheet.write_formula("A9", "=SUM(T)")
+        other = book.add_worksheet("합계")
+        for cell, formula in formulas.items():
+            other.write_formula(cell, formula)
+        book.define_name("전체", "=T")
+        book.define_name("열", "=T[name]")
+    (alert,) = [alert for alert in alerts(enriched(tmp_path / "in.xlsx")[0]) if "whole table" in alert]
+    assert re.findall(r"(?:고객|합계)![A-Z][0-9]|전체|열", alert.partition(";")[0]) == [
+        "고객!A9", "합계!A1", "합계!A2", "합계!A3", "전체",
+    ]  # fmt: skip
+    left = with_table(tmp_path / "left.xlsx", "B1:C4", columns=[{"header": header} for header in HEADERS[1:]])
+    with_part(left, SHEET, ("</sheetData>", '<row r="9"><c r="A9"><f>ROWS(고객표)</f><v>3</v></c></row></sheetData>'))
+    assert not any("whole table" in alert for alert in alerts(enriched(left)[0]))
+
+
 # ── drawings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
-from bizverify.errors import AccountingError, OutputError
+from bizverify.errors import AccountingError, BizverifyError, OutputError
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
 from bizverify.tables.columns import own_columns
-from bizverify.tables.excel import extend, package, sheet_xml
+from bizverify.tables.excel import extend, package, proof, sheet_xml
 from bizverify.tables.excel.sheet_xml import SheetXml
 from conftest import NINE
 from examples import examples
@@ -494,7 +494,7 @@ def test_a_sheet_is_taken_apart_alike_however_it_is_cut_in_pieces(tmp_path: Path
         (b'<c r="C2" t="inlineStr"><is><t>active</t></is></c>', b""),
     ],
     ids=[
-        "nothing lost, so fine",
+        "an answer less",
         "a cell of the user's",
         "a cell more",
         "another row",
@@ -513,11 +513,51 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
         return right(frame, *columns).replace(old, new, 1)
 
     monkeypatch.setattr(extend, "encode_rows", wrong)
-    if new == b"<t></t>":
+    with pytest.raises((AccountingError, OutputError)):
         enriched(source)
-    else:
-        with pytest.raises((AccountingError, OutputError)):
+
+
+@pytest.mark.parametrize(
+    "damaged", [b'<c r="B2" s="0">', b'<c r="B2" s="0"/><c r="C2"><v>&x;</v></c>', b'<c r="A2"><v>1</v></c>']
+)
+def test_what_the_writers_own_reading_overlooks_is_not_published_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes
+) -> None:
+    """The error names file and sheet, and the output of an earlier run stays."""
+    source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY.replace(cell("B2", "a"), b'<c r="B2" s="0"/>') + THIRD)
+    out = enriched(source)
+    before = out.read_bytes()
+    right = extend.encode_rows
+    monkeypatch.setattr(extend, "encode_rows", lambda *rows: right(*rows).replace(b'<c r="B2" s="0"/>', damaged, 1))
+    monkeypatch.setattr(extend.Splice, "prove", lambda _, pieces: [*pieces] and None)
+    with pytest.raises(AccountingError, match=r"in.xlsx \[Sheet1\]: nothing was published"):
+        bv.enrich(source, out)
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [None, "B7", "C9"])
+def test_a_large_sheet_is_proved_stretch_by_stretch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str | None
+) -> None:
+    """As a whole it would take the reader more memory than the run itself."""
+    monkeypatch.setattr(proof, "_CELLS_AT_ONCE", 40)  # three rows of these
+    monkeypatch.setattr(proof, "_SCANNED_BYTES", 64)
+    monkeypatch.setattr(package, "_PIECE", 100)
+    rows = [b'<row r="%d">' % r + cell(f"A{r}", NUMBER) + cell(f"B{r}", "a") + b"</row>" for r in (2, 3, 4, 7, 8, 9)]
+    source = sheet_of(tmp_path / "in.xlsx", HEAD + b"".join(rows))
+    right = extend.encode_rows
+    if wrong:
+
+        def change(frame: pl.DataFrame, *columns: str) -> bytes:
+            made = right(frame, *columns)
+            return re.sub(rb'(<c r="%b" t="inlineStr"><is><t>)\w' % wrong.encode(), rb"\1?", made)
+
+        monkeypatch.setattr(extend, "encode_rows", change)
+        monkeypatch.setattr(extend.Splice, "prove", lambda _, pieces: [*pieces] and None)
+        with pytest.raises(AccountingError, match=rf"in.xlsx \[Sheet1\].*{wrong}"):
             enriched(source)
+    else:
+        enriched(source)
 
 
 def test_the_first_column_may_hold_its_first_value_far_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -606,6 +646,92 @@ def test_cells_put_in_and_taken_out_again_leave_the_bytes(
     answered = openpyxl.load_workbook(once).active[headed(once)["row_status"]]
     assert [cell.value for cell in answered] == ["row_status", *["verified"] * (last - 1)]
     assert parts(enriched(once))[SHEET] == parts(once)[SHEET]
+
+
+SPELLINGS = {  # of a row's start, a cell, a row's end, what stands between; those in REFUSED may be refused
+    "row": (
+        '<row r="{r}"{more}',
+        "<row r='{r}'{more}",
+        '<row\n  spans="1:3" r="{r}" {more}',
+        '<row x:note="a > b / />" r="{r}"{more}',
+        "<row{more}",
+    ),
+    "more": ("", ' ht="9.75" customHeight="1"', " hidden='1'", ' s="1" customFormat="1"'),
+    "cell": (
+        "",
+        '<c r="{at}" s="1"/>',
+        "<c r='{at}' s='1' />",
+        '<c s="1" r="{at}"></c>',
+        '<c r="{at}" x:note="/>" s="1"/>',
+        '<c r="{at}" t="inlineStr"><is><t>x &lt;row/></t></is></c>',
+        "<c t='inlineStr' r='{at}'><is><t xml:space='preserve'> y </t></is></c>",
+        '<c r="{at}" t="inlineStr"><is><r><rPr><b/></rPr><t>글</t></r><r><t>자 /></t></r></is></c>',
+        '<c r="{at}"><v>1.5</v></c>',
+        '<c r="{at}" x:note="a > b"><f>1+1</f><v>2</v></c>',
+        '<c r="{at}" t="str"><f>""</f><v></v></c>',
+        '<c r="{at}" t="b"><v>1</v></c >',
+        '<c r="{at}" t="e"><f>NA()</f><v>#N/A</v></c>',
+        '<c r="{at}" t="inlineStr"><is><t><![CDATA[</row>]]></t></is></c>',
+        '<c t="inlineStr"><is><t>nowhere</t></is></c>',
+    ),
+    "end": ("</row>", "</row >", "</row\n>"),
+    "gap": ("", "\n  ", "\t", "<!-- </row> -->", "<?mark <row/> ?>"),
+}
+REFUSED = ("<row{more}", "<![CDATA", "nowhere", "<!--", "<?mark")
+odd_rows = st.lists(
+    st.tuples(
+        *(st.sampled_from(SPELLINGS[name]) for name in ("gap", "row", "more", "end")),
+        st.lists(st.sampled_from(SPELLINGS["cell"]), min_size=4, max_size=4),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def odd_sheet(shape: list[tuple[str, str, str, str, list[str], bool]]) -> bytes:
+    """Rows of a sheet in odd spellings, between a usual header and a usual last row."""
+    rows = [HEAD.decode()]
+    for number, (gap, row, more, end, cells, closed) in enumerate(shape, 2):
+        inner = "".join(cell.format(at=f"{letter}{number}") for letter, cell in zip("ABCZ", cells, strict=True))
+        start = row.format(r=number, more=more)
+        rows.append(f"{gap}{start}/>" if closed and not inner else f"{gap}{start}>{inner}{gap}{end}")
+    last = len(shape) + 2
+    return "".join([*rows, f'<row r="{last}">{cell(f"B{last}", "end").decode()}</row>']).encode()
+
+
+@examples(200)
+@given(shape=odd_rows)
+def test_however_a_sheet_is_spelt_its_cells_stay_and_ours_come_in_or_it_is_refused(
+    tmp_path: Path, shape: list[tuple[str, str, str, str, list[str], bool]]
+) -> None:
+    data = odd_sheet(shape)
+    source = sheet_of(tmp_path / "in.xlsx", data)
+    space = b'<worksheet xmlns:x="urn:x" xmlns:mc="urn:mc" '
+    with_parts(source, {SHEET: parts(source)[SHEET].replace(b"<worksheet ", space, 1)})
+    out = tmp_path / "out.xlsx"
+    out.unlink(missing_ok=True)
+    try:
+        enriched(source, out)
+    except BizverifyError:
+        assert any(mark in text for row in shape for text in (row[0], row[1], *row[4]) for mark in REFUSED)
+        assert not out.exists()
+        return
+    for xml in parts(out).values():
+        ElementTree.fromstring(xml)
+    ours = headed(out)
+    for results in (True, False):
+        before, after = (openpyxl.load_workbook(path, data_only=results).active for path in (source, out))
+        for row in before.iter_rows():
+            for old in row:
+                if old.column_letter in ours.values():
+                    assert old.value is None  # a blank cell that only had a style
+                    continue
+                new = after[old.coordinate]
+                assert (new.value, new.data_type, new.style_id) == (old.value, old.data_type, old.style_id)
+        heights = [{r: (d.height, d.hidden) for r, d in sheet.row_dimensions.items()} for sheet in (before, after)]
+        assert heights[0].items() <= heights[1].items()
+    assert [cell.value for cell in after[ours["row_status"]]] == ["row_status", *["verified"] * (len(shape) + 1)]
 
 
 @pytest.mark.parametrize(

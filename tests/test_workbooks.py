@@ -15,6 +15,7 @@ import pytest
 import xlsxwriter
 from hypothesis import given
 from hypothesis import strategies as st
+from openpyxl.worksheet.formula import ArrayFormula
 
 import bizverify as bv
 from bizverify.errors import OutputError
@@ -133,6 +134,33 @@ def test_merged_cells_and_styled_blanks_beside_the_table_do_no_harm(tmp_path: Pa
     references = [cell.coordinate for cell in sheet[2]]
     assert references == sorted(references, key=lambda name: (len(name), name))
     assert [row[-1] for row in cells(enriched(out, "again.xlsx"))] == [row[-1] for row in cells(out)]
+
+
+def array_at(path: Path, column: int, ref: str) -> Path:
+    """Put an array formula into a workbook's second row whose other cells are not in the file."""
+    book = openpyxl.load_workbook(path)
+    book.active.cell(2, column).value = ArrayFormula(ref, f"=TRANSPOSE({ref})")
+    book.save(path)
+    return path
+
+
+def test_the_range_of_an_array_formula_is_not_free_space(tmp_path: Path) -> None:
+    """Excel would say that the workbook is damaged, or lose our cells when it works the formula out."""
+    source = array_at(written(tmp_path / "in.xlsx", [["b_no", "name"], [NUMBER, "가"], [NUMBER, "나"]]), 3, "C2:E3")
+    sheet = openpyxl.load_workbook(enriched(source)).active
+    assert [cell.value for cell in sheet[1]] == ["b_no", "name", None, None, None, *NINE]
+    assert sheet["C2"].value.ref == "C2:E3"
+
+
+def test_an_array_formula_over_our_columns_is_not_overwritten(tmp_path: Path) -> None:
+    """Entered beside them after an earlier run, it reaches into them."""
+    source = written(tmp_path / "in.xlsx", [["b_no", "name", None], [NUMBER, "가", "x"], [NUMBER, "나", "x"]])
+    again = array_at(enriched(source), 3, "C2:D3")
+    before = again.read_bytes()
+    with pytest.raises(OutputError, match="formulas stand in the columns"):
+        enriched(again, "again.xlsx")
+    assert not (tmp_path / "again.xlsx").exists()
+    assert again.read_bytes() == before
 
 
 def test_a_column_added_to_the_right_of_ours_stays_when_ours_are_replaced(tmp_path: Path) -> None:

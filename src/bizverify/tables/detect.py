@@ -60,7 +60,7 @@ _STREAMS: Final = {  # names of an OLE file's streams, as its directory spells t
 _OTHER_ZIPS: Final = {
     "word/": gettext_noop("a Word document (.docx)"),
     "ppt/": gettext_noop("a PowerPoint presentation (.pptx)"),
-    "Index/": gettext_noop("a workbook of Numbers, or another document of Apple's"),
+    "index/": gettext_noop("a workbook of Numbers, or another document of Apple's"),
 }
 _OBJECTS: Final = re.compile(rb'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _ARRAY: Final = re.compile(rb"\[\s*(?:[\[{}\]\"0-9]|-[0-9]|null|true|false|$)")  # "[거래처 목록]" is a title
@@ -177,14 +177,15 @@ def _ends_with(file: File, *marks: bytes) -> bool:
 def _zip_format(file: File) -> Format:
     try:
         with ZipFile(file.data) as archive:
-            names = set(archive.namelist())
-            kind = archive.read("mimetype")[:64] if "mimetype" in names else b""
+            parts = archive.namelist()
+            kind = archive.read("mimetype")[:64] if "mimetype" in parts else b""
     except BROKEN_ZIP as error:
         raise InputError(
             gettext(
                 "{path}: is a damaged zip or workbook ({error}); copy or export it again", path=file.path, error=error
             )
         ) from error
+    names = {name.replace("\\", "/").lower() for name in parts}
     if "xl/workbook.xml" in names:
         return "xlsx"
     if "xl/workbook.bin" in names:

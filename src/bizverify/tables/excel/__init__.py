@@ -2,8 +2,10 @@
 
 - ``read`` → ``limits_check`` (before a parser sees it), ``sheets`` (choose and load a sheet)
 - ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
-  ``ranges`` (filter, tables, sort), ``drawings`` (charts over new columns)
+  ``ranges`` (filter, tables, sort), ``table_formulas`` (formulas over a whole table), ``drawings`` (charts over new
+  columns)
 - ``create``: a new workbook and its summary sheet
+- ``proof``: both are parsed and read back before they are published
 - ``package`` (the zip and its parts), ``cells`` (values → XML): used by both
 """
 
@@ -21,6 +23,7 @@ from bizverify.tables.excel.cells import MAX_COLUMNS
 from bizverify.tables.excel.create import create_workbook
 from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
+from bizverify.tables.excel.proof import prove_created
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, flat, refuse_binary
 from bizverify.translation import gettext
@@ -88,6 +91,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
     create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
+    prove_created(result, frame, target)
     return tally
 
 

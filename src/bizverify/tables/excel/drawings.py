@@ -1,4 +1,4 @@
-"""Charts and pictures on a sheet: which of them lie over the columns that are added."""
+"""Charts, pictures and sparklines on a sheet: which of them lie over the columns that are added."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _NAMED: Final = {
     "chart": gettext_noop("the chart {name!r} ({area})"),
     "picture": gettext_noop("the picture {name!r} ({area})"),
     "shape": gettext_noop("the shape {name!r} ({area})"),
+    "sparklines": gettext_noop("the sparklines in {area}"),
 }
 _POINT: Final = 12_700
 _CHARACTER: Final = 7 * 9_525
@@ -42,7 +43,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart, a picture or a shape, and the cells that it covers."""
+    """A chart, a picture, a shape or a group of sparklines, and the cells that it covers."""
 
     kind: str
     name: str
@@ -58,8 +59,8 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
         return
     first, last = min(new.values()), max(new.values())
     columns = gettext("{first} to {last}", first=column_letter(first), last=column_letter(last))
-    remedy = gettext("drag them to the right of column {letter}", letter=column_letter(last))
-    found: dict[str, None] = {}  # a drawing may be there twice, for old readers and new ones
+    remedy = gettext("move them to the right of column {letter}", letter=column_letter(last))
+    drawings = [*_sparklines(added.sheet.elements)]
     for drawing_part in related_parts(archive, part, "drawing"):
         if archive.getinfo(drawing_part).file_size > _LARGEST:
             yield Alert(
@@ -71,14 +72,15 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
                 )
             )
             continue
-        found |= {
-            gettext(_NAMED[drawing.kind], name=drawing.name, area=drawing.area): None
-            for drawing in _read_drawings(read_part(archive, drawing_part), drawing_part, _Measures.of(added, new))
-            if drawing.area.left <= last
-            and drawing.area.right >= first
-            and drawing.area.top <= added.bottom
-            and drawing.area.bottom >= added.top
-        }
+        drawings += _read_drawings(read_part(archive, drawing_part), drawing_part, _Measures.of(added, new))
+    found = {  # a drawing may be there twice, for old readers and new ones
+        gettext(_NAMED[drawing.kind], name=drawing.name, area=drawing.area): None
+        for drawing in drawings
+        if drawing.area.left <= last
+        and drawing.area.right >= first
+        and drawing.area.top <= added.bottom
+        and drawing.area.bottom >= added.top
+    }
     if found:
         more = gettext(" and {count} more", count=len(found) - _SHOWN) if len(found) > _SHOWN else ""
         yield Alert(
@@ -159,6 +161,19 @@ def _read_drawings(xml: bytes, part: str, measures: _Measures) -> Iterator[Drawi
             kind = next((_KINDS[element.name] for element in inside if element.name in _KINDS), "shape")
             name = next((e.attributes.get("name", "") for e in inside if e.name == "cNvPr"), "")
             yield Drawing(kind, name, _covered_area(anchor, inside, measures))
+
+
+def _sparklines(elements: Sequence[Element]) -> Iterator[Drawing]:
+    """The groups of sparklines of a sheet; each has as many cells as it has lines."""
+    starts = [element.start for element in elements]
+    for place, group in enumerate(elements):
+        if group.name == "sparklineGroup":
+            inside = elements[place + 1 : bisect_left(starts, group.stop)]
+            cells = [area for e in inside if e.name == "sqref" if (area := Area.parse(e.text.strip()))]
+            if cells:
+                left, top = min(area.left for area in cells), min(area.top for area in cells)
+                right, bottom = max(area.right for area in cells), max(area.bottom for area in cells)
+                yield Drawing("sparklines", "", Area(left, top, right, bottom))
 
 
 def _covered_area(anchor: Element, inside: Sequence[Element], measures: _Measures) -> Area:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -11,7 +14,7 @@ from zipfile import ZipFile
 import polars as pl
 
 from bizverify.errors import AccountingError, OutputError
-from bizverify.schema import OUR_COLUMNS
+from bizverify.schema import OUR_COLUMNS, Alert
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import sheet_metadata
@@ -22,17 +25,20 @@ from bizverify.tables.excel.package import (
     copy_package,
     entries_of,
     part_pieces,
+    plain_name,
     prove_same_parts,
     read_part,
     sheet_part,
     sheet_parts,
     styles_part,
+    usual_name,
 )
+from bizverify.tables.excel.proof import FinishedSheet
 from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
 from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheet_metadata import Styles
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, unusual
-from bizverify.tables.excel.xml_edit import Edit, apply_edits, elements_of
+from bizverify.tables.excel.xml_edit import Edit, apply_edits
 from bizverify.tables.table import Enriched, Table
 from bizverify.translation import gettext
 
@@ -80,7 +86,6 @@ class Splice:
         Raises :class:`AccountingError` unless that is the same, byte for byte, and the cells are as many as there were
         values, each in its row.
         """
-        elements_of(self.head + self.tail, gettext("its new sheet"))
         new = split_rows(pieces, cells=False)
         rows, old = new.rows(), self.sheet
         outside = ~pl.col("r").is_between(self.header, self.bottom)
@@ -171,7 +176,7 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
                 part, looks = sheet_part(archive, source.name), styles_part(archive)
                 sheet = SheetXml.parse(part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
-                styles = Styles(looks, read_part(archive, looks)) if looks else None
+                styles = Styles.of(looks, read_part(archive, looks)) if looks else None
                 range_edits = RangeEdits()
                 if added is None:
                     added = _locate_columns(result, frame, source, sheet)
@@ -186,9 +191,30 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             made = folder / f"{len(left)}{target.suffix}" if left else target
             copy_package(data, made, changed, size)
             prove_same_parts(data, made, changed)
-            with ZipFile(made) as archive:
-                splice.prove(part_pieces(archive, part))
+            finished = _finished(frame, source, part, added)
+            with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
+                proofs = [pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)]
+                if not left:
+                    proofs.append(pool.submit(copy_context().run, finished.prove_cells, file.data, target))
+                for proof in proofs:
+                    proof.result()
             data = made
+
+
+def _finished(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
+    cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
+    return FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
+
+
+def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
+    """Prove that each changed part is well-formed, and that the sheet is the old one with cells put in."""
+    with ZipFile(made) as archive:
+        for part in changed:
+            with finished.parse(archive, usual_name(part)) as pieces:
+                if part == finished.part:
+                    splice.prove(pieces)
+                else:
+                    deque(pieces, maxlen=0)
 
 
 def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
@@ -229,8 +255,20 @@ def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, ra
     """Warn of ranges and drawings of the sheet that conflict with the new columns."""
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
-    for warning in (*range_edits.warnings, *warn_of_drawings(archive, part, added, new)):
+    drawn = warn_of_drawings(archive, part, added, new)
+    for warning in (*range_edits.warnings, *drawn, *_signature_alert(archive, added)):
         result.warn(warning)
+
+
+def _signature_alert(archive: ZipFile, added: AddedColumns) -> Iterator[Alert]:
+    if any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist()):
+        yield Alert(
+            gettext(
+                "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
+                "sign the output anew if its reader asks for a signature",
+                called=added.called,
+            )
+        )
 
 
 def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
@@ -287,8 +325,12 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
     own = len(result.table.headers)
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
+    arrays = sheet.array_areas(*rows)
+    if any(area.left <= number <= area.right for area in arrays for number in places.values()):
+        raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
     if len(places) < len(added):
-        right = max(sheet.last_column(*rows), sheet_metadata.merged_right(sheet.elements, *rows), *places.values())
+        taken = [*arrays, *sheet_metadata.merged_areas(sheet.elements, *rows)]
+        right = max(sheet.last_column(*rows), 0, *places.values(), *(area.right for area in taken))
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
         raise OutputError(
@@ -356,7 +398,14 @@ def count_rows(table: Table, path: Path) -> int:
 def _is_extended(old: ZipFile, new: ZipFile) -> bool:
     """Whether a workbook is another with its sheets extended: same sheets, same parts, those around the book alike."""
     around = [
-        [(part.filename, part.CRC) for part in book.infolist() if not part.filename.lower().startswith("xl/")]
+        [
+            (usual_name(part.filename), part.CRC)
+            for part in book.infolist()
+            if not plain_name(part.filename).startswith("xl/")
+        ]
         for book in (old, new)
     ]
-    return old.namelist() == new.namelist() and entries_of(old) == entries_of(new) and around[0] == around[1]
+    entries = [
+        [replace(entry, part=entry.part and usual_name(entry.part)) for entry in entries_of(b)] for b in (old, new)
+    ]
+    return [*map(usual_name, old.namelist())] == new.namelist() and entries[0] == entries[1] and around[0] == around[1]

@@ -15,6 +15,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 from bizverify.errors import InputError
 from bizverify.tables.compression import BROKEN_ZIP
 from bizverify.tables.excel.cells import MAX_COLUMNS, MAX_ROW, column_letter, column_number
+from bizverify.tables.excel.package import plain_name
 from bizverify.tables.size_limits import beyond_limit, limits
 from bizverify.translation import gettext
 
@@ -189,7 +190,7 @@ def check_zip(
     """
     try:
         with ZipFile(data) as archive:
-            entries = [entry for entry in _entries(path, archive) if not only or entry.filename.lower() in only]
+            entries = [entry for entry in _entries(path, archive) if not only or plain_name(entry.filename) in only]
             entries = [entry for entry in entries if entry.filename not in without]
             _refuse_stated_sizes(path, entries, data.stat().st_size)
             return {entry.filename: _check_part(path, archive, entry, xml=xml) for entry in entries}
@@ -211,7 +212,7 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
                 count=len(entries),
             )
         )
-    names = [entry.filename.lower() for entry in entries]
+    names = [plain_name(entry.filename) for entry in entries]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(

@@ -6,7 +6,7 @@ import copy
 import posixpath
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
 
     Their names differ: the parser chooses the sheet by its name, and the writer the part.
     """
-    names = {name.lower(): name for name in archive.namelist()}
+    names = part_names(archive)
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
     if len(targets) < len(relations):
@@ -84,6 +84,27 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
     if len({entry.name for entry in entries}) < len(entries):
         raise ValueError(gettext("two sheets have one name"))
     return entries
+
+
+def plain_name(part: str) -> str:
+    """A part's name as programs compare it: in lower case, with the slashes that some write as backslashes."""
+    return part.replace("\\", "/").lower()
+
+
+def usual_name(part: str) -> str:
+    """A part's name as every program finds it: with slashes, and the list of types in its own letter case."""
+    name = part.replace("\\", "/")
+    return _TYPES if name.lower() == _TYPES.lower() else name
+
+
+def part_names(archive: ZipFile) -> dict[str, str]:
+    """The names of a workbook's parts by their plain names."""
+    return {plain_name(name): name for name in archive.namelist()}
+
+
+def _join(folder: str, target: str) -> str:
+    """The plain name of the part that a part in ``folder`` refers to."""
+    return posixpath.normpath(posixpath.join("/", folder, plain_name(target))).lstrip("/")
 
 
 def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
@@ -103,8 +124,8 @@ def _entry(
         raise KeyError(gettext("sheet {name!r} has no part", name=element.get("name")))
     part = None
     if relation.get("Type", "").endswith("/worksheet"):
-        target = posixpath.normpath(posixpath.join("/xl", relation.get("Target", ""))).lstrip("/")
-        part = names.get(target.lower())
+        target = _join("xl", relation.get("Target", ""))
+        part = names.get(target)
         if part is None:
             raise KeyError(
                 gettext("the part {target} of sheet {name!r} is missing", target=target, name=element.get("name"))
@@ -136,21 +157,21 @@ def styles_part(archive: ZipFile) -> str | None:
 
 def book_part(archive: ZipFile) -> str:
     """Return the name of the part that lists the sheets and the defined names."""
-    return next(name for name in archive.namelist() if name.lower() == BOOK)
+    return part_names(archive)[BOOK]
 
 
 def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
     """Return the names of the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
-    names = {name.lower(): name for name in archive.namelist()}  # parts are named without regard to case
-    folder, name = posixpath.split(part)
-    relations = names.get(f"{folder}/_rels/{name}.rels".lower())
+    names = part_names(archive)
+    folder, name = posixpath.split(plain_name(part))
+    relations = names.get(f"{folder}/_rels/{name}.rels")
     if relations is None:
         return []
     found = []
     for element in elements_of(read_part(archive, relations), relations):
-        path = posixpath.normpath(posixpath.join(f"/{folder}", element.attributes.get("Target", ""))).lstrip("/")
-        if element.attributes.get("Type", "").endswith(f"/{kind}") and path.lower() in names:
-            found.append(names[path.lower()])
+        path = _join(folder, element.attributes.get("Target", ""))
+        if element.attributes.get("Type", "").endswith(f"/{kind}") and path in names:
+            found.append(names[path])
     return found
 
 
@@ -164,8 +185,8 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     kind = next(
         (
             element.attributes.get("ContentType", "")
-            for element in elements_of(read_part(archive, _TYPES), _TYPES)
-            if element.attributes.get("PartName", "").lower() == f"/{BOOK}"
+            for element in elements_of(read_part(archive, part_names(archive).get(_TYPES.lower(), _TYPES)), _TYPES)
+            if plain_name(element.attributes.get("PartName", "")) == f"/{BOOK}"
         ),
         _PLAIN,
     )
@@ -192,8 +213,9 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
     """Copy a workbook, putting new content in place of the parts in ``changed``.
 
-    Every other part is carried over as it lies in the zip, packed, byte for byte. New content comes in pieces and is
-    packed by a thread of its own while the next piece is made. ``size``: about how many bytes it will be.
+    Every other part is carried over as it lies in the zip, packed, byte for byte; all have their :func:`usual_name`.
+    New content comes in pieces and is packed by a thread of its own while the next piece is made. ``size``: about how
+    many bytes it will be.
     """
     with (
         ZipFile(source) as old,
@@ -201,16 +223,17 @@ def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, I
         ZipFile(file, "w", ZIP_DEFLATED, compresslevel=_FAST if size > _LARGE else _SMALL) as new,
     ):
         for part in old.infolist():
+            name = usual_name(part.filename)
             if part.filename in changed:
-                _pack(new, part.filename, changed[part.filename])
+                _pack(new, name, changed[part.filename])
             else:
-                _carry(old, part, new)
+                _carry(old, part, new, name)
 
 
 def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
     """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
     with ZipFile(source) as old, ZipFile(target) as new:
-        if old.namelist() != new.namelist():
+        if [*map(usual_name, old.namelist())] != new.namelist():
             raise AccountingError(gettext("nothing was published: the workbook's parts are not the ones it had"))
         for before, after in zip(old.infolist(), new.infolist(), strict=True):
             if before.filename in changed:
@@ -231,7 +254,7 @@ def read_part(archive: ZipFile, part: str) -> bytes:
     return b"".join(part_pieces(archive, part))
 
 
-def part_pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
+def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
     """A part in pieces of some megabytes; its checksum is verified with the last."""
     try:
         with archive.open(part) as stream:
@@ -259,10 +282,11 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
         ) from error
 
 
-def _carry(old: ZipFile, part: ZipInfo, new: ZipFile) -> None:
+def _carry(old: ZipFile, part: ZipInfo, new: ZipFile, name: str) -> None:
     """Put a part into another zip as it lies in this one, without unpacking it."""
     packed = _raw_part(old, part)
     carried = copy.copy(part)
+    carried.filename = name
     carried.flag_bits &= ~0x08  # its size stands before it, not behind
     carried.extra = b""
     assert new.fp is not None  # noqa: S101 - it is open

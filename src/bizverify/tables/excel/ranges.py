@@ -18,6 +18,7 @@ from bizverify.schema import Alert
 from bizverify.tables.excel.cells import Area, column_letter
 from bizverify.tables.excel.package import book_part, read_part, related_parts
 from bizverify.tables.excel.sheet_xml import SheetXml
+from bizverify.tables.excel.table_formulas import warn_of_whole_table_formulas
 from bizverify.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, find_child
 from bizverify.tables.heading import OURS
 from bizverify.translation import gettext
@@ -131,6 +132,7 @@ def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeE
     edits: list[Edit] = []
     parts: dict[str, bytes] = {}
     ranges: list[_Range] = []
+    alerts: list[Alert] = []
     own = find_child(sheet.elements, "autoFilter")
     if own is not None and (found := _read_filter(own, added)):
         book = book_part(archive)
@@ -146,7 +148,8 @@ def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeE
             ranges.append(found)
             if found.changed:
                 parts[table] = _widen_table(xml, elements, table, found, added)
-    alerts = [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
+                alerts += warn_of_whole_table_formulas(archive, elements[0].attributes, added.called)
+    alerts += [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
     return RangeEdits(edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)])
 
 

@@ -61,6 +61,12 @@ class Styles:
         looks = [self._look(xf.attributes, xf) for xf in self.formats]
         self.places = {look: place for place, look in reversed([*enumerate(looks)])}
 
+    @classmethod
+    def of(cls, part: str, xml: bytes) -> Styles | None:
+        """The styles of a part; ``None`` for one without cell formats, as some programs write it: none can be added."""
+        styles = cls(part, xml)
+        return styles if styles.formats else None
+
     def for_text(self, style: str) -> str:
         """A style like this one that shows text as it is: a number format can hide it (``;;;``) or add to it."""
         return self._variant(style, _AS_TEXT)
@@ -147,15 +153,10 @@ def _grade_format(prefix: str, text: str, background: str) -> bytes:
     ).encode()
 
 
-def merged_right(elements: Sequence[Element], top: int, bottom: int) -> int:
-    """The last column (from 1) of the merged ranges that reach into rows ``top`` to ``bottom``; 0 if none does."""
-    right = 0
-    for element in elements:
-        if element.name == "mergeCell":
-            area = Area.parse(element.attributes.get("ref", ""))
-            if area and area.top <= bottom and area.bottom >= top:
-                right = max(right, area.right)
-    return right
+def merged_areas(elements: Sequence[Element], top: int, bottom: int) -> list[Area]:
+    """The merged ranges that reach into rows ``top`` to ``bottom``."""
+    areas = [Area.parse(element.attributes.get("ref", "")) for element in elements if element.name == "mergeCell"]
+    return [area for area in areas if area and area.top <= bottom and area.bottom >= top]
 
 
 def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom: int) -> list[Edit]:

@@ -13,13 +13,19 @@ from typing import Final
 import polars as pl
 
 from bizverify.errors import OutputError
-from bizverify.tables.excel.cells import MAX_COLUMNS, column_letter, column_number
+from bizverify.tables.excel.cells import MAX_COLUMNS, Area, column_letter, column_number
 from bizverify.tables.excel.xml_edit import Element, elements_of, refuse_encoding
 from bizverify.translation import gettext, gettext_noop
 
 PART: Final = gettext_noop("the part of its sheet")
 CUT: Final = "\x01"
 """Put where a row is to be cut; XML cannot hold it."""
+_ATTRIBUTE: Final = r"""\s+[^\s=>"'/]+\s*=\s*(?:"[^"]*"|'[^']*')"""
+"""An attribute as XML has it: its value may hold ``>`` and ``/``."""
+_REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
+"""What stands between the name of a row or a cell and its reference."""
+_REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""
+"""What stands between a cell's reference and the end of its tag."""
 _USUAL: Final = 'c r="'
 """How cells mostly begin: their reference comes first."""
 _FEW: Final = 2_000
@@ -61,7 +67,7 @@ class Parted:
         p, rows = self.prefix, pl.concat(block.rows for block in self.blocks)
         number = rows["xml"].str.extract(rf'^<{p}row r="([0-9]+)"')
         if number.null_count():
-            number = rows["xml"].str.extract(rf'^\s*<{p}row\s(?:[^>]*?\s)?r="([0-9]+)"')
+            number = rows["xml"].str.extract(rf"""^\s*<{p}row{_REFERENCE}([0-9]+)["']""")
         if number.null_count() or self.rest.strip():
             raise unusual(gettext("its rows carry no references"))
         number = number.cast(pl.Int64).alias("r")
@@ -73,7 +79,7 @@ class Parted:
         """A pattern for the beginnings of all cells; raise :class:`OutputError` where some carry no reference."""
         if all(block.usual for block in self.blocks):
             return f"<{self.prefix}{_USUAL}"
-        general = rf'<{self.prefix}c\s(?:[^>]*?\s)?r="'
+        general = f"<{self.prefix}c{_REFERENCE}"
         if any(block.usual is None for block in self.blocks):
             return general
         texts = [block.rows["xml"] for block in self.blocks]
@@ -176,11 +182,13 @@ def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
     whole, rest = rows[:-1], rows[-1]
     if not rest.strip() and (whole.str.count_matches(f"<{p}row", literal=True) == 1).all():
         return whole.to_frame().with_columns(end=pl.lit(end)), rest
-    empty = rf"<{p}row(?:\s[^>]*)?/>"  # a row without cells, closed in itself
-    rows = text.str.extract_all(rf"(?s).*?(?:{end}|{empty})").explode().drop_nulls()
-    rest = text.str.replace(rf"(?s)^.*(?:{end}|{empty})", "")[0]
-    ends = pl.when(pl.col("xml").str.ends_with(end)).then(pl.lit(end)).otherwise(pl.lit("/>")).alias("end")
-    return rows.to_frame().select(pl.col("xml").str.strip_suffix(end).str.strip_suffix("/>"), ends), rest
+    whole = text.str.extract_all(rf"(?s)\s*<{p}row(?:{_ATTRIBUTE})*\s*(?:/>|>.*?</{p}row\s*>)").explode().drop_nulls()
+    joined = whole.str.join("")[0]
+    if not text[0].startswith(joined):
+        raise unusual(gettext("its XML is written in an unusual way"))
+    ends = pl.col("xml").str.extract(rf"(/>|</{p}row\s*>)$")  # a row without cells is closed in itself
+    frame = whole.to_frame().with_columns(end=ends).with_columns(pl.col("xml").str.strip_suffix(pl.col("end")))
+    return frame, text[0][len(joined) :]
 
 
 def _references(starts: pl.Series) -> pl.Series:
@@ -264,7 +272,7 @@ class SheetXml:
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
             if self.holds(number, first, last):
                 return number
-        filled = rows["xml"].str.extract_all(rf'{self.cell}[A-Z]+[0-9]+"(?:[^>]*[^>/])?>').explode().drop_nulls()
+        filled = rows["xml"].str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_REST}>").explode().drop_nulls()
         letters = filled.str.extract(rf"{self.cell}([A-Z]+)").unique()
         return max(map(column_number, letters), default=0)
 
@@ -272,14 +280,21 @@ class SheetXml:
         """Whether a column holds anything, a value or a formula, in rows ``first`` to ``last``."""
         if column not in self.columns or last < first:
             return False
-        filled = rf'{self.cell}{column_letter(column)}[0-9]+"(?:[^>]*[^>/])?>'
+        filled = rf"{self.cell}{column_letter(column)}[0-9]+{_REST}>"
         return bool(self.between(first, last)["xml"].str.contains(filled).any())
+
+    def array_areas(self, first: int, last: int) -> list[Area]:
+        """The ranges of array formulas that reach into rows ``first`` to ``last``; their cells may not be there."""
+        array = rf"""<{self.prefix}f(?:{_ATTRIBUTE})*?\s+t\s*=\s*["'](?:array|dataTable)["'](?:{_ATTRIBUTE})*"""
+        tags = self.between(1, last)["xml"].str.extract_all(array).explode().drop_nulls()
+        references = tags.str.extract(r"""\sref\s*=\s*["']([^"']+)""").unique().drop_nulls()
+        return [area for text in references if (area := Area.parse(text)) and area.bottom >= first]
 
     def styles(self, column: int, first: int, last: int) -> pl.Series:
         """The style of a column's cells in rows ``first`` to ``last``, one for each (String, null for none)."""
         rows, letters = self.between(first, last), column_letter(column)
-        tag = rows["xml"].str.extract(rf'({self.cell}{letters}[0-9]+"[^>]*)>')
-        style = tag.str.extract(r'\ss="([0-9]+)"').alias("style")
+        tag = rows["xml"].str.extract(f"({self.cell}{letters}[0-9]+{_REST})")
+        style = tag.str.extract(rf"""^<[^\s]+(?:{_ATTRIBUTE})*?\s+s\s*=\s*["']([0-9]+)""").alias("style")
         found = rows.select("r", style)
         if rows.height < last + 1 - first:
             numbers = pl.DataFrame({"r": pl.int_range(first, last + 1, eager=True)})
@@ -313,12 +328,13 @@ class SheetXml:
         A formula without a stored result is no value: the reader does not see it either; an empty text as its result
         is one.
         """
-        p, xml = self.prefix, pl.col("xml")
-        formula = rf"(?:<{p}f[^>]*?(?:/>|>[^<]*</{p}f>))?"
-        nothing = rf"\s*(?:<{p}v>\s*</{p}v>|<{p}v\s*/>)"
+        p, xml, rest = self.prefix, pl.col("xml"), rf"(?:{_ATTRIBUTE})*\s*"
+        formula = rf"(?:<{p}f{rest}(?:/>|>[^<]*</{p}f\s*>))?"
+        nothing = rf"\s*(?:<{p}v{rest}>\s*</{p}v\s*>|<{p}v{rest}/>)"
+        text = rf"""<{p}c(?:{_ATTRIBUTE})*?\s+t\s*=\s*["']str["']{rest}>"""
         valued = (
-            xml.str.replace_all(rf'(?s)(<{p}c\s[^>]*?\bt="str"[^>]*?>\s*{formula}){nothing}', f"${{1}}<{p}v>x</{p}v>")
-            .str.replace_all(rf"<{p}c(?:\s[^>]*?)?/>", "")
-            .str.replace_all(rf"(?s)<{p}c(?:\s[^>]*?)?>\s*{formula}(?:{nothing})?\s*</{p}c>", "")
+            xml.str.replace_all(rf"({text}\s*{formula}){nothing}", f"${{1}}<{p}v>x</{p}v>")
+            .str.replace_all(rf"<{p}c{rest}/>", "")
+            .str.replace_all(rf"<{p}c{rest}>\s*{formula}(?:{nothing})?\s*</{p}c\s*>", "")
         )
         return rows.select("r", valued.str.extract(rf"{self.cell}([A-Z]+)").alias("letters")).drop_nulls("letters")
