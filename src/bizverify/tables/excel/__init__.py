@@ -22,7 +22,7 @@ from bizverify.tables.excel.create import create_workbook
 from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.read import Sheet, read
-from bizverify.tables.table import Enriched, Table, flat, refuse_binary
+from bizverify.tables.table import Enriched, Table, flat, refuse_binary, typed_columns, typed_id
 from bizverify.translation import gettext
 
 __all__ = ["Sheet", "count_rows", "read", "refuse", "refuse_wide", "write"]
@@ -71,7 +71,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
 
     A table that came from a workbook, all of whose columns are wanted, gets its columns spliced into that workbook, of
     which everything else stays as it is; any other becomes a new workbook with a header, a filter and frozen titles,
-    and a summary sheet if it is asked for. Text is never stored as a formula. Raises :class:`OutputError` for what
+    and a summary sheet if it is asked for. Each cell keeps its type. Text is never stored as a formula. Raises :class:`OutputError` for what
     Excel cannot hold or cannot be extended safely.
     """
     source, file = result.table.source, result.table.file
@@ -84,7 +84,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
         extend_workbook(result, frame, file, source, target)
         return tally
-    cells = result.frame.select(column for column, _ in result.layout)
+    cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed_columns(result)))
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
     create_workbook(result, frame, result.summary(tally) if result.summary else (), target)

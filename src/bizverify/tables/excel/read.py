@@ -6,28 +6,32 @@ import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from bizverify.errors import InputError
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
+from bizverify.tables.excel.decodable import decodable
 from bizverify.tables.excel.package import CORE, SheetEntry, outline
-from bizverify.tables.excel.sheets import Facts, Loaded, load
+from bizverify.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bizverify.tables.heading import headless_note
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import limits, or_raise_limit
-from bizverify.tables.table import Format, Table
+from bizverify.tables.table import Format, Table, typed_id
 from bizverify.translation import gettext, ngettext
 
 _SECONDS: Final = 900
-_RESULT: Final = ("name", "headers", "header", "others", "below", "title_rows")
+_RESULT: Final = ("name", "headers", "header", "others", "below", "title_rows", "left", "skipped")
 """The fields of a sheet that go beside its frame."""
+_BATCH: Final = 1 << 16
 _HERE: Final = 900_000_000
 """Bytes of memory up to which a sheet is read in this process."""
 
@@ -65,10 +69,13 @@ def load_isolated(
 def load_to_file(
     data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
 ) -> dict[str, Any]:
-    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields."""
+    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields.
+
+    The columns of :func:`~bizverify.tables.table.typed_id` are in the frame already.
+    """
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
     loaded = load(Path(data), Path(path), wanted, known, has_header)
-    loaded.frame.write_ipc(frame)
+    loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
     return {name: getattr(loaded, name) for name in _RESULT}
 
 
@@ -116,30 +123,35 @@ class Sheet:
     below: int = 0
 
 
-def read(file: File, format: Format, sheet: str | None, *, has_header: bool = True) -> Table:
+def read(
+    file: File, format: Format, sheet: str | None, resources: ExitStack, *, has_header: bool = True
+) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
     The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
     text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
+    What has to be made of the file lives as long as ``resources``.
     Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
     a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
     an output is a new workbook: no row can be put above the user's.
     """
-    with _with_extension(file, format) as named:
-        return replace(_read(named, format, sheet, has_header), file=file)
+    named = _with_extension(file, format, resources)
+    return replace(_read(named, format, sheet, has_header, resources), file=file)
 
 
-def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Table:
+def _read(file: File, format: Format, sheet: str | None, has_header: bool, resources: ExitStack) -> Table:
     path = file.path
     notes: list[str] = []
     if format == "xlsx":
-        loaded, part = _xlsx(file, sheet, has_header)
+        loaded, frame, part = _xlsx(file, sheet, has_header, resources)
         notes += _blank_notes(part)
     else:
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = load_isolated(file.data, path, sheet, None, has_header)
+        data = decodable(file, format, resources).data
+        loaded = load_isolated(data, path, sheet, None, has_header)
+        frame = loaded.frame.lazy()
     if loaded.others:
         names = ", ".join(map(repr, loaded.others))
         notes.append(
@@ -155,7 +167,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
     source = Sheet(loaded.name, loaded.header, loaded.below) if extended else None
     name = f"{path.name} [{loaded.name}]"
     return Table(
-        loaded.frame.lazy(),
+        frame,
         loaded.headers,
         format,
         name,
@@ -169,14 +181,12 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
     )
 
 
-@contextmanager
-def _with_extension(file: File, format: Format) -> Iterator[File]:
+def _with_extension(file: File, format: Format, resources: ExitStack) -> File:
     """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
     if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
-        yield file
-    else:
-        with private_folder() as folder:
-            yield replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
+        return file
+    folder = resources.enter_context(private_folder())
+    return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
 
 
 def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
@@ -209,8 +219,10 @@ def _blank_notes(part: limits_check.PartContent) -> Iterator[str]:
         )
 
 
-def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.PartContent]:
-    """The sheet and what its part was found to hold."""
+def _xlsx(
+    file: File, sheet: str | None, has_header: bool, resources: ExitStack
+) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
+    """The sheet, its rows, and what its part was found to hold."""
     path = file.path
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
@@ -231,9 +243,40 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    reader = load if memory <= _HERE else load_isolated
-    loaded = reader(file.data, path, sheet, facts, has_header)
-    return loaded, sheets[loaded.name]
+    data = decodable(file, "xlsx", resources).data
+    if memory > _HERE:
+        loaded = load_isolated(data, path, sheet, facts, has_header)
+        return loaded, loaded.frame.lazy(), sheets[loaded.name]
+    loaded = load(data, path, sheet, facts, has_header)
+    return loaded, _with_typed(data, loaded), sheets[loaded.name]
+
+
+def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
+    """The rows of a sheet with the columns of :func:`typed_id`: the sheet is parsed again only if they are asked for.
+
+    An output that is the user's own workbook does without them.
+    """
+    frame = loaded.frame
+    marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
+    if not marks:
+        return frame.lazy()
+
+    @cache
+    def whole() -> pl.DataFrame:
+        typed = load_typed(data, loaded)
+        none = pl.Series([False]).new_from_index(0, frame.height)
+        return frame.with_columns(typed[name] if name in typed.columns else none.alias(name) for name in marks)
+
+    def rows(
+        ids: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        source = whole() if ids is None or not marks.keys().isdisjoint(ids) else frame
+        source = source if most is None else source.head(most)
+        for batch in source.iter_slices(_BATCH):
+            chosen = batch if ids is None else batch.select(ids) if ids else pl.DataFrame(height=batch.height)
+            yield chosen if predicate is None else chosen.filter(predicate)
+
+    return register_io_source(rows, schema=pl.Schema({**frame.schema, **marks}), is_pure=True)
 
 
 def _is_read(entry: SheetEntry, wanted: str | None) -> bool:
