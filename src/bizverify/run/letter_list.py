@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from bizverify.engine.text_values import postal_digits
 from bizverify.errors import UsageError
 from bizverify.run import accounting
 from bizverify.run.duplicates import FIRST, look_up
@@ -193,9 +194,7 @@ def _tidy(text: pl.Expr) -> pl.Expr:
 
 
 def _postal_code(code: pl.Expr) -> pl.Expr:
-    """Five digits where there are four or five, as where a spreadsheet has taken the zero; else as it is written."""
-    tidy = _tidy(code)
-    return pl.when(tidy.str.contains(r"^[0-9]{4}$")).then(tidy.str.zfill(5)).otherwise(tidy)
+    return postal_digits(_tidy(code))
 
 
 def _address_lines(address: pl.Expr, official: pl.Expr) -> tuple[pl.Expr, pl.Expr]:

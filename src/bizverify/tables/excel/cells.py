@@ -23,7 +23,7 @@ _FIRST_SAFE_SERIAL: Final = 61
 """1900-03-01: before it Excel counts a 29 February 1900 that never was."""
 
 DAY: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-MOMENT: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+$"
+MOMENT: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+$"
 TIME: Final = r"^([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)$"
 _NANOSECONDS_OF_DAY: Final = 86_400_000_000_000
 _TRUTH: Final = ("true", "false")
@@ -173,7 +173,8 @@ def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
     number = text.cast(pl.Float64, strict=False)
     digits = text.str.replace(r"[eE].*$", "").str.count_matches("[0-9]")
     exact = (number.abs() < _EXACT) & ((digits <= _EXACT_DIGITS) | (number.cast(pl.String) == text))
-    day, moment = text.str.to_date("%Y-%m-%d", strict=False), text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+    day = text.str.to_date("%Y-%m-%d", strict=False)
+    moment = text.str.replace("T", " ", literal=True).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
     hours, minutes, seconds = (text.str.extract(TIME, place).cast(pl.Float64) for place in (1, 2, 3))
     return texts.to_frame().select(
         pl.coalesce(

@@ -29,12 +29,12 @@ _FIRST_DATE: Final = pl.duration(days=3660)
 """A text column's dates before 1910 are lengths of time: nobody was a customer then."""
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
 _MAY_BE_TYPED: Final = (
-    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?: [0-9:.]+)?$|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
+    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
 )
 """Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
-_NO_TEXT: Final = ("boolean", "duration")
+_NO_TEXT: Final = ("boolean", "date")
 _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ANYTHING = 3, 2, 1, 0
@@ -277,7 +277,7 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
         "header_row": None if loaded.header < 0 else 0,
         "use_columns": [loaded.left + int(id_.removeprefix("c")) for id_ in ids],
     }
-    # neither is made of a text: `boolean` is of numbers and truth values, `duration` of dates and times
+    # neither is made of a text: `boolean` is of numbers and truth values, `date` of dates and times
     numbers, times = (book.load_sheet(loaded.name, dtypes=kind, **options).to_polars() for kind in _NO_TEXT)
     typed = [
         (number.is_not_null() | time.is_not_null()).alias(typed_id(id_))
