@@ -10,7 +10,6 @@ from typing import Any
 from zipfile import ZipFile
 
 import openpyxl
-import polars as pl
 import pytest
 import xlsxwriter
 

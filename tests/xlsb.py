@@ -40,9 +40,12 @@ def binary_workbook(path: Path, rows: Sequence[Sequence[str | float]], number_fo
 
 def _record(kind: int, data: bytes = b"") -> bytes:
     head = bytes([kind]) if kind < 128 else bytes([kind & 0x7F | 0x80, kind >> 7])
-    return head + bytes([len(data) & 0x7F | (0x80 if len(data) > 127 else 0)]) + (
-        bytes([len(data) >> 7]) if len(data) > 127 else b""
-    ) + data
+    return (
+        head
+        + bytes([len(data) & 0x7F | (0x80 if len(data) > 127 else 0)])
+        + (bytes([len(data) >> 7]) if len(data) > 127 else b"")
+        + data
+    )
 
 
 def _text(text: str) -> bytes:

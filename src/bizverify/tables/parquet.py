@@ -120,9 +120,7 @@ def _decode_file(
                 return
 
 
-def _frames(
-    file: File, batches: Iterator[Any], places: Sequence[int], texts: frozenset[int]
-) -> Iterator[pl.DataFrame]:
+def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: frozenset[int]) -> Iterator[pl.DataFrame]:
     import pyarrow as pa
 
     while True:

@@ -130,7 +130,7 @@ def typed_id(id_: str) -> str:
 
     It is a number as JSON spells it, a date or moment in ISO format, ``true`` or ``false``, or a time.
     """
-    return f"{id_} typed"
+    return f"{id_}:typed"
 
 
 def typed_columns(result: Enriched) -> list[str]:

@@ -71,8 +71,8 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
 
     A table that came from a workbook, all of whose columns are wanted, gets its columns spliced into that workbook, of
     which everything else stays as it is; any other becomes a new workbook with a header, a filter and frozen titles,
-    and a summary sheet if it is asked for. Each cell keeps its type. Text is never stored as a formula. Raises :class:`OutputError` for what
-    Excel cannot hold or cannot be extended safely.
+    and a summary sheet if it is asked for. Each cell keeps its type. Text is never stored as a formula. Raises
+    :class:`OutputError` for what Excel cannot hold or cannot be extended safely.
     """
     source, file = result.table.source, result.table.file
     keeps_all = _keeps_all(result)

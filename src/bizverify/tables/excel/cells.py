@@ -113,9 +113,7 @@ def render_rows(
     return work.select("r", _concat_pieces(pieces).alias("cells"))
 
 
-def _cell(
-    values: pl.Series, typed: pl.Series | None, letter: str, style: Style, blanks: bool
-) -> list[pl.Expr | str]:
+def _cell(values: pl.Series, typed: pl.Series | None, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
     """The pieces of a column's cells; numbers, texts and nulls are distinguished only where a column has several."""
     start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"', _attribute(style)]
     blank: list[pl.Expr | str] = [_blank(start, style)] if blanks else [""]
@@ -176,15 +174,19 @@ def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
     day = text.str.to_date("%Y-%m-%d", strict=False)
     moment = text.str.replace("T", " ", literal=True).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
     hours, minutes, seconds = (text.str.extract(TIME, place).cast(pl.Float64) for place in (1, 2, 3))
-    return texts.to_frame().select(
-        pl.coalesce(
-            pl.when(exact).then(text),
-            pl.when(text.is_in(_TRUTH)).then((text == _TRUTH[0]).cast(pl.UInt8).cast(pl.String)),
-            _serial_of_day(day).cast(pl.String),
-            _serial_of_moment(moment).cast(pl.String),
-            ((hours * 3600 + minutes * 60 + seconds) / 86_400).cast(pl.String),
+    return (
+        texts.to_frame()
+        .select(
+            pl.coalesce(
+                pl.when(exact).then(text),
+                pl.when(text.is_in(_TRUTH)).then((text == _TRUTH[0]).cast(pl.UInt8).cast(pl.String)),
+                _serial_of_day(day).cast(pl.String),
+                _serial_of_moment(moment).cast(pl.String),
+                ((hours * 3600 + minutes * 60 + seconds) / 86_400).cast(pl.String),
+            )
         )
-    ).to_series()
+        .to_series()
+    )
 
 
 def _serial_of_day(day: pl.Expr) -> pl.Expr:

@@ -97,9 +97,9 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
     """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
 
-    ``frame``: the output's columns, and those of :func:`~bizverify.tables.table.typed_id`; more rows than a sheet holds go on in further sheets. The first one
-    begins with the title rows that stood above the table. ``sections``: what a summary sheet shows; no sheet where
-    there are none. Raises :class:`OutputError` for what a workbook cannot hold.
+    ``frame``: the output's columns, and those of :func:`~bizverify.tables.table.typed_id`; more rows than a sheet holds
+    go on in further sheets. The first one begins with the title rows that stood above the table. ``sections``: what a
+    summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
     """
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)

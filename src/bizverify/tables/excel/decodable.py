@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,13 @@ _EAST_ASIAN_DATES: Final = frozenset((*range(27, 37), *range(50, 59)))
 _DATE: Final = 14
 """A built-in date format that calamine knows."""
 _UTF16: Final = 1200
+_SINGLE_BYTE: Final = frozenset(
+    (874, *range(1250, 1259), _UTF16, 10000, 10007, 20127, 20866, 21866, *range(28591, 28606))
+)
+"""Code pages by which calamine decodes the texts of Excel 95; others, such as 949, it mixes up with UTF-16."""
 
-_XML_CELL_FORMAT: Final = re.compile(rb"""(<(?:\w+:)?xf\s[^>]*?\bnumFmtId\s*=\s*["'])([0-9]+)""")
-_XML_DEFINED: Final = re.compile(rb"""<(?:\w+:)?numFmt\s[^>]*?\bnumFmtId\s*=\s*["']([0-9]+)""")
+_XML_CELL_FORMAT: Final = re.compile(rb"""(<(?:\w+:)?xf\s[^>]*?\bnumFmtId\s*=\s*["'])([0-9]{1,9})""")
+_XML_DEFINED: Final = re.compile(rb"""<(?:\w+:)?numFmt\s[^>]*?\bnumFmtId\s*=\s*["']([0-9]{1,9})""")
 
 _XLSB_FORMAT, _XLSB_CELL_FORMAT = 44, 47
 _BIFF_BOF, _BIFF_EOF, _BIFF_PASSWORD = 0x0809, 0x000A, 0x002F
@@ -34,9 +38,8 @@ _BIFF8: Final = 0x0600
 
 _HEADER_ENTRIES: Final = 109
 """Sectors of the allocation table that the header of an OLE file lists itself."""
-_DIRECTORY_ENTRY: Final = 128
-_STREAM: Final = 2
 _STREAMS: Final = ("Workbook", "Book")
+"""The streams that may be the workbook; a file for both Excel 97 and 95 has both, and the first is read."""
 
 Edits = Mapping[int, int]
 """Numbers of two bytes (little-endian) by the offset at which they are to stand."""
@@ -47,11 +50,16 @@ def decodable(file: File, format: Format, resources: ExitStack) -> File:
 
     calamine reads cells in some built-in date formats as numbers; in the copy they have another one. It decodes the
     texts of Excel 97 files by the code page that the file states, though they are always UTF-16; in the copy the code
-    page is that. Excel 95 files keep theirs.
+    page is that. Raises :class:`InputError` for a workbook of Excel 95 with a code page that calamine misreads.
     """
     if format == "xls":
-        edited = _edit_xls(file)
-        return file if edited is None else _copy(file, resources, lambda copy: copy.write_bytes(edited))
+        data = file.data.read_bytes()
+        edited = _edit_xls(data, file.path)
+        if edited == data:
+            return file
+        copy = _place_of_copy(file, resources)
+        copy.write_bytes(edited)
+        return replace(file, data=copy)
     part = {"xlsx": "xl/styles.xml", "xlsb": "xl/styles.bin"}.get(format, "")
     with ZipFile(file.data) as archive:
         name = next((name for name in archive.namelist() if name.lower() == part), None)
@@ -59,13 +67,13 @@ def decodable(file: File, format: Format, resources: ExitStack) -> File:
     edited = _edit_xml(styles) if format == "xlsx" else _apply(styles, _xlsb_edits(styles))
     if name is None or edited == styles:
         return file
-    return _copy(file, resources, lambda copy: copy_package(file.data, copy, {name: iter([edited])}))
-
-
-def _copy(file: File, resources: ExitStack, write: Callable[[Path], object]) -> File:
-    copy = resources.enter_context(private_folder()) / f"book{file.data.suffix}"
-    write(copy)
+    copy = _place_of_copy(file, resources)
+    copy_package(file.data, copy, {name: [edited]})
     return replace(file, data=copy)
+
+
+def _place_of_copy(file: File, resources: ExitStack) -> Path:
+    return resources.enter_context(private_folder()) / f"book{file.data.suffix}"
 
 
 def _edit_xml(styles: bytes) -> bytes:
@@ -125,28 +133,26 @@ def _number(data: bytes, place: int) -> int:
     return int.from_bytes(data[place : place + 2], "little")
 
 
-def _edit_xls(file: File) -> bytes | None:
-    """The bytes of an .xls as calamine should have them; ``None`` where they are so already."""
-    data = file.data.read_bytes()
+def _edit_xls(data: bytes, path: Path) -> bytes:
     edited = bytearray(data)
     try:
-        for pieces, size in _workbook_streams(data):
-            stream = b"".join(data[piece : piece + size] for piece in pieces)
-            for place, number in _biff_edits(stream).items():
-                for at, byte in enumerate(number.to_bytes(2, "little"), place):  # a record may lie in two pieces
-                    edited[pieces[at // size] + at % size] = byte
+        pieces, size = _workbook_stream(data)
+        stream = b"".join(data[piece : piece + size] for piece in pieces)
+        for place, number in _biff_edits(stream, path).items():
+            for at, byte in enumerate(number.to_bytes(2, "little"), place):  # a record may lie in two pieces
+                edited[pieces[at // size] + at % size] = byte
     except (struct.error, IndexError) as error:
         raise InputError(
             gettext(
                 "{path}: is not a readable workbook ({what}); open it in Excel and save it again",
-                path=file.path,
+                path=path,
                 what=error,
             )
         ) from error
-    return None if edited == data else bytes(edited)
+    return bytes(edited)
 
 
-def _biff_edits(stream: bytes) -> Edits:
+def _biff_edits(stream: bytes, path: Path) -> Edits:
     """What to change in the part of a workbook that is about all of its sheets."""
     edits: dict[int, int] = {}
     cell_formats: dict[int, int] = {}
@@ -161,6 +167,15 @@ def _biff_edits(stream: bytes) -> Edits:
             version = _number(stream, place)
         elif kind == _BIFF_CODE_PAGE and version == _BIFF8:
             edits[place] = _UTF16
+        elif kind == _BIFF_CODE_PAGE and (code_page := _number(stream, place)) not in _SINGLE_BYTE:
+            raise InputError(
+                gettext(
+                    "{path}: is a workbook of Excel 95 in code page {code_page}, which is not read; open it in Excel "
+                    "and save it as .xlsx",
+                    path=path,
+                    code_page=code_page,
+                )
+            )
         elif kind == _BIFF_FORMAT:
             defined.add(_number(stream, place))
         elif kind == _BIFF_CELL_FORMAT:
@@ -169,28 +184,23 @@ def _biff_edits(stream: bytes) -> Edits:
     return edits | _date_edits(cell_formats, defined)
 
 
-def _workbook_streams(data: bytes) -> Iterator[tuple[Sequence[int], int]]:
-    """Where the pieces of each workbook in an OLE file begin, and the size of a piece."""
+def _workbook_stream(data: bytes) -> tuple[Sequence[int], int]:
+    """Where the pieces of the workbook in an OLE file begin, and the size of a piece."""
     size, small = 1 << data[30], 1 << data[32]
     directory, least, small_table, more = struct.unpack_from("<I4xII4xI", data, 48)
     table = _allocation_table(data, size, more)
     entries = b"".join(_sector(data, size, number) for number in _chain(table, directory))
-    (whole_start,) = struct.unpack_from("<I", entries, 116)
-    for start in range(0, len(entries) - _DIRECTORY_ENTRY + 1, _DIRECTORY_ENTRY):
-        (length, kind), (first, bytes_) = struct.unpack_from("<HB", entries, start + 64), struct.unpack_from(
-            "<II", entries, start + 116
-        )
-        name = entries[start : start + max(length - 2, 0)].decode("utf-16-le", "replace")
-        if kind != _STREAM or name not in _STREAMS:
-            continue
-        if bytes_ >= least:
-            yield [(number + 1) * size for number in _chain(table, first)], size
-            continue
-        # small streams lie in pieces in one large one
-        large = [(number + 1) * size for number in _chain(table, whole_start)]
-        numbers = b"".join(_sector(data, size, number) for number in _chain(table, small_table))
-        chain = _chain(_numbers(numbers), first)
-        yield [large[number * small // size] + number * small % size for number in chain], small
+    streams: dict[str, tuple[int, int]] = {}
+    for name, length, first, bytes_ in struct.iter_unpack("<64sH50xII4x", entries):
+        streams.setdefault(name[: max(length - 2, 0)].decode("utf-16-le", "replace"), (first, bytes_))
+    first, bytes_ = next((streams[name] for name in _STREAMS if name in streams), (len(table), least))
+    if bytes_ >= least:
+        return [(number + 1) * size for number in _chain(table, first)], size
+    # small streams lie in pieces in a large one, that of the first entry
+    large = [(number + 1) * size for number in _chain(table, struct.unpack_from("<I", entries, 116)[0])]
+    numbers = b"".join(_sector(data, size, number) for number in _chain(table, small_table))
+    chain = _chain(_numbers(numbers), first)
+    return [large[number * small // size] + number * small % size for number in chain], small
 
 
 def _allocation_table(data: bytes, size: int, more: int) -> Sequence[int]:
@@ -204,7 +214,7 @@ def _allocation_table(data: bytes, size: int, more: int) -> Sequence[int]:
 
 
 def _chain(table: Sequence[int], first: int) -> list[int]:
-    found = []
+    found: list[int] = []
     while first < len(table) and len(found) < len(table):  # a chain may be a circle
         found.append(first)
         first = table[first]

@@ -123,9 +123,7 @@ class Sheet:
     below: int = 0
 
 
-def read(
-    file: File, format: Format, sheet: str | None, resources: ExitStack, *, has_header: bool = True
-) -> Table:
+def read(file: File, format: Format, sheet: str | None, resources: ExitStack, *, has_header: bool = True) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
     The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays

@@ -29,7 +29,8 @@ _FIRST_DATE: Final = pl.duration(days=3660)
 """A text column's dates before 1910 are lengths of time: nobody was a customer then."""
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
 _MAY_BE_TYPED: Final = (
-    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
+    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$"
+    r"|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
 )
 """Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
