@@ -132,19 +132,30 @@ def test_dates_in_a_korean_format_are_dates(tmp_path: Path) -> None:
     assert [row[3] for row in cells(tmp_path / "out.xlsx")[1:]] == [dt.datetime(2024, 3, day) for day in range(1, 5)]
 
 
-@pytest.mark.parametrize("number_format", [*range(27, 37), *range(50, 59)])
-def test_every_built_in_date_format_of_east_asia_is_a_date(tmp_path: Path, number_format: int) -> None:
+EAST_ASIAN_DATES = (*range(27, 37), *range(50, 59))
+
+
+def test_every_built_in_date_format_of_east_asia_is_a_date(tmp_path: Path) -> None:
+    heads = ["사업자등록번호", *map(str, EAST_ASIAN_DATES)]
     with xlsxwriter.Workbook(tmp_path / "in.xlsx") as made:
-        sheet, shown = made.add_worksheet(), made.add_format({"num_format": number_format})
-        for row, line in enumerate([("사업자등록번호", "날짜", "수"), ("124-81-00998", 45352, 45352)]):
-            sheet.write_row(row, 0, line)
-        sheet.write(1, 1, 45352, shown)
+        sheet = made.add_worksheet()
+        sheet.write_row(0, 0, [*heads, "수"])
+        sheet.write_row(1, 0, ["124-81-00998"] + [45352] * len(heads))
+        for column, number_format in enumerate(EAST_ASIAN_DATES, 1):
+            sheet.write(1, column, 45352, made.add_format({"num_format": number_format}))
+    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
+    [found] = json_of(tmp_path / "out.json")
+    assert [found[head] for head in heads[1:]] == ["2024-03-01"] * len(EAST_ASIAN_DATES)
+    assert found["수"] == 45352
+
+
+@pytest.mark.parametrize(
+    ("number_format", "value"), [(14, "2024-03-01"), (27, "2024-03-01"), (58, "2024-03-01"), (1, 45352)]
+)
+def test_dates_of_an_xlsb_are_dates(tmp_path: Path, number_format: int, value: object) -> None:
     lines = [["사업자등록번호", "날짜"], ["124-81-00998", 45352.0]]
-    binary_workbook(tmp_path / "in.xlsb", lines, number_format)
-    for name in ("in.xlsx", "in.xlsb"):
-        bv.enrich(tmp_path / name, tmp_path / "out.json")
-        assert json_of(tmp_path / "out.json")[0]["날짜"] == "2024-03-01", name
-        assert json_of(tmp_path / "out.json")[0].get("수", 45352) == 45352
+    bv.enrich(binary_workbook(tmp_path / "in.xlsb", lines, number_format), tmp_path / "out.json")
+    assert json_of(tmp_path / "out.json")[0]["날짜"] == value
 
 
 def test_a_workbook_may_give_such_a_number_to_a_format_of_its_own(tmp_path: Path) -> None:
@@ -217,18 +228,24 @@ MIXED: list[tuple[object, str | None]] = [
 ]
 
 
+@pytest.mark.parametrize("at", [(0, 0), (3, 2)])
 @pytest.mark.parametrize("given", [{"select": ["값"]}, {"has_header": False, "columns": {"b_no": "#1"}}])
-def test_each_kind_of_cell_in_one_column_stays_what_it_is(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_each_kind_of_cell_in_one_column_stays_what_it_is(
+    tmp_path: Path, given: dict[str, Any], at: tuple[int, int]
+) -> None:
+    """Also where the table does not begin in the first cell, and where titles stand above it."""
+    (top, left), headed = at, "select" in given
     with xlsxwriter.Workbook(tmp_path / "in.xlsx") as made:
         sheet = made.add_worksheet()
-        if "select" in given:
-            sheet.write_row(0, 0, ["사업자등록번호", "값"])
-        for row, (value, shown) in enumerate(MIXED, "select" in given):
-            sheet.write(row, 0, "124-81-00998")
+        if headed:
+            sheet.write(top and top - 2, left, "거래처 목록")
+            sheet.write_row(top, left, ["사업자등록번호", "값"])
+        for row, (value, shown) in enumerate(MIXED, top + headed):
+            sheet.write(row, left, "124-81-00998")
             write = sheet.write_string if isinstance(value, str) else sheet.write
-            write(row, 1, value, made.add_format({"num_format": shown}) if shown else None)
+            write(row, left + 1, value, made.add_format({"num_format": shown}) if shown else None)
     bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", **given)
-    found = kinds(tmp_path / "out.xlsx", 0 if "select" in given else 1)
+    found = kinds(tmp_path / "out.xlsx", 0 if headed else 1)[-len(MIXED) :]
     assert [value for _, value in found] == [value for value, _ in MIXED]
     assert [kind == "s" for kind, _ in found] == [isinstance(value, str) for value, _ in MIXED]
 
@@ -254,26 +271,26 @@ def test_numbers_guarded_for_excel_are_numbers(tmp_path: Path) -> None:
     assert written["사업자등록번호"].to_list() == source["사업자등록번호"].to_list()
 
 
-@pytest.mark.parametrize("guard", ['="{}"', "'{}", ' = "{} "', "＝＂{}＂", "＇{}"])
+GUARDS = ('="{}"', "'{}", ' = "{} "', "＝＂{}＂", "＇{}")
+
+
 @pytest.mark.parametrize("suffix", ["csv", "json", "xlsx"])
-def test_every_role_is_read_without_the_guard_and_the_cell_keeps_it(tmp_path: Path, guard: str, suffix: str) -> None:
+def test_every_role_is_read_without_the_guard_and_the_cell_keeps_it(tmp_path: Path, suffix: str) -> None:
     heads = ["사업자등록번호", "상호", "주소", "우편번호"]
-    guarded = pl.DataFrame([list(map(guard.format, PLAIN))], heads, orient="row")
-    pl.DataFrame([PLAIN], heads, orient="row").write_csv(tmp_path / "plain.csv")
-    if suffix == "csv":
-        guarded.write_csv(tmp_path / "in.csv")
-    elif suffix == "json":
-        guarded.write_json(tmp_path / "in.json")
-    else:
+    guarded = pl.DataFrame([[guard.format(text) for text in PLAIN] for guard in GUARDS], heads, orient="row")
+    pl.DataFrame([PLAIN] * len(GUARDS), heads, orient="row").write_csv(tmp_path / "plain.csv")
+    if suffix == "xlsx":
         with xlsxwriter.Workbook(tmp_path / "in.xlsx", {"strings_to_formulas": False}) as made:
             sheet = made.add_worksheet()
-            for row, line in enumerate([heads, guarded.row(0)]):
+            for row, line in enumerate([heads, *guarded.rows()]):
                 sheet.write_row(row, 0, line)
+    else:
+        getattr(guarded, f"write_{suffix}")(tmp_path / f"in.{suffix}")
     bv.enrich(tmp_path / "plain.csv", tmp_path / "right.json", **REFERENCE)
     bv.enrich(tmp_path / f"in.{suffix}", tmp_path / "out.json", **REFERENCE)
-    [found], [right] = json_of(tmp_path / "out.json"), json_of(tmp_path / "right.json")
-    assert found == right | guarded.row(0, named=True)
-    assert found["row_status"] == "verified"
+    found, right = json_of(tmp_path / "out.json"), json_of(tmp_path / "right.json")
+    assert found == [row | cells for row, cells in zip(right, guarded.to_dicts(), strict=True)]
+    assert {row["row_status"] for row in found} == {"verified"}
 
 
 def test_an_apostrophe_that_belongs_to_a_name_stays(tmp_path: Path) -> None:

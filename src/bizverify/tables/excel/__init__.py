@@ -87,6 +87,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed_columns(result)))
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
+    frame = frame.drop(name for name in map(typed_id, typed_columns(result)) if not frame[name].any())
     create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
     return tally
 

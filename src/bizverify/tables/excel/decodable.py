@@ -141,7 +141,7 @@ def _edit_xls(data: bytes, path: Path) -> bytes:
         for place, number in _biff_edits(stream, path).items():
             for at, byte in enumerate(number.to_bytes(2, "little"), place):  # a record may lie in two pieces
                 edited[pieces[at // size] + at % size] = byte
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise InputError(
             gettext(
                 "{path}: is not a readable workbook ({what}); open it in Excel and save it again",

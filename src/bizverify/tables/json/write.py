@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from itertools import groupby
 from typing import BinaryIO, Final, cast
 
@@ -62,8 +63,11 @@ def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
     """
     source = result.table.source if isinstance(result.table.source, Document) else None
     if source is None:
-        refuse_binary(result.with_titles(lists=True), "JSON")
-        lines = result.frame.select(_objects(result))
+        titled, typed = result.with_titles(lists=True), typed_columns(result)
+        refuse_binary(titled, "JSON")
+        lines = titled.select(pl.struct(pl.all()).struct.json_encode())
+        if typed:
+            lines = result.frame.select(_objects(result, typed))
     else:
         lines = _append_fields(result)
     if format == "ndjson":
@@ -122,11 +126,10 @@ def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> No
             first = False
 
 
-def _objects(result: Enriched) -> pl.Expr:
+def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
     """Each row as an object; in a column of text, what was a number or a truth value is one again."""
     names = unique_names([header for _, header in result.layout])
     pieces = []
-    typed = set(typed_columns(result))
     for apart, group in groupby(zip(result.layout, names, strict=True), lambda named: named[0][0] in typed):
         fields = [(column, name) for (column, _), name in group]
         if not apart:
