@@ -24,9 +24,6 @@ import xlsxwriter
 
 import bizverify as bv
 from bizverify.errors import OutputError
-from bizverify.tables import open_table
-from bizverify.tables.columns import choose_columns
-from bizverify.tables.role_content import role_cell
 from conftest import NINE, ROOT, SAMPLE, json_of
 from xlsb import binary_workbook
 
@@ -293,14 +290,31 @@ def test_every_role_is_read_without_the_guard_and_the_cell_keeps_it(tmp_path: Pa
     assert {row["row_status"] for row in found} == {"verified"}
 
 
-def test_an_apostrophe_that_belongs_to_a_name_stays(tmp_path: Path) -> None:
-    """It is sent to a service as it is written: 'n Coffee, '가온' 식당."""
-    names = ["'n Coffee", "'가온' 식당", "=합계", "O'Neill"]
-    pl.DataFrame({"b_no": ["124-81-00998"] * 4, "name": names}).write_csv(tmp_path / "in.csv")
-    with open_table(tmp_path / "in.csv") as table:
-        chosen = choose_columns(table, ("b_no", "name")).columns
-        read = table.frame.select(role_cell(table, "name", chosen["name"])).collect().to_series()
-    assert read.to_list() == names
+def test_no_guard_is_printed_on_a_letter_and_an_apostrophe_of_a_name_is(tmp_path: Path) -> None:
+    """The list for the mail house has what a person would write on the envelope, and postal codes of five digits."""
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "all.json", **REFERENCE)
+    sent = [
+        row
+        for row in json_of(tmp_path / "all.json")
+        if row["action"] == "send" and row["fixed_zipcode"] == row["우편번호"]
+    ]
+    names = {
+        '="라마"': "라마",
+        "'=가나다": "=가나다",
+        "'온누리": "온누리",
+        "'n Coffee": "'n Coffee",
+        "'가온' 식당": "'가온' 식당",
+    }
+    rows = [
+        {"b_no": row["사업자등록번호"], "name": name, "address": row["주소"], "zipcode": f"{code[:3]}-{code[3:]}"}
+        for name, row in zip(names, sent, strict=False)
+        if (code := row["우편번호"])
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "in.csv")
+    bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv", letters=tmp_path / "letters.json", **REFERENCE)
+    letters = json_of(tmp_path / "letters.json")
+    assert {letter["recipient"] for letter in letters} == set(names.values())
+    assert {letter["postal code"] for letter in letters} == {row["zipcode"].replace("-", "") for row in rows}
 
 
 @pytest.mark.parametrize("written", ["301-49", " 301-49 "])
