@@ -45,7 +45,7 @@ Edits = Mapping[int, int]
 """Numbers of two bytes (little-endian) by the offset at which they are to stand."""
 
 
-def decodable(file: File, format: Format, resources: ExitStack) -> File:
+def as_decodable(file: File, format: Format, resources: ExitStack) -> File:
     """The workbook, or where calamine would misread it a copy that is there as long as ``resources`` are.
 
     calamine reads cells in some built-in date formats as numbers; in the copy they have another one. It decodes the
@@ -79,10 +79,10 @@ def _place_of_copy(file: File, resources: ExitStack) -> Path:
 def _edit_xml(styles: bytes) -> bytes:
     unknown = _EAST_ASIAN_DATES - set(map(int, _XML_DEFINED.findall(styles)))
 
-    def known(found: re.Match[bytes]) -> bytes:
+    def replace_format(found: re.Match[bytes]) -> bytes:
         return found[1] + (b"%d" % _DATE if int(found[2]) in unknown else found[2])
 
-    return _XML_CELL_FORMAT.sub(known, styles)
+    return _XML_CELL_FORMAT.sub(replace_format, styles)
 
 
 def _apply(data: bytes, edits: Edits) -> bytes:

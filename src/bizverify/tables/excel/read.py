@@ -19,7 +19,7 @@ from bizverify.errors import InputError
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
-from bizverify.tables.excel.decodable import decodable
+from bizverify.tables.excel.decodable import as_decodable
 from bizverify.tables.excel.package import CORE, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bizverify.tables.heading import headless_note
@@ -147,7 +147,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool, resou
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        data = decodable(file, format, resources).data
+        data = as_decodable(file, format, resources).data
         loaded = load_isolated(data, path, sheet, None, has_header)
         frame = loaded.frame.lazy()
     if loaded.others:
@@ -241,7 +241,7 @@ def _xlsx(
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    data = decodable(file, "xlsx", resources).data
+    data = as_decodable(file, "xlsx", resources).data
     if memory > _HERE:
         loaded = load_isolated(data, path, sheet, facts, has_header)
         return loaded, loaded.frame.lazy(), sheets[loaded.name]
