@@ -1,6 +1,6 @@
 """Excel workbooks ⇄ frames: ``read`` any, ``extend`` the user's own, ``create`` a new one.
 
-- ``read`` → ``limits_check`` (before a parser sees it), ``decodable`` (copies that the parser reads rightly), ``sheets``
+- ``read`` → ``limits_check`` (before a parser sees it), ``decodable`` (copies for the parser), ``sheets``
   (choose and load a sheet)
 - ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
   ``ranges`` (filter, tables, sort), ``drawings`` (charts over new columns)
