@@ -5,20 +5,32 @@ The folder's README says where the shapes come from. Each file was read, judged 
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+import shutil
+import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
+from typing import Any
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
 import fastexcel
 import openpyxl
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 
 import bizverify as bv
+from bizverify.errors import OutputError
 from bizverify.schema import Alert
-from conftest import NINE, ROOT
+from conftest import NINE, ROOT, SAMPLE, json_of
+from xlsb import binary_workbook
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 FAULTS = ROOT / "tests" / "files" / "faults"
 
@@ -32,7 +44,7 @@ def test_every_file_is_named_here() -> None:
 # Workbooks that are written: 11, 05, 07, 08, 09, 13, 14
 
 Cells = list[list[str | None]]
-Run = Callable[..., CompletedProcess[str]]
+Run = Run
 
 
 def cells_of(path: Path, sheet: str | int = 0) -> Cells:
@@ -121,6 +133,339 @@ def test_what_the_new_columns_change_for_others_is_an_alert(tmp_path: Path, name
 
 
 # Values and types: 12, 03, report_01, report_03, report_04, report_10, 07_points
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Workbook contains no default style")  # openpyxl's word on some inputs
+
+
+def cells(path: Path) -> list[tuple[object, ...]]:
+    """The cells of a workbook's first sheet, as another program than ours reads them."""
+    return list(openpyxl.load_workbook(path).worksheets[0].values)
+
+
+def verified(report: bv.Report) -> int:
+    return report.as_dict()["row_status"]["verified"]
+
+
+CODE_PAGE = b"\x42\x00\x02\x00"
+
+
+@pytest.mark.parametrize("name", ["12_biff8_codepage_1252.xls", "12b_biff8_codepage_1252_numeric.xls"])
+def test_the_text_of_an_excel_97_file_with_a_western_code_page_is_read(tmp_path: Path, name: str) -> None:
+    report = bv.enrich(FAULTS / name, tmp_path / "out.xlsx")
+    head, *rows = cells(tmp_path / "out.xlsx")
+    assert head[:3] == ("상호", "사업자등록번호", "주소")
+    number = "201-81-00000" if name.startswith("12_") else 2018100000
+    assert rows[0][:3] == ("가상도서관0", number, "서울특별시 중구 세종대로 110")
+    assert verified(report) == len(rows) == 12
+
+
+@pytest.mark.parametrize("code_page", [949, 932, 10000, 1252, 21010])
+def test_an_excel_97_file_is_read_alike_whatever_code_page_it_states(tmp_path: Path, code_page: int) -> None:
+    right = FAULTS / "report_03_one_text_among_numbers.xls"
+    data = right.read_bytes()
+    assert data.count(CODE_PAGE + struct.pack("<H", 1200)) == 1
+    stated = data.replace(CODE_PAGE + struct.pack("<H", 1200), CODE_PAGE + struct.pack("<H", code_page))
+    (tmp_path / "in.xls").write_bytes(stated)
+    bv.enrich(tmp_path / "in.xls", tmp_path / "out.xlsx")
+    bv.enrich(right, tmp_path / "right.xlsx")
+    assert cells(tmp_path / "out.xlsx") == cells(tmp_path / "right.xlsx")
+    assert (tmp_path / "in.xls").read_bytes() == stated
+
+
+def excel_95(path: Path, rows: list[tuple[str, ...]], code_page: int) -> Path:
+    """Write a workbook of Excel 95: its texts are bytes in the code page that it states."""
+
+    def record(kind: int, *parts: bytes) -> bytes:
+        return struct.pack("<HH", kind, len(b"".join(parts))) + b"".join(parts)
+
+    def label(row: int, column: int, text: str) -> bytes:
+        encoded = text.encode(f"cp{code_page}")
+        return record(0x0204, struct.pack("<4H", row, column, 0, len(encoded)), encoded)
+
+    texts = [label(row, column, text) for row, line in enumerate(rows) for column, text in enumerate(line)]
+    sheet = record(0x0809, struct.pack("<4H", 0x0500, 0x0010, 0, 0)) + b"".join(texts) + record(0x000A)
+    start = record(0x0809, struct.pack("<4H", 0x0500, 0x0005, 0, 0)) + record(0x0042, struct.pack("<H", code_page))
+    named = struct.pack("<H", 0) + bytes([1]) + b"S"
+    place = len(start) + len(record(0x0085, bytes(4), named)) + len(record(0x000A))
+    stream = start + record(0x0085, struct.pack("<I", place), named) + record(0x000A) + sheet
+    around = bytearray((FAULTS / "12_biff8_codepage_1252.xls").read_bytes())  # for its allocation of sectors
+    begin = around.index(bytes.fromhex("0908100000060500"))
+    around[begin : begin + 4096] = stream.ljust(4096, b"\x00")
+    path.write_bytes(around)
+    return path
+
+
+def test_an_excel_95_file_is_read_by_its_code_page_or_refused(tmp_path: Path, run: Run) -> None:
+    western = [("b_no", "name"), ("124-81-00998", "Caf\u00e9"), ("220-81-62517", "\u00dcber")]
+    bv.enrich(excel_95(tmp_path / "western.xls", western, 1252), tmp_path / "out.xlsx")
+    assert [row[:2] for row in cells(tmp_path / "out.xlsx")] == western
+    excel_95(tmp_path / "korean.xls", [("사업자등록번호", "상호"), ("124-81-00998", "가나다")], 949)
+    told = run("enrich", "korean.xls")
+    assert told.returncode == 2
+    assert "save it as .xlsx" in told.stderr
+
+
+def test_dates_in_a_korean_format_are_dates(tmp_path: Path) -> None:
+    """The user's cells stay, and so does what follows from the day on which an address was confirmed."""
+    found, right = tmp_path / "31.json", tmp_path / "14.json"
+    bv.enrich(FAULTS / "report_01_korean_date_format_31.xlsx", found)
+    bv.enrich(FAULTS / "report_01_control_date_format_14.xlsx", right)
+    assert json_of(found) == json_of(right)
+    assert {row["주소확인일"] for row in json_of(found)} == {"2026-11-19"}
+    bv.enrich(FAULTS / "report_01c_korean_date_format_31.xls", tmp_path / "out.xlsx")
+    assert [row[3] for row in cells(tmp_path / "out.xlsx")[1:]] == [dt.datetime(2024, 3, day) for day in range(1, 5)]
+
+
+EAST_ASIAN_DATES = (*range(27, 37), *range(50, 59))
+
+
+def test_every_built_in_date_format_of_east_asia_is_a_date(tmp_path: Path) -> None:
+    heads = ["사업자등록번호", *map(str, EAST_ASIAN_DATES)]
+    with xlsxwriter.Workbook(tmp_path / "in.xlsx") as made:
+        sheet = made.add_worksheet()
+        sheet.write_row(0, 0, [*heads, "수"])
+        sheet.write_row(1, 0, ["124-81-00998"] + [45352] * len(heads))
+        for column, number_format in enumerate(EAST_ASIAN_DATES, 1):
+            sheet.write(1, column, 45352, made.add_format({"num_format": number_format}))
+    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
+    [found] = json_of(tmp_path / "out.json")
+    assert [found[head] for head in heads[1:]] == ["2024-03-01"] * len(EAST_ASIAN_DATES)
+    assert found["수"] == 45352
+
+
+@pytest.mark.parametrize(
+    ("number_format", "value"), [(14, "2024-03-01"), (27, "2024-03-01"), (58, "2024-03-01"), (1, 45352)]
+)
+def test_dates_of_an_xlsb_are_dates(tmp_path: Path, number_format: int, value: object) -> None:
+    lines = [["사업자등록번호", "날짜"], ["124-81-00998", 45352.0]]
+    bv.enrich(binary_workbook(tmp_path / "in.xlsb", lines, number_format), tmp_path / "out.json")
+    assert json_of(tmp_path / "out.json")[0]["날짜"] == value
+
+
+def test_a_workbook_may_give_such_a_number_to_a_format_of_its_own(tmp_path: Path) -> None:
+    with ZipFile(FAULTS / "report_01_korean_date_format_31.xlsx") as old, ZipFile(tmp_path / "in.xlsx", "w") as new:
+        for name in old.namelist():
+            data, own = old.read(name), b'<numFmts count="1"><numFmt numFmtId="31" formatCode="0.00"/></numFmts>'
+            new.writestr(name, re.sub(rb"(<fonts)", own + rb"\1", data) if name == "xl/styles.xml" else data)
+    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
+    assert json_of(tmp_path / "out.json")[0]["주소확인일"] == 46345
+
+
+def test_closures_dated_in_a_korean_format_are_dated_in_the_registry(tmp_path: Path) -> None:
+    day = dt.date(2026, 11, 26)
+    for name in ("report_01b_closures_format_31.xlsx", "report_01b_control_closures_format_14.xlsx"):
+        bv.build_registry([FAULTS / name], tmp_path / f"{name}.parquet", as_of=day)
+    found, right = (pl.read_parquet(path) for path in sorted(tmp_path.glob("*.parquet"), reverse=True))
+    assert found.equals(right)
+    assert found["since"].to_list() == [dt.date(2026, 10, 5)] * 4
+
+
+def kinds(path: Path, column: int) -> list[tuple[str, object]]:
+    """The types and values of a column's cells below the header."""
+    sheet = openpyxl.load_workbook(path).worksheets[0]
+    return [(row[column].data_type, row[column].value) for row in sheet.iter_rows(min_row=2)]
+
+
+AMOUNTS = [("n", 100), ("n", 200), ("s", "미정"), ("n", 400)]
+
+
+def test_a_number_among_texts_stays_a_number_in_a_new_workbook(tmp_path: Path, run: Run) -> None:
+    for name in ("report_03_one_text_among_numbers.xls", "report_03c_one_text_among_numbers.json"):
+        bv.enrich(FAULTS / name, tmp_path / "out.xlsx")
+        assert kinds(tmp_path / "out.xlsx", 3) == AMOUNTS, name
+    bv.enrich(FAULTS / "report_03_one_text_among_numbers.xls", tmp_path / "out.xlsx")
+    days: list[tuple[str, object]] = [("d", dt.datetime(2024, 3, day)) for day in (1, 2, 4)]
+    assert kinds(tmp_path / "out.xlsx", 4) == [*days[:2], ("s", "협의중"), days[2]]
+    bv.enrich(FAULTS / "03_mixed_column.xls", tmp_path / "out.xlsx")
+    assert kinds(tmp_path / "out.xlsx", 3)[:3] == [("s", "미상"), ("s", "미상"), ("n", 66937)]
+
+
+def test_a_number_among_texts_stays_a_number_in_parts_and_json(tmp_path: Path) -> None:
+    """Parts of a workbook are new workbooks, too; CSV has no types, and a column of Parquet has one."""
+    source, out = FAULTS / "report_03b_one_text_among_numbers.xlsx", tmp_path / "out.xlsx"
+    bv.enrich(source, out, split="action")
+    assert kinds(out, 3) == kinds(tmp_path / "out.confirm.xlsx", 3) == AMOUNTS
+    for name in ("out.json", "out.csv", "out.parquet"):
+        bv.enrich(source, tmp_path / name)
+    assert [row["금액"] for row in json_of(tmp_path / "out.json")] == [100, 200, "미정", 400]
+    for frame in (pl.read_csv(tmp_path / "out.csv"), pl.read_parquet(tmp_path / "out.parquet")):
+        assert frame["금액"].to_list() == ["100", "200", "미정", "400"]
+
+
+MIXED: list[tuple[object, str | None]] = [
+    (100, None),
+    (-1.5, None),
+    (0, None),
+    ("100", None),
+    ("0012", None),
+    ("-3", None),
+    ("true", None),
+    ("2024-03-01", None),
+    ("12:30:00", None),
+    ("미정", None),
+    (True, None),
+    (False, None),
+    (dt.datetime(2024, 3, 1), "yyyy-mm-dd"),
+    (dt.datetime(2024, 3, 1, 12, 30), "yyyy-mm-dd hh:mm"),
+    (dt.timedelta(days=1, hours=12), "[h]:mm:ss"),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize("at", [(0, 0), (3, 2)])
+@pytest.mark.parametrize("given", [{"select": ["값"]}, {"has_header": False, "columns": {"b_no": "#1"}}])
+def test_each_kind_of_cell_in_one_column_stays_what_it_is(
+    tmp_path: Path, given: dict[str, Any], at: tuple[int, int]
+) -> None:
+    """Also where the table does not begin in the first cell, and where titles stand above it."""
+    (top, left), headed = at, "select" in given
+    with xlsxwriter.Workbook(tmp_path / "in.xlsx") as made:
+        sheet = made.add_worksheet()
+        if headed:
+            sheet.write(top and top - 2, left, "거래처 목록")
+            sheet.write_row(top, left, ["사업자등록번호", "값"])
+        for row, (value, shown) in enumerate(MIXED, top + headed):
+            sheet.write(row, left, "124-81-00998")
+            write = sheet.write_string if isinstance(value, str) else sheet.write
+            write(row, left + 1, value, made.add_format({"num_format": shown}) if shown else None)
+    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", **given)
+    found = kinds(tmp_path / "out.xlsx", 0 if headed else 1)[-len(MIXED) :]
+    assert [value for _, value in found] == [value for value, _ in MIXED]
+    assert [kind == "s" for kind, _ in found] == [isinstance(value, str) for value, _ in MIXED]
+
+
+def test_a_number_of_json_that_excel_would_round_stays_a_text(tmp_path: Path) -> None:
+    values = ["1234567890123456789", "0.1234567890123456789", "1.10", "1e3", "true", '"없음"', '"7"', "null"]
+    rows = ",".join(f'{{"b_no": "124-81-00998", "값": {value}}}' for value in values)
+    (tmp_path / "in.json").write_text(f"[{rows}]", encoding="utf-8")
+    bv.enrich(tmp_path / "in.json", tmp_path / "out.xlsx")
+    texts, numbers = [("s", values[0]), ("s", values[1])], [("n", 1.1), ("n", 1000)]
+    assert kinds(tmp_path / "out.xlsx", 1) == [*texts, *numbers, ("b", True), ("s", "없음"), ("s", "7"), ("n", None)]
+
+
+PLAIN = ("576-81-33138", "(주)해오름온누리식품", "대전광역시 유성구 대학로 313", "34134")
+REFERENCE = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+
+
+def test_numbers_guarded_for_excel_are_numbers(tmp_path: Path) -> None:
+    report = bv.enrich(FAULTS / "report_04_excel_guarded_numbers.csv", tmp_path / "out.csv")
+    assert verified(report) == 4
+    source = pl.read_csv(FAULTS / "report_04_excel_guarded_numbers.csv", infer_schema=False, quote_char=None)
+    written = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    assert written["사업자등록번호"].to_list() == source["사업자등록번호"].to_list()
+
+
+GUARDS = ('="{}"', "'{}", ' = "{} "', "＝＂{}＂", "＇{}")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "xlsx"])
+def test_every_role_is_read_without_the_guard_and_the_cell_keeps_it(tmp_path: Path, suffix: str) -> None:
+    heads = ["사업자등록번호", "상호", "주소", "우편번호"]
+    guarded = pl.DataFrame([[guard.format(text) for text in PLAIN] for guard in GUARDS], heads, orient="row")
+    pl.DataFrame([PLAIN] * len(GUARDS), heads, orient="row").write_csv(tmp_path / "plain.csv")
+    if suffix == "xlsx":
+        with xlsxwriter.Workbook(tmp_path / "in.xlsx", {"strings_to_formulas": False}) as made:
+            sheet = made.add_worksheet()
+            for row, line in enumerate([heads, *guarded.rows()]):
+                sheet.write_row(row, 0, line)
+    else:
+        getattr(guarded, f"write_{suffix}")(tmp_path / f"in.{suffix}")
+    bv.enrich(tmp_path / "plain.csv", tmp_path / "right.json", **REFERENCE)
+    bv.enrich(tmp_path / f"in.{suffix}", tmp_path / "out.json", **REFERENCE)
+    found, right = json_of(tmp_path / "out.json"), json_of(tmp_path / "right.json")
+    assert found == [row | cells for row, cells in zip(right, guarded.to_dicts(), strict=True)]
+    assert {row["row_status"] for row in found} == {"verified"}
+
+
+def test_no_guard_is_printed_on_a_letter_and_an_apostrophe_of_a_name_is(tmp_path: Path) -> None:
+    """The list for the mail house has what a person would write on the envelope, and postal codes of five digits."""
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "all.json", **REFERENCE)
+    sent = [
+        row
+        for row in json_of(tmp_path / "all.json")
+        if row["action"] == "send" and row["fixed_zipcode"] == row["우편번호"]
+    ]
+    names = {
+        '="라마"': "라마",
+        "'=가나다": "=가나다",
+        "'온누리": "온누리",
+        "'n Coffee": "'n Coffee",
+        "'가온' 식당": "'가온' 식당",
+    }
+    rows = [
+        {"b_no": row["사업자등록번호"], "name": name, "address": row["주소"], "zipcode": f"{code[:3]}-{code[3:]}"}
+        for name, row in zip(names, sent, strict=False)
+        if (code := row["우편번호"])
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "in.csv")
+    bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv", letters=tmp_path / "letters.json", **REFERENCE)
+    letters = json_of(tmp_path / "letters.json")
+    assert {letter["recipient"] for letter in letters} == set(names.values())
+    assert {letter["postal code"] for letter in letters} == {row["zipcode"].replace("-", "") for row in rows}
+
+
+@pytest.mark.parametrize("written", ["301-49", " 301-49 "])
+def test_a_postal_code_with_a_dash_is_five_digits(tmp_path: Path, written: str) -> None:
+    def answers(code: str) -> dict[str, Any]:
+        row = {"사업자등록번호": PLAIN[0], "상호": PLAIN[1], "주소": "세종특별자치시 한누리대로 2130", "우편번호": code}
+        pl.DataFrame([row]).write_csv(tmp_path / "in.csv")
+        bv.enrich(tmp_path / "in.csv", tmp_path / "out.json")
+        [found] = json_of(tmp_path / "out.json")
+        assert found["우편번호"] == code
+        return {name: found[name] for name in NINE}
+
+    assert answers(written) == answers("30149") | {"fixed_zipcode": "30149"}
+    assert any("[postal" in reason for reason in answers("301-4")["reasons"])
+
+
+@pytest.mark.parametrize("name", ["report_10_binary_strings.parquet", "report_10b_binary_address.parquet"])
+def test_parquet_strings_without_their_mark_are_text(tmp_path: Path, name: str) -> None:
+    report = bv.enrich(FAULTS / name, tmp_path / "out.parquet")
+    assert {"b_no", "name", "address"} <= set(report.columns)
+    assert verified(report) == 4
+    source, written = pq.read_table(FAULTS / name), pq.read_table(tmp_path / "out.parquet")
+    assert written.select(source.column_names).equals(source)
+    bv.enrich(FAULTS / name, tmp_path / "out.csv")
+    assert pl.read_csv(tmp_path / "out.csv")["name"][0] == "(주)해오름온누리식품"
+
+
+def test_bytes_that_are_no_text_stay_bytes(tmp_path: Path) -> None:
+    columns: dict[str, list[bytes | None]] = {"주소": [b"\xff\xd8", None], "key": [b"\x00\x01", b"\x02"]}
+    source = pa.table({"b_no": ["124-81-00998", "220-81-62517"], **columns})
+    pq.write_table(source, tmp_path / "in.parquet")
+    report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    assert set(report.columns) == {"b_no"}
+    assert pq.read_table(tmp_path / "out.parquet").select(source.column_names).equals(source)
+    with pytest.raises(OutputError, match="'주소'"):
+        bv.enrich(tmp_path / "in.parquet", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("name", ["in.xls", "in.xml", "in.csv"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_an_xml_spreadsheet_of_excel_2003_is_named(tmp_path: Path, run: Run, name: str, encoding: str) -> None:
+    rows = "<Row><Cell><Data ss:Type='String'>사업자등록번호</Data></Cell></Row>" * 3
+    text = (
+        f'<?xml version="1.0" encoding="{encoding.removesuffix("-sig")}"?>\n<?mso-application progid="Excel.Sheet"?>\n'
+        '<Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet" xmlns:html="http://www.w3.org/TR/REC-html40">'
+        f'<Worksheet ss:Name="S"><Table ss:ExpandedColumnCount="1">{rows}</Table></Worksheet></Workbook>'
+    )
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    told = run("enrich", name)
+    assert told.returncode == 2
+    assert "Excel 2003" in told.stderr
+    assert ".xlsx" in told.stderr
+
+
+def test_a_geojson_file_is_read_and_another_output_is_offered(tmp_path: Path, run: Run) -> None:
+    shutil.copy(FAULTS / "07_points.geojson", tmp_path)
+    told = run("enrich", "07_points.geojson")
+    assert told.returncode == 2
+    assert "-o 07_points.enriched.json" in told.stderr
+    assert run("enrich", "07_points.geojson", "-o", "07_points.enriched.json").returncode == 0
+    features = json_of(tmp_path / "07_points.enriched.json")["features"]
+    assert {feature["row_status"] for feature in features} == {"verified"}
+    assert features[0]["geometry"] == {"type": "Point", "coordinates": [127.0, 37.5]}
 
 
 # (end of values and types)

@@ -124,7 +124,7 @@ _KINDS_BY_MIDDLE: Final = pl.Series(
 _WEIGHTS: Final = (1, 3, 7, 1, 3, 7, 1, 3, 5)
 
 _CANONICAL: Final = {
-    **dict(zip("０１２３４５６７８９．，", "0123456789.,", strict=True)),
+    **dict(zip("０１２３４５６７８９．，＝＂＇", "0123456789.,=\"'", strict=True)),
     **dict.fromkeys("－‐‑‒–—―−─﹣", "-"),  # dashes: full-width, hyphens, en, em, bar, minus, box drawing, small
     **dict.fromkeys("\t\r\n\u00a0\u2002\u2003\u2009\u202f\u3000", " "),
     **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),  # without width, so separating nothing
@@ -132,6 +132,7 @@ _CANONICAL: Final = {
 _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없음", "미등록", "미상"]
 
 _VALUE: Final = "value"
+_GUARD: Final = r"""^\s*=\s*"([^"]*)"\s*$"""
 _USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"
 """How nearly all numbers are written: they become integers without a look at anything unusual."""
 _PLAIN: Final = r"^[0-9]{3}[- ]*[0-9]{2}[- ]*[0-9]{5}$|^[0-9]{3} *\. *[0-9]{2} *\. *[0-9]{5}$"
@@ -155,9 +156,12 @@ def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
 
 
 def _text(value: pl.Expr) -> pl.Expr:
-    """The value as text with full-width forms narrowed, and outer white space and a leading apostrophe gone."""
+    """The value as text with full-width forms narrowed, without outer white space and what guards it from Excel.
+
+    Guards are a leading apostrophe, and ``="…"`` around it.
+    """
     narrow = value.cast(pl.String).str.replace_many(list(_CANONICAL), list(_CANONICAL.values()))
-    return narrow.str.strip_chars_end(" ").str.strip_chars_start(" '’`")
+    return narrow.str.replace(_GUARD, "$1").str.strip_chars_end(" ").str.strip_chars_start(" '’`")
 
 
 def _digits(text: pl.Expr) -> pl.Expr:

@@ -13,6 +13,9 @@ from bizverify.translation import gettext
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
+_LOST_ZERO: Final = "^([1-9][0-9]{3})$"
+"""A spreadsheet drops the zero that a postal code of Seoul begins with."""
+_SPLIT_CODE: Final = "^([0-9]{3})-([0-9]{2})$"
 
 
 def is_blank(text: pl.Expr) -> pl.Expr:
@@ -23,6 +26,11 @@ def is_blank(text: pl.Expr) -> pl.Expr:
 def is_masked(text: pl.Expr) -> pl.Expr:
     """Whether parts of a text were hidden for privacy (``홍**``, ``역삼로 *** *층``)."""
     return text.str.contains(_MASK).fill_null(False)
+
+
+def postal_digits(code: pl.Expr) -> pl.Expr:
+    """Complete a postal code to five digits: ``4524`` is 04524, ``301-49`` is 30149; other texts stay as they are."""
+    return code.str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1").str.replace(_SPLIT_CODE, "$1$2")
 
 
 def is_plain(address: pl.Expr) -> pl.Expr:

@@ -253,10 +253,10 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
 
 
 def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
-    joined = {f"joined:{role}": role_cell(table, role, choice) for role, choice in chosen.items() if choice.joined}
-    ids = {role: f"joined:{role}" if choice.joined else table.ids[choice.column] for role, choice in chosen.items()}
+    cells = {f"read:{role}": role_cell(table, role, choice) for role, choice in chosen.items()}
+    ids = {role: f"read:{role}" for role in chosen}
     return observations(
-        table.frame.with_columns(**joined),
+        table.frame.with_columns(**cells),
         b_no=ids["b_no"],
         status=ids["status"],
         since=ids.get("since"),

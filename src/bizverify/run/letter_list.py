@@ -13,7 +13,7 @@ import polars as pl
 
 from bizverify.cloud.remote_files import fetch_file, look_at_output
 from bizverify.cloud.remote_path import RemotePath
-from bizverify.engine.text_values import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked, postal_digits
 from bizverify.errors import UsageError
 from bizverify.run import accounting
 from bizverify.run.duplicates import FIRST, look_up
@@ -221,9 +221,7 @@ def _tidy(text: pl.Expr) -> pl.Expr:
 
 
 def _postal_code(code: pl.Expr) -> pl.Expr:
-    """Five digits where there are four or five, as where a spreadsheet has taken the zero; else as it is written."""
-    tidy = _tidy(code)
-    return pl.when(tidy.str.contains(r"^[0-9]{4}$")).then(tidy.str.zfill(5)).otherwise(tidy)
+    return postal_digits(_tidy(code))
 
 
 def _address_lines(address: pl.Expr, official: pl.Expr) -> tuple[pl.Expr, pl.Expr]:

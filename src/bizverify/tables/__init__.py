@@ -135,7 +135,7 @@ def _read_any(
     if format in WORKBOOKS:
         from bizverify.tables import excel
 
-        return excel.read(file, format, sheet, has_header=has_header)
+        return excel.read(file, format, sheet, resources, has_header=has_header)
     if format == "html":
         from bizverify.tables import html
 

@@ -44,7 +44,7 @@ _MOSTLY: Final = 0.5
 _SAME: Final = 0.95
 _BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
 """What an address has and its rest has not: 가동 101호 is one in a building."""
-_ZIPCODE: Final = r"^\W*[0-9]{4,5}(?:\.0)?\W*$"
+_ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
 
 @dataclass(frozen=True, slots=True)

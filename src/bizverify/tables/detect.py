@@ -65,6 +65,8 @@ _OTHER_ZIPS: Final = {
 _OBJECTS: Final = re.compile(rb'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _ARRAY: Final = re.compile(rb"\[\s*(?:[\[{}\]\"0-9]|-[0-9]|null|true|false|$)")  # "[거래처 목록]" is a title
 _PAGE: Final = re.compile(rb"<(?:html|body|head|table|tr|!doctype\s+html)[\s>]")
+_WEB_PAGE: Final = re.compile(rb"<(?:html|body|head|!doctype\s+html)[\s>]")
+_EXCEL_2003: Final = re.compile(rb"""urn:schemas-microsoft-com:office:spreadsheet|progid\s*=\s*["']excel\.sheet["']""")
 _MHTML: Final = re.compile(rb"^(?:mime-version: |content-type: multipart/related)", re.MULTILINE)
 _MAIL_HEADER: Final = re.compile(rb"[a-z-]+: ")
 _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
@@ -269,7 +271,7 @@ def _is_web_page(file: File, start: bytes) -> bool:
                 path=file.path,
             )
         )
-    if b"urn:schemas-microsoft-com:office:spreadsheet" in start and not _PAGE.search(start):
+    if _EXCEL_2003.search(start) and not _WEB_PAGE.search(start):  # its <Table> is none of a page
         raise InputError(
             gettext(
                 "{path}: is an XML spreadsheet of Excel 2003; open it in Excel and save it as .xlsx", path=file.path

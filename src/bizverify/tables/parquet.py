@@ -8,7 +8,7 @@ beside ours, and the file's schema and metadata with them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.frames import nested_roles
 from bizverify.tables.size_limits import limits, or_raise_limit
-from bizverify.tables.table import Enriched, Table, column_ids, unique_names, written_column
+from bizverify.tables.table import Enriched, Table, unique_names, written_column
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _GROUP: Final = 1 << 18
 _BATCH: Final = 1 << 16
 _TAIL: Final = 8
 _DIGITS: Final = 38
+_NO_TEXT: Final = r"[\x00-\x08\x0e-\x1f]"
 _UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
 
 
@@ -44,17 +45,21 @@ class Schema:
 
 
 def read(file: File) -> Table:
-    """Open a Parquet file; types stay as they are. Raises :class:`InputError`."""
+    """Open a Parquet file; types stay as they are, but texts without the mark of UTF-8 are String.
+
+    Raises :class:`InputError`.
+    """
     import pyarrow as pa
 
     schema, notes = _open_schema(file)
     _refuse_wide_decimals(file, schema.arrow)
+    headers = tuple(schema.arrow.names)
     try:
-        found = _frame(schema.arrow.empty_table()).schema
+        texts = _unmarked_texts(file, schema.arrow)
+        found = _frame(schema.arrow.empty_table(), range(len(headers)), texts).schema
     except (*_UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
-    headers = tuple(schema.arrow.names)
-    frame = register_io_source(partial(_decode_file, file, headers), schema=found, is_pure=True)
+    frame = register_io_source(partial(_decode_file, file, headers, texts), schema=found, is_pure=True)
     notes = (*notes, *nested_roles(headers, found.dtypes()))
     return Table(frame, headers, "parquet", file.path.name, file, schema, notes)
 
@@ -71,9 +76,31 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     return tally
 
 
+def _unmarked_texts(file: File, arrow: pa.Schema) -> frozenset[int]:
+    """The places of columns of bytes that hold texts only, as Impala and old versions of Spark write them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = {place for place, field in enumerate(arrow) if field.type in (pa.binary(), pa.large_binary())}
+    names = sorted({arrow.names[place] for place in found})
+    read = [place for place, name in enumerate(arrow.names) if name in names]
+    with _parquet(file) as parquet:
+        for batch in parquet.iter_batches(batch_size=_BATCH, columns=names) if found else ():
+            for place, column in zip(read, batch.columns, strict=True):
+                try:
+                    if place in found and pc.any(pc.match_substring_regex(column.cast(pa.string()), _NO_TEXT)).as_py():
+                        found.remove(place)
+                except pa.ArrowInvalid:
+                    found.remove(place)
+            if not found:
+                break
+    return frozenset(found)
+
+
 def _decode_file(
     file: File,
     headers: tuple[str, ...],
+    texts: frozenset[int],
     ids: list[str] | None,
     predicate: pl.Expr | None,
     most: int | None,
@@ -84,7 +111,7 @@ def _decode_file(
     names = None if ids is None else [headers[int(id_.removeprefix("c"))] for id_ in ids or ["c0"]]
     read = [place for place, header in enumerate(headers) if names is None or header in names]
     with _parquet(file) as parquet:
-        for frame in _frames(file, parquet.iter_batches(batch_size=_BATCH, columns=names), read):
+        for frame in _frames(file, parquet.iter_batches(batch_size=_BATCH, columns=names), read, texts):
             chosen = frame if ids is None else frame.select(ids) if ids else pl.DataFrame(height=frame.height)
             if left is not None:
                 chosen, left = chosen.head(left), max(left - frame.height, 0)
@@ -93,24 +120,23 @@ def _decode_file(
                 return
 
 
-def _frames(file: File, batches: Iterator[Any], places: list[int]) -> Iterator[pl.DataFrame]:
+def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: frozenset[int]) -> Iterator[pl.DataFrame]:
     import pyarrow as pa
 
     while True:
         try:
-            yield _frame(next(batches), places)
+            yield _frame(next(batches), places, texts)
         except StopIteration:
             return
         except (*_UNREADABLE, pa.ArrowException) as error:
             raise _unreadable(file, error) from error
 
 
-def _frame(arrow: Any, places: list[int] | None = None) -> pl.DataFrame:
-    """Arrow's columns as ``c0``, ``c1``, …, or as those of ``places``: names may be blank or repeat."""
-    ids = column_ids(arrow.num_columns) if places is None else [f"c{place}" for place in places]
-    frame = pl.from_arrow(arrow.rename_columns(ids))
+def _frame(arrow: Any, places: Sequence[int], texts: frozenset[int]) -> pl.DataFrame:
+    """Arrow's columns as those of ``places``, ``c0``, ``c1``, …: names may be blank or repeat."""
+    frame = pl.from_arrow(arrow.rename_columns([f"c{place}" for place in places]))
     assert isinstance(frame, pl.DataFrame)  # noqa: S101 - of a table, not of one column
-    return frame
+    return frame.with_columns(pl.col(f"c{place}").cast(pl.String) for place in places if place in texts)
 
 
 def _parquet(file: File) -> Any:

@@ -36,6 +36,10 @@ _BLANKS: Final = [
 ]
 _FILLER: Final = r"^[\W_0]*$"
 """A detail that says nothing: ``0``, ``**``, ``--``."""
+_GUARDS: Final = ("=", "＝", "'", "＇")
+_FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
+_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"
+"""One that nothing closes. Before a letter it may be part of a name: 'n Coffee."""
 _SHORTEST: Final = 4
 """Characters from which a detail without a space before it is known at the end of an address."""
 _WIDTHS: Final = (3, 2, 5)
@@ -46,7 +50,7 @@ _NAME: Final = (
     r"주식회사|유한회사|\(주\)|㈜|\(유\)|상사|상회|산업|식당|마트|약국|의원|학원|건설|전자|물산|무역|기업|공업|상점"
     r"|(?i)\b(?:co|inc|ltd)\b"
 )
-_ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]{3}\s*$"
+_ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]-?[0-9]{2}\s*$"
 _LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}
 """The share of rows in which a column must hold what the role is about."""
 
@@ -54,20 +58,29 @@ _LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}
 def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
     """Return the cells of a role: those of its column as they are, or as text (String) where several make it up.
 
+    Texts are without the guards that keep Excel from reading them as numbers or formulas: ``="…"``, an apostrophe.
     A name and an address are joined by spaces; what is blank, or stands at the end of what is joined already, is left
     out. The rest of an address without its beginning is none. A number is joined by dashes, its parts filled up with
     zeros where that alone gives the right check digit.
     """
     ids = [table.ids[part.column] for part in choice.parts]
-    if not choice.joined:
-        return pl.col(ids[0])
     schema = table.frame.collect_schema()
-    parts = [_filled_text(pl.col(id_), schema[id_]) for id_ in ids]
+    cells = [_without_guard(pl.col(id_)) if schema[id_] == pl.String else pl.col(id_) for id_ in ids]
+    if not choice.joined:
+        return cells[0]
+    parts = [_filled_text(cell, schema[id_]) for cell, id_ in zip(cells, ids, strict=True)]
     if role == "b_no":
         return _joined_number(parts)
     if role == "address":
         parts[1:] = [pl.when(~part.str.contains(_FILLER)).then(part) for part in parts[1:]]
     return _joined_text(parts, whole=role == "address")
+
+
+def _without_guard(cell: pl.Expr) -> pl.Expr:
+    bare = cell.str.strip_chars_start()
+    guarded = pl.when(pl.any_horizontal(bare.str.starts_with(guard) for guard in _GUARDS)).then(bare)
+    quoted = guarded.str.extract(_FORMULA_GUARD).str.replace_all('""', '"', literal=True)
+    return pl.coalesce(quoted, guarded.str.extract(_APOSTROPHE), cell)
 
 
 def is_filled(cell: pl.Expr) -> pl.Expr:

@@ -28,7 +28,8 @@ RAW: Final = "raw"
 class Table:
     """A file (or a frame in memory) with a header, read lazily.
 
-    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON. Users' headers may repeat,
+    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and, beside columns of text in
+    which other cells may stand, those of :func:`typed_id`. Users' headers may repeat,
     be blank or clash with ours, so they are kept beside the frame, in ``headers``, and put back on writing.
     ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``notes`` are
     for the user. ``above``: lines above the last line of the header, which only an output of the same format has again;
@@ -124,6 +125,20 @@ def written_column(column: str, *, lists: bool) -> pl.Expr:
     if column == "reasons" and lists:
         return pl.col(column).str.split(REASON_SEPARATOR)
     return pl.col(column)
+
+
+def typed_id(id_: str) -> str:
+    """The name of the column (Boolean) that is true where a cell of a column of text is no text in the file.
+
+    It is a number as JSON spells it, a date or moment in ISO format, ``true`` or ``false``, or a time.
+    """
+    return f"{id_}:typed"
+
+
+def typed_columns(result: Enriched) -> list[str]:
+    """The columns of an output that have a column of :func:`typed_id` beside them."""
+    there = set(result.frame.collect_schema().names())
+    return [column for column, _ in result.layout if typed_id(column) in there]
 
 
 def column_ids(count: int) -> list[str]:

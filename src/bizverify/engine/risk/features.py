@@ -137,6 +137,7 @@ _OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
 _LOST_ZERO: Final = "^[1-9][0-9]{3}$"
 _FIRST_POSTAL: Final = "01000"
 _LAST_POSTAL: Final = "63999"
+_SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
 
 
 WRITING: Final = "writing"
@@ -354,12 +355,16 @@ def _completeness(address: Levels) -> Levels:
 
 
 def restored_zipcode() -> pl.Expr:
-    """Return the postal code where its four digits are five that lost a zero; null for all other rows."""
-    return pl.when(_lost_zero() & ~_is_elsewhere()).then("zipcode_given")
+    """Return the postal code where its four digits lost a zero, or where it is ``301-49``; null for all other rows."""
+    return pl.when((_lost_zero() | _is_split()) & ~_is_elsewhere()).then("zipcode_given")
 
 
 def _lost_zero() -> pl.Expr:
     return pl.col(ODD_ZIPCODE).str.contains(_LOST_ZERO).fill_null(False)
+
+
+def _is_split() -> pl.Expr:
+    return pl.col(ODD_ZIPCODE).str.contains(_SPLIT_POSTAL).fill_null(False)
 
 
 def _is_elsewhere() -> pl.Expr:
@@ -379,7 +384,7 @@ def _postal(gazetteer: bool) -> Levels:
     return (judged if gazetteer else {}) | {
         "outside_region": elsewhere & ~lost,
         "old_six_digits": (blank & _odd_address().str.contains(_OLD_POSTAL_AT_HEAD)) | code.str.contains(_OLD_POSTAL),
-        "malformed": (~blank & ~code.str.contains(_POSTAL) & ~lost) | (lost & elsewhere),
+        "malformed": (~blank & ~code.str.contains(_POSTAL) & ~lost & ~_is_split()) | (lost & elsewhere),
     }
 
 

@@ -1,6 +1,7 @@
 """Excel workbooks ⇄ frames: ``read`` any, ``extend`` the user's own, ``create`` a new one.
 
-- ``read`` → ``limits_check`` (before a parser sees it), ``sheets`` (choose and load a sheet)
+- ``read`` → ``limits_check`` (before a parser sees it), ``decodable`` (copies for the parser), ``sheets``
+  (choose and load a sheet)
 - ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
   ``ranges`` (filter, tables, sort), ``table_formulas`` (formulas over a whole table), ``drawings`` (charts over new
   columns)
@@ -25,7 +26,7 @@ from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.proof import prove_created
 from bizverify.tables.excel.read import Sheet, read
-from bizverify.tables.table import Enriched, Table, flat, refuse_binary
+from bizverify.tables.table import Enriched, Table, flat, refuse_binary, typed_columns, typed_id
 from bizverify.translation import gettext
 
 __all__ = ["Sheet", "count_rows", "read", "refuse", "refuse_wide", "write"]
@@ -74,8 +75,8 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
 
     A table that came from a workbook, all of whose columns are wanted, gets its columns spliced into that workbook, of
     which everything else stays as it is; any other becomes a new workbook with a header, a filter and frozen titles,
-    and a summary sheet if it is asked for. Text is never stored as a formula. Raises :class:`OutputError` for what
-    Excel cannot hold or cannot be extended safely.
+    and a summary sheet if it is asked for. Each cell keeps its type. Text is never stored as a formula. Raises
+    :class:`OutputError` for what Excel cannot hold or cannot be extended safely.
     """
     source, file = result.table.source, result.table.file
     keeps_all = _keeps_all(result)
@@ -87,9 +88,10 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
         extend_workbook(result, frame, file, source, target)
         return tally
-    cells = result.frame.select(column for column, _ in result.layout)
+    cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed_columns(result)))
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
+    frame = frame.drop(name for name in map(typed_id, typed_columns(result)) if not frame[name].any())
     create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
     prove_created(result, frame, target)
     return tally

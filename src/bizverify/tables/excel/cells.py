@@ -10,16 +10,23 @@ from typing import Final, Self
 import polars as pl
 
 from bizverify.schema import OUR_COLUMNS
-from bizverify.tables.table import Enriched
+from bizverify.tables.table import Enriched, typed_id
 
 MAX_CELL: Final = 32_767
 MAX_COLUMNS: Final = 16_384
 MAX_ROW: Final = 1_048_576
 _EXACT: Final = 10**15
+_EXACT_DIGITS: Final = 15
 _EPOCH: Final = -25_569
 """The day of Excel's serial number 0 (1899-12-30), in days of the Unix epoch."""
 _FIRST_SAFE_SERIAL: Final = 61
 """1900-03-01: before it Excel counts a 29 February 1900 that never was."""
+
+DAY: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+MOMENT: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+$"
+TIME: Final = r"^([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)$"
+_NANOSECONDS_OF_DAY: Final = 86_400_000_000_000
+_TRUTH: Final = ("true", "false")
 
 _AREA: Final = re.compile(r"\$?([A-Z]{1,3})\$?([0-9]{1,7})(?::\$?([A-Z]{1,3})\$?([0-9]{1,7}))?")
 _WHOLE: Final = re.compile(r"\$?([A-Z]{1,3}):\$?([A-Z]{1,3})")
@@ -93,22 +100,26 @@ def render_rows(
 
     ``cells`` are the ``<c>`` elements of ``columns`` (name → column of the sheet, from 1), in that order. Text is an
     inline string, so never a formula; what Excel cannot hold as a number (15 digits and more, infinities, days before
-    March 1900, time zones) is written as text. A null is no cell or, with ``blanks``, an empty one that has a style.
+    March 1900, time zones) is written as text. A text of which the frame's column of
+    :func:`~bizverify.tables.table.typed_id` is true becomes the number, date or truth value that it was. A null is no
+    cell or, with ``blanks``, an empty one that has a style.
     """
     numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
     work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
     pieces: list[pl.Expr | str] = []
     for column, number in sorted(columns.items(), key=lambda item: item[1]):
-        pieces += _cell(frame[column], column_letter(number), styles[column], blanks)
+        typed = frame[typed_id(column)] if typed_id(column) in frame.columns else None
+        pieces += _cell(frame[column], typed, column_letter(number), styles[column], blanks)
     return work.select("r", _concat_pieces(pieces).alias("cells"))
 
 
-def _cell(values: pl.Series, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
+def _cell(values: pl.Series, typed: pl.Series | None, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
     """The pieces of a column's cells; numbers, texts and nulls are distinguished only where a column has several."""
     start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"', _attribute(style)]
     blank: list[pl.Expr | str] = [_blank(start, style)] if blanks else [""]
-    number, nulls = _numbers(values), values.null_count()
-    kind = ' t="b"><v>' if values.dtype == pl.Boolean else "><v>"
+    number, nulls = _numbers(values) if typed is None else _typed_numbers(values, typed), values.null_count()
+    truth = pl.lit(values.dtype == pl.Boolean) if typed is None else pl.col(values.name).is_in(_TRUTH)
+    kind = pl.when(truth).then(pl.lit(' t="b"><v>')).otherwise(pl.lit("><v>"))
     as_number = [*start, kind, pl.lit(number), "</v></c>"]
     if nulls == len(values):
         return blank
@@ -154,6 +165,40 @@ def _numbers(values: pl.Series) -> pl.Series:
     return values.to_frame().select(number.cast(pl.String)).to_series()
 
 
+def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
+    """What :func:`_numbers` gives for texts, for those that are ``typed``."""
+    text = pl.when(typed).then(pl.col(texts.name))
+    number = text.cast(pl.Float64, strict=False)
+    digits = text.str.replace(r"[eE].*$", "").str.count_matches("[0-9]")
+    exact = (number.abs() < _EXACT) & ((digits <= _EXACT_DIGITS) | (number.cast(pl.String) == text))
+    day = text.str.to_date("%Y-%m-%d", strict=False)
+    moment = text.str.replace("T", " ", literal=True).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+    hours, minutes, seconds = (text.str.extract(TIME, place).cast(pl.Float64) for place in (1, 2, 3))
+    return (
+        texts.to_frame()
+        .select(
+            pl.coalesce(
+                pl.when(exact).then(text),
+                pl.when(text.is_in(_TRUTH)).then((text == _TRUTH[0]).cast(pl.UInt8).cast(pl.String)),
+                _serial_of_day(day).cast(pl.String),
+                _serial_of_moment(moment).cast(pl.String),
+                ((hours * 3600 + minutes * 60 + seconds) / 86_400).cast(pl.String),
+            )
+        )
+        .to_series()
+    )
+
+
+def _serial_of_day(day: pl.Expr) -> pl.Expr:
+    serial = day.to_physical() - _EPOCH
+    return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
+
+
+def _serial_of_moment(moment: pl.Expr) -> pl.Expr:
+    serial = moment.dt.epoch("us") / 86_400_000_000 - _EPOCH
+    return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
+
+
 def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     """The number that stands for a value, null for values that only text can hold; ``None`` for types of text."""
     if dtype == pl.Boolean:
@@ -164,11 +209,11 @@ def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     if dtype.is_float():
         return pl.when(value.is_finite()).then(value)
     if dtype == pl.Date:
-        serial = value.to_physical() - _EPOCH
-        return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
+        return _serial_of_day(value)
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
-        serial = value.dt.epoch("us") / 86_400_000_000 - _EPOCH
-        return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
+        return _serial_of_moment(value)
+    if dtype == pl.Time:
+        return value.to_physical() / _NANOSECONDS_OF_DAY
     return None
 
 

@@ -14,12 +14,23 @@ import polars as pl
 
 from bizverify.errors import OutputError
 from bizverify.schema import ACTIONS, GRADES
-from bizverify.tables.excel.cells import MAX_CELL, MAX_COLUMNS, WIDTHS, Style, column_letter, render_rows, titles
+from bizverify.tables.excel.cells import (
+    DAY,
+    MAX_CELL,
+    MAX_COLUMNS,
+    MOMENT,
+    TIME,
+    WIDTHS,
+    Style,
+    column_letter,
+    render_rows,
+    titles,
+)
 from bizverify.tables.excel.package import SUMMARY, copy_package, sheet_parts
 from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
-from bizverify.tables.table import Enriched, Section
+from bizverify.tables.table import Enriched, Section, typed_id
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -37,6 +48,10 @@ MAX_ROWS: Final = 1_048_575
 """What a sheet holds below its header."""
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
+_DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
+_AMONG_TEXTS: Final = {DAY: _DAY_FORMAT, MOMENT: _MOMENT_FORMAT, TIME: "[h]:mm:ss"}
+_HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
+"""The skeleton's rows that show styles: of the header, of each column, and from the third on dates among texts."""
 _ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
 
 
@@ -81,9 +96,9 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
     """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
 
-    ``frame``: the output's columns, in order; more rows than a sheet holds go on in further sheets. The first one
-    begins with the title rows that stood above the table. ``sections``: what a summary sheet shows; no sheet where
-    there are none. Raises :class:`OutputError` for what a workbook cannot hold.
+    ``frame``: the output's columns, and those of :func:`~bizverify.tables.table.typed_id`; more rows than a sheet holds
+    go on in further sheets. The first one begins with the title rows that stood above the table. ``sections``: what a
+    summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
     """
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
@@ -102,16 +117,17 @@ def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Se
 
 
 def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: TitleRows) -> Iterator[bytes]:
-    """A sheet with its rows, piece by piece, styled as the skeleton's first two rows are."""
-    columns = {column: number for number, column in enumerate(frame.columns, 1)}
+    """A sheet with its rows, piece by piece, styled as the skeleton's first rows are."""
+    columns = {column: number for number, (column, _) in enumerate(result.layout, 1)}
     header = len(above) + 1
     wide = max(len(columns), *map(len, above), 1)
     edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
     yield apply_edits(model.around[: model.cut], edits)
     if above:
         yield _title_rows(above, wide)
-    yield _rows(titles(result, columns), columns, _styles(model, columns, 1), header)
-    styles = _styles(model, columns, 2)
+    yield _rows(titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
+    styles = _styles(model, columns, _COLUMNS_ROW)
+    styles |= {column: _typed_style(model, column) for column in columns if typed_id(column) in frame.columns}
     for start in range(0, frame.height, _BLOCK):
         yield _rows(frame.slice(start, _BLOCK), columns, styles, header + start + 1)
     yield model.around[model.cut :]
@@ -137,6 +153,15 @@ def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, 
     return {column: model.styles(number, row, row)[0] or "" for column, number in columns.items()}
 
 
+def _typed_style(model: SheetXml, column: str) -> pl.Expr:
+    """The style of each cell of a column of text in which dates and times may stand."""
+    text = pl.when(pl.col(typed_id(column))).then(pl.col(column))
+    return pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(model.styles(1, row, row)[0]))
+        for row, pattern in enumerate(_AMONG_TEXTS, _AMONG_TEXTS_ROW)
+    )
+
+
 def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
     """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns.
 
@@ -158,19 +183,21 @@ def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sec
 
 
 def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: int, bottom: int) -> None:
-    """Lay out a sheet whose header and last row stand in these rows; its first two show the styles of both."""
+    """Lay out a sheet whose header and last row stand in these rows; its first rows show the styles."""
     from openpyxl.styles import Border, Font, PatternFill, Side
 
     font, fill = Font(name="Calibri", size=11, bold=True), PatternFill("solid", fgColor="DDE7F0")
     border = Border(bottom=Side(style="thin", color="8EA9C1"))
     for number, (column, name) in enumerate(result.layout, 1):
-        title = sheet.cell(1, number)
+        title = sheet.cell(_HEADER_ROW, number)
         title.font, title.fill, title.border = font, fill, border
-        sheet.cell(2, number).number_format = _number_format(column, frame.schema[column])
+        sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
         width = WIDTHS.get(column) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
             _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+    for row, shown in enumerate(_AMONG_TEXTS.values(), _AMONG_TEXTS_ROW):
+        sheet.cell(row, 1).number_format = shown
     sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
     sheet.auto_filter.ref = f"A{header}:{column_letter(len(result.layout))}{bottom}"
     _fit_to_page(sheet)
@@ -197,16 +224,18 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
     if column == "bounce_prob":
         return "0.0%"
     if dtype == pl.Date:
-        return "yyyy-mm-dd"
-    return "yyyy-mm-dd hh:mm:ss" if isinstance(dtype, pl.Datetime) else "General"
+        return _DAY_FORMAT
+    if dtype == pl.Time:
+        return "hh:mm:ss"
+    return _MOMENT_FORMAT if isinstance(dtype, pl.Datetime) else "General"
 
 
 def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
-    if frame.width > MAX_COLUMNS:
+    if len(result.layout) > MAX_COLUMNS:
         raise OutputError(
             gettext(
                 "{width:,} columns are more than a sheet holds ({max_columns:,}); write CSV or Parquet",
-                width=frame.width,
+                width=len(result.layout),
                 max_columns=MAX_COLUMNS,
             )
         )

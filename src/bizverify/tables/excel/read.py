@@ -6,29 +6,33 @@ import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from bizverify.errors import InputError, parameter
 from bizverify.schema import LANGS, Alert
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
+from bizverify.tables.excel.decodable import as_decodable
 from bizverify.tables.excel.package import CORE, SUMMARY, SheetEntry, outline
-from bizverify.tables.excel.sheets import Facts, Loaded, load
+from bizverify.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bizverify.tables.heading import headless_note
 from bizverify.tables.isolation import IsolationError, run_isolated
 from bizverify.tables.size_limits import limits, or_raise_limit
-from bizverify.tables.table import Format, Table
+from bizverify.tables.table import Format, Table, typed_id
 from bizverify.translation import gettext, ngettext, use_language
 
 _SECONDS: Final = 900
-_RESULT: Final = ("name", "headers", "header", "others", "left", "below", "title_rows")
+_RESULT: Final = ("name", "headers", "header", "others", "further", "below", "title_rows", "left", "skipped")
 """The fields of a sheet that go beside its frame."""
+_BATCH: Final = 1 << 16
 _HERE: Final = 900_000_000
 """Bytes of memory up to which a sheet is read in this process."""
 
@@ -57,7 +61,7 @@ def load_isolated(
         except IsolationError as error:
             raise _explain_failure(error, path, memory) from None
         loaded["frame"] = pl.read_ipc(io.BytesIO(frame.read_bytes()))  # no map of a file that goes away
-    for name in ("headers", "others", "left"):
+    for name in ("headers", "others", "further"):
         loaded[name] = tuple(loaded[name])
     loaded["title_rows"] = tuple(map(tuple, loaded["title_rows"]))
     return Loaded(**loaded)
@@ -66,10 +70,13 @@ def load_isolated(
 def load_to_file(
     data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
 ) -> dict[str, Any]:
-    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields."""
+    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields.
+
+    The columns of :func:`~bizverify.tables.table.typed_id` are in the frame already.
+    """
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
     loaded = load(Path(data), Path(path), wanted, known, has_header)
-    loaded.frame.write_ipc(frame)
+    loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
     return {name: getattr(loaded, name) for name in _RESULT}
 
 
@@ -117,40 +124,43 @@ class Sheet:
     below: int = 0
 
 
-def read(file: File, format: Format, sheet: str | None, *, has_header: bool = True) -> Table:
+def read(file: File, format: Format, sheet: str | None, resources: ExitStack, *, has_header: bool = True) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
     The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
     text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
+    What has to be made of the file lives as long as ``resources``.
     Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
     a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
     an output is a new workbook: no row can be put above the user's.
     """
-    with _with_extension(file, format) as named:
-        return replace(_read(named, format, sheet, has_header), file=file)
+    named = _with_extension(file, format, resources)
+    return replace(_read(named, format, sheet, has_header, resources), file=file)
 
 
-def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Table:
+def _read(file: File, format: Format, sheet: str | None, has_header: bool, resources: ExitStack) -> Table:
     path = file.path
     notes: list[str] = []
     blank_rows = 0
     if format == "xlsx":
-        loaded, part = _xlsx(file, sheet, has_header)
+        loaded, frame, part = _xlsx(file, sheet, has_header, resources)
         blank_rows = part.first or 0
         notes += _display_notes(part)
     else:
         if format != "xls":
             parts = limits_check.check_zip(path, file.data, xml=format == "ods")
             notes += _time_notes(parts)
-        loaded = load_isolated(file.data, path, sheet, None, has_header)
-    notes += _left_sheets(loaded)
+        data = as_decodable(file, format, resources).data
+        loaded = load_isolated(data, path, sheet, None, has_header)
+        frame = loaded.frame.lazy()
+    notes += _further_sheets(loaded)
     if loaded.header < 0:
         notes.append(headless_note(loaded.headers))
     extended = format == "xlsx" and loaded.header >= 0
     source = Sheet(loaded.name, loaded.header, loaded.below) if extended else None
     name = f"{path.name} [{loaded.name}]"
     return Table(
-        loaded.frame.lazy(),
+        frame,
         loaded.headers,
         format,
         name,
@@ -165,16 +175,16 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool) -> Ta
     )
 
 
-def _left_sheets(loaded: Loaded) -> list[str]:
+def _further_sheets(loaded: Loaded) -> list[str]:
     """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
     summaries = set()
     for lang in LANGS:
         with use_language(lang):
             summaries.add(gettext(SUMMARY))
-    left = loaded.others or [name for name in loaded.left if name not in summaries]
-    if not left:
+    further = loaded.others or [name for name in loaded.further if name not in summaries]
+    if not further:
         return []
-    said = {"name": loaded.name, "names": ", ".join(map(repr, left)), "sheet": parameter("sheet", left[0])}
+    said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "sheet": parameter("sheet", further[0])}
     if loaded.others:
         text = gettext(
             "only the sheet {name!r} was taken; {names} hold business numbers too; {sheet} takes another", **said
@@ -184,14 +194,12 @@ def _left_sheets(loaded: Loaded) -> list[str]:
     return [Alert(text)]
 
 
-@contextmanager
-def _with_extension(file: File, format: Format) -> Iterator[File]:
+def _with_extension(file: File, format: Format, resources: ExitStack) -> File:
     """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
     if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
-        yield file
-    else:
-        with private_folder() as folder:
-            yield replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
+        return file
+    folder = resources.enter_context(private_folder())
+    return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
 
 
 def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
@@ -233,8 +241,10 @@ def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
         )
 
 
-def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limits_check.PartContent]:
-    """The sheet and what its part was found to hold."""
+def _xlsx(
+    file: File, sheet: str | None, has_header: bool, resources: ExitStack
+) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
+    """The sheet, its rows, and what its part was found to hold."""
     path = file.path
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
@@ -255,9 +265,40 @@ def _xlsx(file: File, sheet: str | None, has_header: bool) -> tuple[Loaded, limi
             )
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    reader = load if memory <= _HERE else load_isolated
-    loaded = reader(file.data, path, sheet, facts, has_header)
-    return loaded, sheets[loaded.name]
+    data = as_decodable(file, "xlsx", resources).data
+    if memory > _HERE:
+        loaded = load_isolated(data, path, sheet, facts, has_header)
+        return loaded, loaded.frame.lazy(), sheets[loaded.name]
+    loaded = load(data, path, sheet, facts, has_header)
+    return loaded, _with_typed(data, loaded), sheets[loaded.name]
+
+
+def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
+    """The rows of a sheet with the columns of :func:`typed_id`: the sheet is parsed again only if they are asked for.
+
+    An output that is the user's own workbook does without them.
+    """
+    frame = loaded.frame
+    marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
+    if not marks:
+        return frame.lazy()
+
+    @cache
+    def whole() -> pl.DataFrame:
+        typed = load_typed(data, loaded)
+        none = pl.Series([False]).new_from_index(0, frame.height)
+        return frame.with_columns(typed[name] if name in typed.columns else none.alias(name) for name in marks)
+
+    def rows(
+        ids: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        source = whole() if ids is None or not marks.keys().isdisjoint(ids) else frame
+        source = source if most is None else source.head(most)
+        for batch in source.iter_slices(_BATCH):
+            chosen = batch if ids is None else batch.select(ids) if ids else pl.DataFrame(height=batch.height)
+            yield chosen if predicate is None else chosen.filter(predicate)
+
+    return register_io_source(rows, schema=pl.Schema({**frame.schema, **marks}), is_pure=True)
 
 
 def _is_read(entry: SheetEntry, wanted: str | None) -> bool:

@@ -16,6 +16,7 @@ from bizverify import business_number
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.columns import has_role
 from bizverify.tables.heading import LOOK, Merge, find_heading, headless
+from bizverify.tables.table import typed_id
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -27,8 +28,14 @@ _DAY_OF_TIMES: Final = date(1899, 12, 31)
 _FIRST_DATE: Final = pl.duration(days=3660)
 """A text column's dates before 1910 are lengths of time: nobody was a customer then."""
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
+_MAY_BE_TYPED: Final = (
+    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$"
+    r"|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
+)
+"""Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
+_NO_TEXT: Final = ("boolean", "date")
 _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ANYTHING = 3, 2, 1, 0
@@ -41,7 +48,7 @@ class SheetGrid:
     """A sheet below its first row: ``names`` are that row's cells, ``left`` its first column in the sheet.
 
     ``height``: all rows, also those without a value at the end. ``renamed``: some names may not be the cells' texts,
-    because fastexcel makes them unique.
+    because fastexcel makes them unique. ``skipped``: rows above, as the parser counts them.
     """
 
     frame: pl.DataFrame
@@ -50,6 +57,7 @@ class SheetGrid:
     left: int
     renamed: bool
     visible: bool
+    skipped: int
 
 
 def top_rows(book: ExcelReader, sheet: str, count: int) -> list[tuple[str | None, ...]]:
@@ -98,7 +106,7 @@ def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool =
     again = any(name.rpartition("_")[0] in found and name.rpartition("_")[2].isdecimal() for name in names)
     left = columns[0].absolute_index if columns else 0
     visible = loaded.visible == "visible"
-    return SheetGrid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible)
+    return SheetGrid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible, skipped)
 
 
 def _load_untyped(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
@@ -204,10 +212,10 @@ class Loaded:
     """A sheet as a frame (``c0``, ``c1``, …) under its headers.
 
     ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
-    names of further sheets that hold business numbers, ``left`` of all further ones that are visible and may be a
-    list. ``below``: rows of the sheet behind the frame's last that hold
+    names of further sheets that hold business numbers, ``further`` of all that are visible and may be a list.
+    ``below``: rows of the sheet behind the frame's last that hold
     white space, empty texts or errors only, as formulas filled down beyond the table do. ``title_rows``: the rows above
-    the header, from the first that holds a value, as texts.
+    the header, from the first that holds a value, as texts. ``left``, ``skipped``: as in :class:`SheetGrid`.
     """
 
     name: str
@@ -215,9 +223,11 @@ class Loaded:
     headers: tuple[str, ...]
     header: int
     others: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
     below: int = 0
     title_rows: tuple[tuple[str | None, ...], ...] = ()
+    left: int = 0
+    skipped: int = 0
 
     @property
     def titles(self) -> int:
@@ -251,6 +261,32 @@ def load(
         if type(error).__name__ != "PanicException":  # a Rust panic; its class cannot be imported
             raise
         raise _unreadable(path, error) from None
+
+
+def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
+    """Load which cells of a sheet's columns of text are numbers, dates, times or truth values in the file.
+
+    The columns are those of :func:`~bizverify.tables.table.typed_id`; there is none beside a column of texts only.
+    """
+    import fastexcel
+
+    texts = loaded.frame.select(pl.col(pl.String).str.contains(_MAY_BE_TYPED).any())
+    ids = [id_ for id_ in texts.columns if texts[id_][0]]
+    if not ids:
+        return pl.DataFrame()
+    book = fastexcel.read_excel(data)
+    options: dict[str, Any] = {
+        "skip_rows": loaded.skipped or None,
+        "header_row": None if loaded.header < 0 else 0,
+        "use_columns": [loaded.left + int(id_.removeprefix("c")) for id_ in ids],
+    }
+    # neither is made of a text: `boolean` is of numbers and truth values, `date` of dates and times
+    numbers, times = (book.load_sheet(loaded.name, dtypes=kind, **options).to_polars() for kind in _NO_TEXT)
+    typed = [
+        (number.is_not_null() | time.is_not_null()).alias(typed_id(id_))
+        for id_, number, time in zip(ids, numbers, times, strict=True)
+    ]
+    return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
 
 
 def _unreadable(path: Path, error: BaseException) -> InputError:
@@ -309,8 +345,8 @@ def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | No
         )
     if isinstance(best, InputError):
         raise best
-    others, left = (tuple(name for name in names if name != best.name) for names in (holding, filled))
-    return replace(best, others=others, left=left)
+    others, further = (tuple(name for name in names if name != best.name) for names in (holding, filled))
+    return replace(best, others=others, further=further)
 
 
 def _try_sheet(
@@ -363,13 +399,23 @@ def _load_with_header(
     called = f"{path} [{name}]"
     if not has_header and (found := headless(top, name=called)):
         grid = load_grid(book, name, headed=False)
-        return Loaded(name, grid.frame, found.headers, -1, below=grid.height - grid.frame.height)
+        below = grid.height - grid.frame.height
+        return Loaded(name, grid.frame, found.headers, -1, below=below, left=grid.left)
     heading = find_heading(top, merges, name=called, blank_rows=facts.first)
     if heading.last:
         grid = load_below(book, name, grid, heading.last, facts.first, name=called)
     titles = tuple(top[: heading.first])
     below = grid.height - grid.frame.height
-    return Loaded(name, grid.frame, heading.headers, heading.last, below=below, title_rows=titles)
+    return Loaded(
+        name,
+        grid.frame,
+        heading.headers,
+        heading.last,
+        below=below,
+        title_rows=titles,
+        left=grid.left,
+        skipped=grid.skipped,
+    )
 
 
 def _texts(frame: pl.DataFrame) -> list[tuple[str | None, ...]]:

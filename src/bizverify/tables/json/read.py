@@ -23,10 +23,12 @@ from bizverify.tables.json import scan
 from bizverify.tables.json.locate import Document, at_path, find
 from bizverify.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
 from bizverify.tables.json.scan import CHUNK, RecordChunk, Scanner
-from bizverify.tables.table import RAW, Format, Table, column_ids, json_text
+from bizverify.tables.table import RAW, Format, Table, column_ids, json_text, typed_id
 from bizverify.translation import gettext
 
 _RECORD: Final = "record"
+_UNQUOTED: Final = "^[-0-9tf]"
+"""How numbers and truth values begin."""
 _FIRST: Final = 1 << 18
 """Bytes of the first part, from which types are learned the slow way."""
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -189,6 +191,7 @@ def _table(file: File, document: Document, columns: ColumnTypes, records: Path) 
     lines = pl.scan_lines(records, name=RAW, glob=False)
     ids = dict(zip(schema, column_ids(len(schema)), strict=True))
     exact = {key: dtype for key, dtype in schema.items() if dtype is not None}
+    typed = [pl.col(_RECORD).struct.field(typed_id(ids[key])) for key in schema if key not in exact]
     if len(exact) == len(schema):
         fields = _typed_fields(exact)
         lines = lines.with_columns(pl.col(RAW).str.json_decode(pl.Struct(exact)).alias(_RECORD))
@@ -196,7 +199,7 @@ def _table(file: File, document: Document, columns: ColumnTypes, records: Path) 
         kept = {key: None if _is_roles(key, dtype) else dtype for key, dtype in schema.items()}
         fields = {key: pl.col(_RECORD).struct.field(id_) for key, id_ in ids.items()}
         lines = lines.with_columns(_by_token(kept, ids).alias(_RECORD))
-    frame = lines.select(RAW, *(field.alias(ids[key]) for key, field in fields.items()))
+    frame = lines.select(RAW, *(field.alias(ids[key]) for key, field in fields.items()), *typed)
     return Table(frame, tuple(schema), format, file.path.name, file, document)
 
 
@@ -215,13 +218,18 @@ def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Exp
     No parser of columns gives a number as it is spelled; only files with values that typed columns would change take
     this way.
     """
-    made = pl.Struct({id_: schema[key] or pl.String() for key, id_ in ids.items()})
+    texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
+    made = pl.Struct(
+        {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())
+    )
 
     def records(texts: pl.Series) -> pl.Series:
         tokens = tokens_of(texts, schema)
+        typed = {id_: tokens[key].str.contains(_UNQUOTED).fill_null(False) for key, id_ in texts_of.items()}
         return (
             pl.DataFrame(list(tokens.values()), schema=list(ids.values()))
             .select(_value(pl.col(ids[key]), dtype).alias(ids[key]) for key, dtype in schema.items())
+            .with_columns(**typed)
             .to_struct(RAW)
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
+from itertools import groupby
 from typing import BinaryIO, Final, cast
 
 import polars as pl
@@ -9,10 +12,23 @@ import polars as pl
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.json.locate import Document
 from bizverify.tables.json.lossless_types import without
-from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
+from bizverify.tables.table import (
+    RAW,
+    Enriched,
+    Format,
+    Table,
+    json_text,
+    refuse_binary,
+    typed_columns,
+    typed_id,
+    unique_names,
+    written_column,
+)
 from bizverify.translation import ngettext
 
 _CHUNK: Final = 1 << 20
+_BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
+"""Numbers and truth values as the tables of workbooks spell them."""
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -47,9 +63,11 @@ def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
     """
     source = result.table.source if isinstance(result.table.source, Document) else None
     if source is None:
-        titled = result.with_titles(lists=True)
+        titled, typed = result.with_titles(lists=True), typed_columns(result)
         refuse_binary(titled, "JSON")
         lines = titled.select(pl.struct(pl.all()).struct.json_encode())
+        if typed:
+            lines = result.frame.select(_objects(result, typed))
     else:
         lines = _append_fields(result)
     if format == "ndjson":
@@ -106,6 +124,25 @@ def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> No
             left -= len(chunk)
             stream.write(chunk.removeprefix(_BOM) if first else chunk)
             first = False
+
+
+def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
+    """Each row as an object; in a column of text, what was a number or a truth value is one again."""
+    names = unique_names([header for _, header in result.layout])
+    pieces = []
+    for apart, group in groupby(zip(result.layout, names, strict=True), lambda named: named[0][0] in typed):
+        fields = [(column, name) for (column, _), name in group]
+        if not apart:
+            struct = pl.struct(written_column(column, lists=True).alias(name) for column, name in fields)
+            pieces.append(struct.struct.json_encode().str.slice(1).str.strip_suffix("}"))
+        for column, name in fields if apart else ():
+            pieces.append(pl.concat_str(pl.lit(f"{json.dumps(name, ensure_ascii=False)}:"), _token(column)))
+    return pl.concat_str(pl.lit("{"), pl.concat_str(pieces, separator=","), pl.lit("}"))
+
+
+def _token(column: str) -> pl.Expr:
+    bare = pl.col(typed_id(column)) & pl.col(column).str.contains(_BARE)
+    return pl.when(bare).then(pl.col(column)).otherwise(json_text(pl.col(column)).fill_null("null"))
 
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:

@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from bizverify.engine.address.batches import for_few, where, with_groups
-from bizverify.engine.text_values import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked, postal_digits
 
 LONGEST: Final = 300
 """An address of more characters than this is not read."""
@@ -53,8 +53,6 @@ PROVINCES: Final = "서울|부산|대구|인천|광주|대전|울산|세종|경�
 """How the names of provinces begin."""
 
 _FIVE: Final = "^[0-9]{5}$"
-_LOST_ZERO: Final = "^([1-9][0-9]{3})$"
-"""A spreadsheet drops the zero that a postal code of Seoul begins with."""
 _MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
 _WORD: Final = r"(?:\(? ?(?:우편번호|우|〒)\)? ?[:.]? ?)"
 _CODE: Final = "(?:([0-9]{5})|[0-9]{3}-[0-9]{3}|[0-9]{6})"
@@ -119,7 +117,7 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
         frame.with_columns(_written=pl.col("zipcode"))
         .pipe(for_few, text.str.contains(_MAYBE_POSTAL), _read_postal_code, ("text",), added)
         .with_columns(
-            _written=pl.coalesce(odd.str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1"), written),
+            _written=pl.coalesce(postal_digits(odd), written),
             _peeled=pl.coalesce("_without", "text"),
         )
         .with_columns(

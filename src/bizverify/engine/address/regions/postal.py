@@ -13,7 +13,7 @@ from bizverify.engine.address.batches import TextIndex, scatter
 from bizverify.engine.address.regions.reader import find_usual_heads, split_batch
 from bizverify.engine.address.regions.region_table import Region, level_named, level_number, regions
 from bizverify.engine.address.regions.split import catalogue
-from bizverify.engine.text_values import is_blank, is_masked
+from bizverify.engine.text_values import is_blank, is_masked, postal_digits
 
 _BETWEEN: Final = "|"
 
@@ -137,7 +137,6 @@ _JUDGED_COLUMNS: Final = {
 _NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address", "district_code")
 _STATE: Final = "r:judged"
 _CODE: Final = "^([0-9]{5})$"
-_LOST_ZERO: Final = "^([1-9][0-9]{3})$"
 _CODE_FIRST: Final = (
     r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
 )
@@ -272,10 +271,11 @@ def _readable() -> pl.Expr:
 def _find_five_digits(written: pl.Series) -> pl.Series:
     """Return postal codes of five digits, as text or as numbers that became text; null for anything else.
 
-    Four digits are a code of Seoul, the zero in front of which a spreadsheet dropped.
+    Four digits are a code of Seoul, the zero in front of which a spreadsheet dropped; some write ``301-49``.
     """
     odd = (~written.str.contains(_CODE)).fill_null(False)
     if not odd.any():
         return written
-    other = written.filter(odd).str.strip_chars(" '\u00a0").str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1")
+    bare = written.filter(odd).str.strip_chars(" '\u00a0").alias("code")
+    other = bare.to_frame().select(postal_digits(pl.col("code"))).to_series()
     return scatter(other.str.extract(_CODE), odd).zip_with(odd, written)
