@@ -117,7 +117,7 @@ def test_an_added_column_stays_alone_below_a_group(ours: str) -> None:
 @pytest.mark.parametrize("rows", [[], [[]], [[None, " "]], [[NUMBER], [NUMBER]], [[], [NUMBER, "가"]]])
 def test_a_table_without_a_header_is_refused_and_not_shortened(rows: list[list[str | None]]) -> None:
     """Were the first number taken for a header, its row would be lost without a word."""
-    with pytest.raises(InputError, match=r"list\.csv: (is empty|has no header, row [12] holds a business number)"):
+    with pytest.raises(InputError, match=r"list\.csv: (is empty|has no header, row [12] holds a number of ten digits)"):
         find_heading(rows, name="list.csv")
 
 

@@ -21,7 +21,6 @@ from bizverify.tables.header_vocabulary import (
     Party,
     choose_party,
     has_role,
-    is_trap,
     level_of,
     parties,
     side_of,
@@ -39,7 +38,17 @@ _MOSTLY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
 _PARTS: Final = (3, 2, 5)
-_Shares = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The share of a column's first non-blank cells that are ten digits, and of these with a right check digit.
+
+    ``None`` where there are no cells, or fewer than three different numbers (in a list without headers two, if right).
+    """
+
+    ten: float | None = None
+    right: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +69,9 @@ def choose_columns(
 
     ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
     columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes. The number
-    column must also look like one: its first 1,000 rows lower or raise the confidence, and a column that holds nothing
-    but numbers with right check digits is found without any header. Where no column has a header (all are ``#1``,
-    ``#2``, …) the others are found by content, too.
+    column must hold numbers: its first 1,000 rows lower or raise the confidence, one without any number of ten digits
+    is not chosen, and one whose numbers have right check digits is found under any header. Where no column has a header
+    (all are ``#1``, ``#2``, …) the others are found by content, too.
 
     Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
     and a note tells which and why. Where several columns fit a role, the others are named in a note
@@ -78,20 +87,24 @@ def choose_columns(
     sample = _sample(table, [*free, *taken])
     headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
     shares = _shares(table, sample, free, headless=headless)
-    fitting = _number_columns(table, shares, _MOSTLY if headless else _NEARLY_ALL)
+    fitting = _number_columns(table, shares, headless=headless)
     groups: tuple[Party, ...] = ()
     if any(role in PARTY_ROLES for role in roles):
-        holding = {choice.column for choice in fitting if shares[choice.column][0] or side_of(choice.header)}
+        holding = {choice.column for choice in fitting if shares[choice.column].ten or side_of(choice.header)}
         users = ["" if place in ours else header for place, header in enumerate(table.headers)]
         groups = parties(users, holding | ({chosen[key].column} if key in chosen else set()))
     notes: tuple[str, ...] = ()
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
+        empty = not sample.height
+        holding = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
         chosen[key], notes = (
-            _by_party(table, fitting, near or groups) or _in_parts(table, sample, free) or _best(table, fitting, shares)
+            (_by_party(table, fitting, near or groups) if holding else None)
+            or _in_parts(table, sample, free)
+            or _best(table, holding, shares, without=fitting)
         )
     if chosen[key].why == "content" and not headless:
-        notes = (*notes, _explain_headless(table, chosen[key]))
+        notes = (*notes, _explain_content(table, chosen[key]))
     columns = ColumnCandidates(table, sample, partial(_rate_header, table))
     for role in others:
         left = [place for place in free if place not in _taken_columns(chosen)]
@@ -220,18 +233,32 @@ def _rate_header(table: Table, role: str, place: int) -> Choice | None:
     return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
 
 
-def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -> list[Choice]:
-    """The columns that may hold the number, the surest first; ``least``: the share of right ones without a header."""
+def _number_columns(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> list[Choice]:
+    """The columns that may hold the number, the surest first: what they hold counts more than their header."""
     choices = []
-    for place, (ten_digits, checked) in shares.items():
+    for place, held in shares.items():
+        ten, right = held.ten or 0.0, held.right or 0.0
         rated = _rate_header(table, "b_no", place)
         if rated is not None:
-            weight = 1.0 if ten_digits is None else 0.6 + 0.4 * min(1.0, 2 * ten_digits)
+            weight = 1.0 if held.ten is None else 0.6 + 0.4 * min(1.0, 2 * ten)
             confidence = round(rated.confidence * weight, 2)
             choices.append(Choice(place, rated.header, confidence, rated.why))
-        elif checked is not None and checked >= least and not is_trap("b_no", table.headers[place]):
+        elif ten * right >= _MOSTLY if headless else ten >= _MOSTLY and right >= _NEARLY_ALL:
             choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
-    return sorted(choices, key=lambda choice: -choice.confidence)
+    return sorted(choices, key=lambda choice: (_holds_others(shares[choice.column]), -choice.confidence))
+
+
+def _holds_others(held: _Numbers) -> bool:
+    """Whether most numbers of a column have a wrong check digit."""
+    return held.right is not None and held.right < _MOSTLY
+
+
+def _holds_number(table: Table, choice: Choice, shares: Mapping[int, _Numbers], sample: pl.DataFrame) -> bool:
+    """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
+    if shares[choice.column].ten or sample.height < SAMPLE_ROWS:
+        return bool(shares[choice.column].ten)
+    digits = business_number.compact_expr(pl.col(table.ids[choice.column]).cast(pl.String))
+    return bool(table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
 
 
 def _by_party(
@@ -268,21 +295,37 @@ def _by_party(
     )
 
 
-def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]) -> tuple[Choice, tuple[str, ...]]:
-    """The column that fits best, and a note about others that hold numbers too."""
+def _best(
+    table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers], without: Sequence[Choice]
+) -> tuple[Choice, tuple[str, ...]]:
+    """The column that fits best, and a note about others that hold numbers too.
+
+    ``without``: the columns that fit by their header, for the message where no column holds numbers.
+    """
     if not fitting:
         named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
+        about = gettext(
+            "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, without))
+        )
         raise ColumnError(
             gettext(
-                "{name}: no column with business numbers was found; {headers}; name it with {parameter}",
+                "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
                 name=table.name,
+                about=about if without else "",
                 headers=listed_headers(table),
                 parameter=parameter("columns", {"b_no": named}),
             ),
             missing="b_no",
         )
     best, *rest = fitting
-    equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
+    doubted = _holds_others(shares[best.column])
+    equal = [
+        choice
+        for choice in rest
+        if shares[choice.column].ten
+        and best.confidence - choice.confidence < _TIE
+        and _holds_others(shares[choice.column]) == doubted
+    ]
     if equal:
         names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
         advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
@@ -294,18 +337,15 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]
                 parameter=parameter("columns", {"b_no": advice}),
             )
         )
-    others = [choice for choice in rest if (shares[choice.column][0] or 0.0) >= _MOSTLY]
+    others = [choice for choice in rest if (shares[choice.column].ten or 0.0) >= _MOSTLY]
     if not others:
         return best, ()
     names = ", ".join(
-        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column][0] or 0)
+        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column].ten or 0)
         for one in others
     )
-    why = (
-        gettext("its header says so most surely")
-        if best.why != "content"
-        else gettext("its numbers have right check digits")
-    )
+    by_content = best.why == "content" or any(_holds_others(shares[one.column]) for one in others)
+    why = gettext("its numbers have right check digits") if by_content else gettext("its header says so most surely")
     return best, (
         gettext(
             "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
@@ -355,23 +395,29 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
     return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
 
 
-def _explain_headless(table: Table, choice: Choice) -> str:
-    """A note on a number column found by content alone; an :class:`Alert` where no header of the table is known."""
-    text = gettext(
-        "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
-        "value and not a header, give `has_header=False` or put a row of headers above it: the "
-        "row is not verified now",
-        column=choice.column + 1,
-        header=choice.header,
-    )
+def _explain_content(table: Table, choice: Choice) -> Alert:
+    """An alert on a number column found by content alone: its header, or the first row of the list, may be unknown."""
     if any(has_role(header) for header in table.headers):
-        return text
-    first = ", ".join(header for header in table.headers[:_SHOWN] if header)
+        return Alert(
+            gettext(
+                "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
+                "these are the numbers of the businesses; {parameter} takes another",
+                column=choice.column + 1,
+                header=choice.header,
+                parameter=parameter("columns", {"b_no": gettext("HEADER")}),
+            )
+        )
     return Alert(
         gettext(
             "the first row ({first}) was read as the header, though it names nothing that is known: {text}",
-            first=first,
-            text=text,
+            first=", ".join(header for header in table.headers[:_SHOWN] if header),
+            text=gettext(
+                "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
+                "value and not a header, give `has_header=False` or put a row of headers above it: the "
+                "row is not verified now",
+                column=choice.column + 1,
+                header=choice.header,
+            ),
         )
     )
 
@@ -387,13 +433,9 @@ def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
     return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
 
 
-def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Shares]:
-    """For each column: the share of its first non-blank cells that are ten digits, and that have a right check digit.
-
-    ``None`` where there are no cells or none that could be a number; the second also where there are fewer than three,
-    unless the list is ``headless`` and both of two are right.
-    """
-    shares: dict[int, _Shares] = dict.fromkeys(places, (None, None))
+def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:
+    """What the first rows of each column hold of numbers. A number that repeats, or begins with 0, proves nothing."""
+    shares = dict.fromkeys(places, _Numbers())
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
     if not ids:
@@ -401,13 +443,14 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
     # all columns below one another, so that the rule is planned and run once however many there are
     cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
     cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
-    cells = cells.with_columns(
-        right=business_number.checksum_expr(pl.col("digits").cast(pl.UInt64, strict=False)).fill_null(False)
+    digits = pl.col("digits").drop_nulls().unique()
+    right = business_number.checksum_expr(digits.cast(pl.UInt64, strict=False)) & ~digits.str.starts_with("0")
+    found = cells.group_by("id").agg(
+        pl.col("digits").is_not_null().mean().alias("ten"), right.mean().alias("right"), digits.len().alias("count")
     )
-    found = cells.group_by("id").agg(pl.col("digits").is_not_null().mean(), pl.col("right").mean(), pl.len()).collect()
-    for id_, ten, right, count in found.iter_rows():  # a row is a column of the table
-        enough = count >= 3 or (headless and count == 2 and right == 1.0)
-        shares[ids[id_]] = (ten, right if enough else None)
+    for id_, ten, valid, count in found.collect().iter_rows():  # a row is a column of the table
+        enough = count >= 3 or (headless and count == 2 and valid == 1.0)
+        shares[ids[id_]] = _Numbers(ten, valid if enough else None)
     return shares
 
 

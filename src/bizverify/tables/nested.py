@@ -87,8 +87,7 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
 
 def held_choice(table: Table, choice: Choice) -> Choice:
     """Return a choice by the positions of the file's columns: of a value within objects, that of what holds it."""
-    joined = tuple(replace(part, column=_holder_of(table.headers, part)) for part in choice.joined)
-    return replace(choice, column=_holder_of(table.headers, choice.parts[0]), joined=joined)
+    return choice.move(lambda part: _holder_of(table.headers, part))
 
 
 def holders_of(headers: Sequence[str], choice: Choice) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ _FILLER: Final = r"^[\W_0]*$"
 _SHORTEST: Final = 4
 """Characters from which a detail without a space before it is known at the end of an address."""
 _WIDTHS: Final = (3, 2, 5)
+_JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
 CONFIDENCE: Final = 0.5
 """How sure a column is that only its content tells."""
 
@@ -55,18 +56,28 @@ def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
 
     A name and an address are joined by spaces; what is blank, or stands at the end of what is joined already, is left
     out. The rest of an address without its beginning is none. A number is joined by dashes, its parts filled up with
-    zeros where that alone gives the right check digit.
+    zeros where that alone gives the right check digit. Of alternatives the first one that is not blank is taken.
     """
+    schema = table.frame.collect_schema()
+    if choice.otherwise:
+        cells = [role_cell(table, role, one) for one in choice.alternatives]
+        kinds = [pl.String() if one.joined else schema[table.ids[one.column]] for one in choice.alternatives]
+        return pl.coalesce(map(_filled_text, cells, kinds))
     ids = [table.ids[part.column] for part in choice.parts]
     if not choice.joined:
-        return pl.col(ids[0])
-    schema = table.frame.collect_schema()
+        whole = pl.col(ids[0])
+        return pl.when(~is_json(whole)).then(whole) if role == "address" and schema[ids[0]] == pl.String else whole
     parts = [_filled_text(pl.col(id_), schema[id_]) for id_ in ids]
     if role == "b_no":
         return _joined_number(parts)
     if role == "address":
         parts[1:] = [pl.when(~part.str.contains(_FILLER)).then(part) for part in parts[1:]]
     return _joined_text(parts, whole=role == "address")
+
+
+def is_json(cell: pl.Expr) -> pl.Expr:
+    """Whether a text is a JSON object or list (Boolean, null for null)."""
+    return cell.str.contains(_JSON)
 
 
 def is_filled(cell: pl.Expr) -> pl.Expr:
@@ -147,7 +158,7 @@ def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[in
     """The alert that says which column was taken for which role where no column has a header."""
     used = {part.column for choice in chosen.values() for part in choice.parts}
     taken = ", ".join(
-        gettext("{header} as {role}", header="+".join(part.header for part in choice.parts), role=role)
+        gettext("{header} as {role}", header=choice.spell(lambda part: part.header), role=role)
         for role, choice in chosen.items()
     )
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
