@@ -218,7 +218,7 @@ def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -
     headers = unfold(table).headers
     users = [header for place, header in enumerate(headers) if place not in ours.values()]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
-    given = {
+    given: dict[str, str] = {
         role: "|".join("+".join(f"#{headers.index(header) + 1}" for header in parts) for parts in alternatives)
         for role, alternatives in known.items()
         if all(header and users.count(header) == 1 for parts in alternatives for header in parts)

@@ -255,9 +255,7 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
 def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
     several = {role: choice for role, choice in chosen.items() if len(choice.parts) > 1}
     joined = {f"joined:{role}": role_cell(table, role, choice) for role, choice in several.items()}
-    ids = {
-        role: f"joined:{role}" if role in several else table.ids[choice.column] for role, choice in chosen.items()
-    }
+    ids = {role: f"joined:{role}" if role in several else table.ids[choice.column] for role, choice in chosen.items()}
     return observations(
         table.frame.with_columns(**joined),
         b_no=ids["b_no"],

@@ -97,11 +97,11 @@ def choose_columns(
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
         empty = not sample.height
-        holding = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
+        numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
         chosen[key], notes = (
-            (_by_party(table, fitting, near or groups) if holding else None)
+            (_by_party(table, fitting, near or groups) if numbered else None)
             or _in_parts(table, sample, free)
-            or _best(table, holding, shares, without=fitting)
+            or _best(table, numbered, shares, without=fitting)
         )
     if chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_content(table, chosen[key]))
@@ -201,8 +201,12 @@ def _add_role(
         found = _prefer_column(columns, role, pool, chosen.get("address"))
         if found.choice is not None:
             chosen[role] = found.choice
-            return (*notes, *found.notes) if role != "address" else found.notes
+            notes = (*notes, *found.notes) if role != "address" else found.notes
+            break
         notes += found.notes
+    if role == "address" and (by_content := columns.address_by_content(pools, chosen.get(role))):
+        chosen[role], alert = by_content
+        return (alert,)
     return notes
 
 

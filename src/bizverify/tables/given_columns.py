@@ -1,4 +1,4 @@
-"""Columns that the user names: by header, by position (``#3``), several as one (``기본주소+상세주소``, ``도로명|지번``)."""
+"""Columns that the user names: by header, by position (``#3``), several for one value (``기본주소+상세주소``)."""
 
 from __future__ import annotations
 

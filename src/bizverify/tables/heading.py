@@ -77,9 +77,10 @@ def find_heading(rows: Sequence[Row], merges: Collection[Merge] = (), *, name: s
     """Find the header among the first rows of a table.
 
     It is the row with the most cells that name a role (the number's counts most; of equal rows the fuller one), else
-    the first one that holds at least half as many cells as the fullest. It stands above the first row with a business number; what stands above
-    the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what messages call the table.
-    Raises :class:`InputError` when there is no row or the first one that holds anything has a business number already.
+    the first one that holds at least half as many cells as the fullest. It stands above the first row with a business
+    number; what stands above the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what
+    messages call the table. Raises :class:`InputError` when there is no row or the first one that holds anything has a
+    number of ten digits already.
     """
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
@@ -202,7 +203,7 @@ def _is_sub_line(rows: Sequence[Row], main: int, below: int, merges: Collection[
 
 
 def _divides(rows: Sequence[Row], main: int, below: int) -> bool:
-    """Whether the row ``below`` has headers for columns that ``main`` leaves blank, as a file without merged cells has."""
+    """Whether the row ``below`` has headers for columns that ``main`` leaves blank: a file without merged cells."""
     if below < 0:
         return False
     cells = [(place, cell) for place, cell in enumerate(rows[below][:_WIDE]) if cell and _is_filled(cell)]

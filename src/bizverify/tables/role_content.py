@@ -18,15 +18,20 @@ from bizverify.translation import gettext
 JOINABLE: Final = ("b_no", "name", "address")
 """The roles whose value may be in several columns."""
 
-PROVINCE: Final = (
-    r"^\W*(?:[0-9]{5,6}\W*)?(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남"
-    r"|전라|전북|전남|경상|경북|경남|제주)"
+_BEGIN: Final = r"^\W*(?:[0-9]{5,6}\W*)?"
+_PROVINCES: Final = (
+    "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
 )
+PROVINCE: Final = rf"{_BEGIN}(?:{_PROVINCES})"
 """How whole addresses begin."""
-ADDRESS: Final = (
-    rf"{PROVINCE}|[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
+_DISTRICT: Final = rf"{_BEGIN}(?:(?:{_PROVINCES}|[가-힣]{{1,8}}[시도군구])\s*)+$"
+"""The name of a district alone, where nothing can be sent: ``서울 중구``."""
+NUMBERED: Final = (
+    r"[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
     r"|(?i)-(?:ro|gil|dong|gu|si|do)\b"
 )
+"""A road, a lot or a district with the number behind it."""
+ADDRESS: Final = rf"{PROVINCE}|{NUMBERED}"
 """What looks like an address."""
 
 _BLANKS: Final = [
@@ -135,6 +140,17 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
     return pl.when(business_number.is_valid_expr(padded)).then(padded).otherwise(whole)
 
 
+def holds_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text looks like an address, more than a district's name (Boolean, null for null)."""
+    return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
+
+
+def _holds(role: str, cell: pl.Expr) -> pl.Expr:
+    if role == "address":
+        return holds_address(cell)
+    return is_filled(cell) & cell.str.contains({"zipcode": _ZIPCODE, "name": _NAME}[role])
+
+
 def content_role(
     table: Table, sample: pl.DataFrame, role: str, places: Sequence[int], address: Choice | None
 ) -> Choice | None:
@@ -143,10 +159,9 @@ def content_role(
         return None
     if role == "zipcode":
         places = [place for place in places if address is not None and abs(place - address.column) == 1]
-    pattern = {"address": ADDRESS, "zipcode": _ZIPCODE, "name": _NAME}[role]
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
-    held = sample.select((is_filled(pl.col(id_)) & pl.col(id_).str.contains(pattern)).mean() for id_ in ids)
+    held = sample.select(_holds(role, pl.col(id_)).mean() for id_ in ids)
     shares = dict(zip(ids.values(), held.row(0), strict=True)) if ids else {}
     best = max(shares, key=lambda place: shares[place] or 0.0, default=None)
     if best is None or (shares[best] or 0.0) < _LEAST[role]:
