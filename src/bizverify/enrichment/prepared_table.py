@@ -117,14 +117,21 @@ def prepare_table(
     if headers not in (None, lang):
         warnings = (*warnings, gettext(_OTHER_HEADERS))
     if table.headers and "address" not in chosen.columns:
-        warnings = (
-            *warnings,
-            gettext(NO_ADDRESS),
-        )
+        warnings = (*warnings, gettext(NO_ADDRESS))
+    if table.headers and "name" not in chosen.columns:
+        warnings = (*warnings, no_name())
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
     reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
     notes = (*table.notes, *chosen.notes, *warnings)
     return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
+
+
+def no_name() -> str:
+    """The note on a file without names."""
+    return gettext(
+        "no name column was found: letters have no name, and the name counts for no risk; {parameter} names it",
+        parameter=parameter("columns", {"name": gettext("HEADER")}),
+    )
 
 
 def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
