@@ -118,20 +118,10 @@ def prepare_table(
         warnings = (*warnings, gettext(_OTHER_HEADERS))
     if table.headers and "address" not in chosen.columns:
         warnings = (*warnings, gettext(NO_ADDRESS))
-    if table.headers and "name" not in chosen.columns:
-        warnings = (*warnings, no_name())
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
     reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
     notes = (*table.notes, *chosen.notes, *warnings)
     return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
-
-
-def no_name() -> str:
-    """The note on a file without names."""
-    return gettext(
-        "no name column was found: letters have no name, and the name counts for no risk; {parameter} names it",
-        parameter=parameter("columns", {"name": gettext("HEADER")}),
-    )
 
 
 def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:
@@ -154,6 +144,9 @@ def prepare_output(table: Table, target: Target, read: ReadOptions, write: Write
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
     )
     lost += find_changes(table, target, prepared.layout)
+    if table.headers and "name" not in prepared.chosen:
+        named = parameter("columns", {"name": gettext("HEADER")})
+        lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)

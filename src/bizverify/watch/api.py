@@ -11,7 +11,7 @@ import polars as pl
 
 from bizverify import business_number
 from bizverify.cloud.remote_path import as_path
-from bizverify.enrichment.prepared_table import NO_ADDRESS, PreparedTable, no_name, prepare_table
+from bizverify.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
 from bizverify.options import hide_key
 from bizverify.progress.asked import AskedProgress, progress_asked
@@ -296,7 +296,7 @@ def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
 
 
 def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> tuple[str, ...]:
-    notes = [note for note in stages.warnings if note not in (gettext(NO_ADDRESS), no_name())]
+    notes = [note for note in stages.warnings if note != gettext(NO_ADDRESS)]
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())
         more = (
