@@ -142,10 +142,15 @@ def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
 
 def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) -> int:
     """The row that is the header, or of a header of several lines the one that says most."""
-    labels = {place: [cell for cell in rows[place][:_WIDE] if cell and not _TITLE.fullmatch(cell)] for place in free}
-    hits = {place: [hit for cell in labels[place] if (hit := _score_cell(cell))] for place in free}
+    cells = {place: [cell for cell in rows[place][:_WIDE] if cell] for place in free}
+    titles = {place: [cell for cell in cells[place] if _TITLE.fullmatch(cell)] for place in free}
+    hits = {
+        place: [hit for cell in cells[place] if cell not in titles[place] and (hit := _score_cell(cell))]
+        for place in free
+    }
     most = max(counts)
-    full = next((place for place in free if 2 * counts[place] >= most and (counts[place] > 1 or most == 1)), free[0])
+    labels = {place: counts[place] - len(titles[place]) for place in free}
+    full = next((place for place in free if 2 * labels[place] >= most and (labels[place] > 1 or most == 1)), free[0])
     named = [place for place in free if hits[place] and (place <= full or len(hits[place]) > 1)]
     if not named:
         return full
