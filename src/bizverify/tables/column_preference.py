@@ -146,32 +146,37 @@ class ColumnCandidates:
         beaten = [self._candidate("address", one) for one in headed.alternatives] if headed else []
         if any(one.right >= _FEW for one in beaten):
             return None
-        places = [[at for at in pool if not is_trap("address", self.table.headers[at])] for pool in pools]
-        rated = [[Choice(at, self.table.headers[at], CONFIDENCE, "content") for at in pool] for pool in places]
-        found = [max(map(self._numbered, pool), key=lambda one: one.right) for pool in rated if pool]
-        best = next((one for one in found if one.right >= _MOSTLY), None)
-        if best is None:
+        place, share = max(map(self._sure_address, pools), key=lambda one: one[1] >= _MOSTLY)
+        if share < _MOSTLY:
             return None
+        choice = Choice(place, self.table.headers[place], CONFIDENCE, "content")
         text = gettext(
             "address: {best} was chosen by what it holds, and not by its header: "
             "{share:.0%} of the rows hold an address there",
-            best=best,
-            share=best.right,
+            best=self._candidate("address", choice),
+            share=share,
         )
         if beaten:
             text += gettext(
                 "; {names} fits by its header, but holds hardly any", names=gettext(" and ").join(map(str, beaten))
             )
-        return best.choice, Alert(
+        return choice, Alert(
             text
             + gettext("; {parameter} takes another", parameter=parameter("columns", {"address": gettext("HEADER")}))
         )
 
-    def _numbered(self, choice: Choice) -> Candidate:
-        """A column by its cells that are addresses without doubt, and hold a number."""
-        cell = pl.col(self.table.ids[choice.column])
-        sure = holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(_BEGINNING)
-        return Candidate(choice, None, "any", *self._shares(choice.column, sure))
+    def _sure_address(self, places: Sequence[int]) -> tuple[int, float]:
+        """The column with most addresses that begin and are numbered as such, and the share of rows with one."""
+        names, sampled = self.table.ids, set(self._sample.columns)
+        ids = {
+            names[at]: at for at in places if names[at] in sampled and not is_trap("address", self.table.headers[at])
+        }
+        cells = {at: pl.col(id_) for id_, at in ids.items()}
+        sure = [
+            holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(_BEGINNING) for cell in cells.values()
+        ]
+        shares = self._sample.select(one.mean().fill_null(0.0).alias(id_) for one, id_ in zip(sure, ids, strict=True))
+        return max(zip(cells, shares.row(0), strict=True), key=lambda one: one[1]) if ids else (-1, 0.0)
 
     def _alternatives(self, best: Candidate, bases: Sequence[Candidate]) -> list[Candidate]:
         """The best address with those of the same place in another notation: by road, where that is blank by lot.

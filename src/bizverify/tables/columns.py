@@ -98,11 +98,10 @@ def choose_columns(
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
         empty = not sample.height
         numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
-        chosen[key], notes = (
-            (_by_party(table, fitting, near or groups) if numbered else None)
-            or _in_parts(table, sample, free)
-            or _best(table, numbered, shares, without=fitting)
-        )
+        special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
+        if not special and not numbered:
+            raise _without_numbers(table, fitting)
+        chosen[key], notes = special or _best(table, numbered, shares)
     if chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_content(table, chosen[key]))
     columns = ColumnCandidates(table, sample, partial(_rate_header, table))
@@ -299,28 +298,26 @@ def _by_party(
     )
 
 
-def _best(
-    table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers], without: Sequence[Choice]
-) -> tuple[Choice, tuple[str, ...]]:
-    """The column that fits best, and a note about others that hold numbers too.
+def _without_numbers(table: Table, fitting: Sequence[Choice]) -> ColumnError:
+    """The error where no column holds business numbers; ``fitting``: those that fit by their header."""
+    about = gettext(
+        "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
+    )
+    named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
+    return ColumnError(
+        gettext(
+            "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
+            name=table.name,
+            about=about if fitting else "",
+            headers=listed_headers(table),
+            parameter=parameter("columns", {"b_no": named}),
+        ),
+        missing="b_no",
+    )
 
-    ``without``: the columns that fit by their header, for the message where no column holds numbers.
-    """
-    if not fitting:
-        named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
-        about = gettext(
-            "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, without))
-        )
-        raise ColumnError(
-            gettext(
-                "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
-                name=table.name,
-                about=about if without else "",
-                headers=listed_headers(table),
-                parameter=parameter("columns", {"b_no": named}),
-            ),
-            missing="b_no",
-        )
+
+def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]) -> tuple[Choice, tuple[str, ...]]:
+    """The column that fits best, and a note about others that hold numbers too."""
     best, *rest = fitting
     doubted = _holds_others(shares[best.column])
     equal = [
