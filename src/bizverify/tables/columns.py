@@ -26,7 +26,7 @@ from bizverify.tables.header_vocabulary import (
     side_of,
     split_number,
 )
-from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
+from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json
 from bizverify.tables.table import TEXTS, Table
 from bizverify.translation import gettext
 
@@ -53,10 +53,14 @@ class _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The column of each role that has one, and what the user should know about the choice."""
+    """The column of each role that has one, and what the user should know about the choice.
+
+    ``objects``: the positions of columns that hold JSON objects or lists, and so are no role's.
+    """
 
     columns: dict[str, Choice]
     notes: tuple[str, ...] = ()
+    objects: frozenset[int] = frozenset()
 
 
 def choose_columns(
@@ -85,6 +89,8 @@ def choose_columns(
     textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
     free = [place for place in textual if place not in taken]
     sample = _sample(table, [*free, *taken])
+    objects = _objects(table, sample)
+    free = [place for place in free if place not in objects]
     headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
     shares = _shares(table, sample, free, headless=headless)
     fitting = _number_columns(table, shares, headless=headless)
@@ -114,7 +120,7 @@ def choose_columns(
     chosen = {role: chosen[role] for role in roles if role in chosen}
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
         notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
-    return Chosen(chosen, notes)
+    return Chosen(chosen, notes, objects)
 
 
 def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDED_COLUMNS) -> dict[str, int]:
@@ -432,6 +438,18 @@ def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
     schema, names = table.frame.collect_schema(), table.ids
     asked = [names[place] for place in places if schema[names[place]].is_numeric() or schema[names[place]] in TEXTS]
     return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
+
+
+def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
+    """The positions of the columns that hold mostly JSON."""
+    cells = [pl.col(id_) for id_ in sample.columns]
+    mostly = [2 * is_json(cell).sum() > is_filled(cell).sum() for cell in cells]
+    found = sample.select(each.alias(id_) for each, id_ in zip(mostly, sample.columns, strict=True))
+    return (
+        frozenset(table.ids.index(id_) for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
+        if cells
+        else frozenset()
+    )
 
 
 def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:

@@ -61,11 +61,9 @@ def choose_nested(
     """
     texts = _json_texts(table)
     leaves = _leaves(table, texts)
-    objects = {place for place, (_, mostly) in texts.items() if mostly}
-    if not leaves and not objects:
-        return table, choose_columns(table, roles, given, ours)
     unfolded = _unfold_leaves(table, leaves)
     schema = table.frame.collect_schema()
+    objects = {place for place, (_, mostly) in texts.items() if mostly}
     objects |= {leaf.column for leaf in leaves if schema[table.ids[leaf.column]].is_nested()}
     free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
     found = _find_roles(
@@ -74,6 +72,7 @@ def choose_nested(
     nested = range(len(table.headers), len(unfolded.headers))
     chosen = choose_columns(unfolded, roles, {**(given or {}), **found}, {*ours, *objects, *nested})
     columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
+    objects |= {place for place in chosen.objects if place < len(table.headers)}
     for role, choice in columns.items():
         held = next((part.column for part in choice.parts if part.column in objects), None)
         if held is not None:
@@ -84,11 +83,12 @@ def choose_nested(
 
 def unfold(table: Table) -> Table:
     """Return the table with the values within its objects behind its columns."""
-    leaves = _leaves(table, _json_texts(table))
-    return _unfold_leaves(table, leaves) if leaves else table
+    return _unfold_leaves(table, _leaves(table, _json_texts(table)))
 
 
 def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
+    if not leaves:
+        return table
     headers = (*table.headers, *(leaf.header for leaf in leaves))
     ids = column_ids(len(headers))[len(table.headers) :]
     frame = table.frame.with_columns(leaf.value.alias(id_) for leaf, id_ in zip(leaves, ids, strict=True))
@@ -139,7 +139,12 @@ def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataT
 
 
 def _json_texts(table: Table) -> _Texts:
-    """The JSON texts in the first rows of each column that has some, and whether it holds mostly such."""
+    """The JSON texts in the first rows of each column of a file that has some, and whether it holds mostly such.
+
+    A frame is not looked into: it may be read in parts, whose first rows have other keys.
+    """
+    if table.file is None and table.format not in _JSON:
+        return {}
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
     sample = table.frame.select(list(ids)).head(_SAMPLE).collect()
@@ -153,8 +158,7 @@ def _json_texts(table: Table) -> _Texts:
 
 
 def _text_leaves(table: Table, texts: _Texts) -> Iterator[_Leaf]:
-    """The values within JSON texts of a file. A frame may be read in parts, whose first rows have other keys."""
-    for place, (cells, _) in texts.items() if table.file is not None or table.format in _JSON else ():
+    for place, (cells, _) in texts.items():
         for path in dict.fromkeys(path for text in cells for path in _paths(text, (table.headers[place],))):
             steps = "".join(f"[{key}]" if isinstance(key, int) else f'["{key}"]' for key in path[1:])
             yield _Leaf(place, path, pl.col(table.ids[place]).str.json_path_match(f"${steps}"))
