@@ -123,7 +123,7 @@ class ColumnCandidates:
         best = ranked[0]
         chain = self._alternatives(best, bases)
         left = [base for base in ranked[1:] if base not in chain]
-        notes = self._compare_addresses(best, left, fullest[best.group], self._filled(chain))
+        notes = self._compare_addresses(best, left, fullest[best.group], self._filled_share(chain))
         notes += [
             _passed_over(base, best) for base in bases if base not in usable and self._is_missed(base, best, chain)
         ]
@@ -191,12 +191,12 @@ class ColumnCandidates:
         chain = {notation: chain[notation] for notation in _NOTATIONS if notation in chain} | {best.notation: best}
         for base in fitting:
             if base.notation not in chain and (base.choice.why == "header" or base.notation != "any"):
-                more = self._filled([*chain.values(), base]) > self._filled(list(chain.values()))
+                more = self._filled_share([*chain.values(), base]) > self._filled_share(list(chain.values()))
                 if more or self._sample.height == SAMPLE_ROWS:
                     chain[base.notation] = base
         return list(chain.values())
 
-    def _filled(self, chain: Sequence[Candidate]) -> float:
+    def _filled_share(self, chain: Sequence[Candidate]) -> float:
         """The share of rows in which one of several columns says something."""
         ids = [id_ for one in chain if (id_ := self.table.ids[one.place]) in self._sample.columns]
         if not ids or self._sample.is_empty():

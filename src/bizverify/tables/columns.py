@@ -55,7 +55,7 @@ class _Numbers:
 class Chosen:
     """The column of each role that has one, and what the user should know about the choice.
 
-    ``objects``: the positions of columns that hold JSON objects or lists, and so are no role's.
+    ``objects``: the positions of columns that hold JSON objects or lists, and so no name or address.
     """
 
     columns: dict[str, Choice]
@@ -89,8 +89,6 @@ def choose_columns(
     textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
     free = [place for place in textual if place not in taken]
     sample = _sample(table, [*free, *taken])
-    objects = _objects(table, sample)
-    free = [place for place in free if place not in objects]
     headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
     shares = _shares(table, sample, free, headless=headless)
     fitting = _number_columns(table, shares, headless=headless)
@@ -105,14 +103,12 @@ def choose_columns(
         empty = not sample.height
         numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
         special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
-        if not special and not numbered:
-            raise _without_numbers(table, fitting)
-        chosen[key], notes = special or _best(table, numbered, shares)
+        chosen[key], notes = special or _best(table, numbered or _blank_column(table, free, fitting, shares), shares)
     if chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_content(table, chosen[key]))
-    columns = ColumnCandidates(table, sample, partial(_rate_header, table))
+    columns, objects = ColumnCandidates(table, sample, partial(_rate_header, table)), _objects(table, sample)
     for role in others:
-        left = [place for place in free if place not in _taken_columns(chosen)]
+        left = [place for place in free if place not in _taken_columns(chosen) | objects]
         if not headless:
             notes += _add_role(columns, role, _pools(role, left, chosen[key].column, groups), chosen)
         elif role not in chosen and (found := content_role(table, sample, role, left, chosen.get("address"))):
@@ -304,13 +300,21 @@ def _by_party(
     )
 
 
-def _without_numbers(table: Table, fitting: Sequence[Choice]) -> ColumnError:
-    """The error where no column holds business numbers; ``fitting``: those that fit by their header."""
+def _blank_column(
+    table: Table, places: Sequence[int], fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
+) -> list[Choice]:
+    """The blank column with the header of a number, where no column holds numbers; else this is no list of businesses.
+
+    Nor is it where there are addresses. Raises :class:`ColumnError`; ``fitting``: those that fit by their header.
+    """
+    blank = [choice for choice in fitting if shares[choice.column].ten is None]
+    if blank and not any(level_of("address", table.headers[place]) for place in places):
+        return blank[:1]
     about = gettext(
         "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
     )
     named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
-    return ColumnError(
+    raise ColumnError(
         gettext(
             "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
             name=table.name,

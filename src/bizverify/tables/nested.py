@@ -63,8 +63,8 @@ def choose_nested(
     leaves = _leaves(table, texts)
     unfolded = _unfold_leaves(table, leaves)
     schema = table.frame.collect_schema()
-    objects = {place for place, (_, mostly) in texts.items() if mostly}
-    objects |= {leaf.column for leaf in leaves if schema[table.ids[leaf.column]].is_nested()}
+    whole = {place for place, (_, alone) in texts.items() if alone}
+    objects = {leaf.column for leaf in leaves if leaf.column in whole or schema[table.ids[leaf.column]].is_nested()}
     free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
     found = _find_roles(
         table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given
@@ -75,7 +75,7 @@ def choose_nested(
     objects |= {place for place in chosen.objects if place < len(table.headers)}
     for role, choice in columns.items():
         held = next((part.column for part in choice.parts if part.column in objects), None)
-        if held is not None:
+        if held is not None and role != _KEY:
             raise ColumnError(f"{table.name}: {_describe_objects(table, leaves, role, held)}")
     notes = [*chosen.notes, *_notes(table, leaves, roles, columns, found, objects)]
     return unfolded, Chosen(columns, tuple(notes))
@@ -139,7 +139,7 @@ def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataT
 
 
 def _json_texts(table: Table) -> _Texts:
-    """The JSON texts in the first rows of each column of a file that has some, and whether it holds mostly such.
+    """The JSON texts in the first rows of each column of a file that has some, and whether it holds nothing else.
 
     A frame is not looked into: it may be read in parts, whose first rows have other keys.
     """
@@ -153,7 +153,7 @@ def _json_texts(table: Table) -> _Texts:
         cells = sample[id_].drop_nulls()
         texts = cells.filter(pl.select(is_json(pl.lit(cells))).to_series())
         if len(texts):
-            found[place] = texts, 2 * len(texts) > len(cells.filter(cells.str.strip_chars() != ""))
+            found[place] = texts, len(texts) == len(cells.filter(cells.str.strip_chars() != ""))
     return found
 
 
