@@ -26,7 +26,7 @@ from bizverify.tables.header_vocabulary import (
     side_of,
     split_number,
 )
-from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json
+from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert, holds_address, is_filled, is_json
 from bizverify.tables.table import TEXTS, Table
 from bizverify.translation import gettext
 
@@ -103,7 +103,7 @@ def choose_columns(
         empty = not sample.height
         numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
         special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
-        chosen[key], notes = special or _best(table, numbered or _blank_column(table, free, fitting, shares), shares)
+        chosen[key], notes = special or _best(table, numbered or _blank_column(table, sample, fitting, shares), shares)
     if chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_content(table, chosen[key]))
     columns, objects = ColumnCandidates(table, sample, partial(_rate_header, table)), _objects(table, sample)
@@ -301,14 +301,15 @@ def _by_party(
 
 
 def _blank_column(
-    table: Table, places: Sequence[int], fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
+    table: Table, sample: pl.DataFrame, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
 ) -> list[Choice]:
     """The blank column with the header of a number, where no column holds numbers; else this is no list of businesses.
 
     Nor is it where there are addresses. Raises :class:`ColumnError`; ``fitting``: those that fit by their header.
     """
     blank = [choice for choice in fitting if shares[choice.column].ten is None]
-    if blank and not any(level_of("address", table.headers[place]) for place in places):
+    addresses = sample.select(holds_address(pl.col(id_)).any().fill_null(False).alias(id_) for id_ in sample.columns)
+    if blank and not any(addresses.row(0)):
         return blank[:1]
     about = gettext(
         "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
