@@ -38,13 +38,16 @@ _MOSTLY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
 _PARTS: Final = (3, 2, 5)
+_DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
+"""The code of a legal dong: a tenth of them have a right check digit, and a list of one dong repeats one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
     """The share of a column's first non-blank cells that are ten digits, and of these with a right check digit.
 
-    ``None`` where there are no cells, or fewer than three different numbers (in a list without headers two, if right).
+    ``None`` where there are no cells, or fewer than three different numbers, unless all are right and none may be the
+    code of a legal dong, in three rows or in two of a list without headers.
     """
 
     ten: float | None = None
@@ -458,7 +461,7 @@ def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
 
 
 def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:
-    """What the first rows of each column hold of numbers. A number that repeats, or begins with 0, proves nothing."""
+    """What the first rows of each column hold of numbers. One that repeats counts once; one with a leading 0 is wrong."""
     shares = dict.fromkeys(places, _Numbers())
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
@@ -470,11 +473,15 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
     digits = pl.col("digits").drop_nulls().unique()
     right = business_number.checksum_expr(digits.cast(pl.UInt64, strict=False)) & ~digits.str.starts_with("0")
     found = cells.group_by("id").agg(
-        pl.col("digits").is_not_null().mean().alias("ten"), right.mean().alias("right"), digits.len().alias("count")
+        pl.col("digits").is_not_null().mean().alias("ten"),
+        right.mean().alias("right"),
+        digits.len().alias("different"),
+        pl.len().alias("rows"),
+        digits.str.contains(_DONG_CODE).any().alias("dong"),
     )
-    for id_, ten, valid, count in found.collect().iter_rows():  # a row is a column of the table
-        enough = count >= 3 or (headless and count == 2 and valid == 1.0)
-        shares[ids[id_]] = _Numbers(ten, valid if enough else None)
+    for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row is a column of the table
+        few = valid == 1.0 and not dong and (rows >= 3 or (headless and different == 2))
+        shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
     return shares
 
 
