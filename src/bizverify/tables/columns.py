@@ -461,7 +461,7 @@ def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
 
 
 def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:
-    """What the first rows of each column hold of numbers. One that repeats counts once; one with a leading 0 is wrong."""
+    """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
     shares = dict.fromkeys(places, _Numbers())
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
