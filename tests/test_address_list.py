@@ -138,10 +138,22 @@ def test_a_list_with_neither_numbers_nor_addresses_is_refused(tmp_path: Path, ru
         LocalEngine().verify(pl.LazyFrame({"address": ["서울"]}))
 
 
-def test_a_number_column_that_is_blank_is_no_address_list(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.csv", "사업자번호,주소\n,서울 종로구 종로 426\n,서울 종로구 종로 1\n")
-    report = bv.enrich(source, tmp_path / "out.csv")
-    assert (report.counts["invalid"], report.exit_code) == (2, 3)
+@pytest.mark.parametrize("number", ["", "1.24E+09", "124810"])
+def test_a_number_column_without_numbers_is_named(tmp_path: Path, number: str) -> None:
+    """Blank, rounded by Excel, or cut: no row has a number, and the alerts say which column was to hold them."""
+    row = f"{number},서울 종로구 종로 426\n"
+    report = bv.enrich(write(tmp_path / "in.csv", f"사업자번호,주소\n{row}{row}"), tmp_path / "out.csv")
+    assert is_told_first(report)
+    assert [one for one in report.warnings if isinstance(one, Alert) and "'사업자번호'" in one]
+    assert (report.counts["verified"], set(report.columns)) == (2, {"address"})
+
+
+def test_a_list_of_addresses_without_a_header_is_refused(tmp_path: Path) -> None:
+    """Its first row would be lost as the header."""
+    source = write(tmp_path / "in.csv", "가나,서울 종로구 종로 426\n다라,서울 종로구 종로 1\n")
+    with pytest.raises(ColumnError, match="has_header=False"):
+        bv.enrich(source, tmp_path / "out.csv")
+    assert bv.enrich(source, tmp_path / "out.csv", has_header=False).rows == 2
 
 
 def test_a_job_that_had_numbers_does_not_take_the_list_for_addresses(source: Path, tmp_path: Path, run: Run) -> None:

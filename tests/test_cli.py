@@ -136,7 +136,7 @@ def test_bad_input_gets_a_clear_line_exit_2_and_nothing_written(
 ) -> None:
     write(tmp_path / "empty.csv", "")
     write(tmp_path / "other.csv", "a,b\n1,2\n")
-    write(tmp_path / "two.csv", "사업자번호,사업자등록번호\n")
+    write(tmp_path / "two.csv", "사업자번호,사업자등록번호\n124-81-00998,220-81-62517\n")
     (tmp_path / "noise.dat").write_bytes(bytes(range(256)))
     (tmp_path / "folder").mkdir()
     before = sorted(path.name for path in tmp_path.iterdir())

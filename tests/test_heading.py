@@ -43,6 +43,13 @@ PAIRED = ("공급자 등록번호", "공급자 상호", "공급받는자 등록�
         ([["표제"], ["가", "나", "다"], ["1", "2", "3"]], 1, ("가", "나", "다")),
         ([["", None, " "], ["b_no", "", "b_no"], [NUMBER, "", ""]], 1, ("b_no", "", "b_no")),
         ([["합계금액", "5,768,133,138"], ["사업자번호", "상호"], [NUMBER, "가"]], 1, ("사업자번호", "상호")),
+        (
+            [["회사명 : 가나다상사(주)", None, None], ["거래처코드", "거래처명", "전화"], ["201", "가", "x"]],
+            1,
+            ("거래처코드", "거래처명", "전화"),
+        ),
+        ([["업체명: 가", "주소 : 서울"], ["번호", "상호", "비고"], ["1", "나", ""]], 1, ("번호", "상호", "비고")),
+        ([["거래처명", None], ["구분(1:법인 2:개인)", "상호"], ["1", "나"]], 1, ("구분(1:법인 2:개인)", "상호")),
         ([["TEL", "031-123-4567"], ["사업자번호", "상호"], [NUMBER, "가"]], 1, ("사업자번호", "상호")),
     ],
 )
@@ -117,7 +124,7 @@ def test_an_added_column_stays_alone_below_a_group(ours: str) -> None:
 @pytest.mark.parametrize("rows", [[], [[]], [[None, " "]], [[NUMBER], [NUMBER]], [[], [NUMBER, "가"]]])
 def test_a_table_without_a_header_is_refused_and_not_shortened(rows: list[list[str | None]]) -> None:
     """Were the first number taken for a header, its row would be lost without a word."""
-    with pytest.raises(InputError, match=r"list\.csv: (is empty|has no header, row [12] holds a business number)"):
+    with pytest.raises(InputError, match=r"list\.csv: (is empty|has no header, row [12] holds a number of ten digits)"):
         find_heading(rows, name="list.csv")
 
 
@@ -140,3 +147,32 @@ def test_whatever_the_rows_hold_no_number_is_above_or_in_the_header(rows: list[l
     assert all(NUMBER not in row for row in rows[heading.first : heading.last + 1])
     assert all(set(row) & {"b_no", "주소", "상호", "공급자", "biz_status"} for row in above if NUMBER in row)
     assert len(heading.headers) == max(len(row) for row in rows[heading.first : heading.last + 1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "last", "headers"),
+    [
+        (
+            [["사업자번호", "상호", "주소", ""], ["", "", "우편번호", "주소"]],
+            1,
+            ("사업자번호", "상호", "주소 우편번호", "주소"),
+        ),
+        (
+            [["사업자번호", "상호", "주소", ""], [], ["", "", "우편번호", "주소"]],
+            2,
+            ("사업자번호", "상호", "주소 우편번호", "주소"),
+        ),
+        (
+            [["사업자번호", "상호", "주소", ""], ["", "가상회사", "주소 없음", "미정"]],
+            0,
+            ("사업자번호", "상호", "주소", ""),
+        ),
+        ([["사업자번호", "상호", "", ""], ["", "거래처", "", "메모"]], 0, ("사업자번호", "상호", "", "")),
+        ([["사업자번호", "상호", "주소"], ["", "상호", "주소"]], 0, ("사업자번호", "상호", "주소")),
+    ],
+)
+def test_a_line_below_continues_the_header_only_where_that_is_blank(
+    rows: list[list[str | None]], last: int, headers: tuple[str, ...]
+) -> None:
+    """As a file without merged cells has it. A row of data is never taken for such a line."""
+    assert find_heading([*rows, [NUMBER, "가", "06236", "서울"][: len(rows[0])]]) == Heading(0, last, headers)

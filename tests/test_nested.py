@@ -13,6 +13,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.errors import ColumnError
+from bizverify.schema import Alert
 from conftest import NINE, json_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -152,6 +153,47 @@ def test_objects_under_the_header_of_a_role_are_not_taken_for_a_text(tmp_path: P
     assert "address" not in report.columns
     said = "column 'address' holds objects and is not used; name the key that is the address: `columns={'address': '"
     assert f"{said}address.road'}}`" in report.warnings
+
+
+ADDRESSES = [{"kind": "배송지", "line": ROAD}, {"kind": "본사", "line": "서울 중구 세종대로 110"}]
+
+
+@pytest.mark.parametrize("name", ["in.json", "in.ndjson", "in.parquet", "in.csv"])
+def test_the_values_of_a_list_can_be_named_and_the_alert_names_one(tmp_path: Path, name: str) -> None:
+    """A list of objects, of JSON or of structs, is no address; its first address is named with its place."""
+    if name == "in.csv":
+        text = json.dumps(ADDRESSES, ensure_ascii=False).replace('"', '""')
+        path = tmp_path / name
+        path.write_text(f'b_no,addresses\n{N},"{text}"\n{M},\n', encoding="utf-8")
+    else:
+        path = saved(tmp_path / name, [{"b_no": N, "addresses": ADDRESSES}, {"b_no": str(M), "addresses": []}])
+    report = bv.plan(path)
+    assert "address" not in report.columns
+    (alert,) = (one for one in report.warnings if "addresses.0.line" in one)
+    assert isinstance(alert, Alert)
+    for place, each in enumerate(ADDRESSES):
+        report = bv.enrich(path, tmp_path / "out.parquet", columns={"address": f"addresses.{place}.line"})
+        assert report.plan.without_address == 1
+        reasons = pl.read_parquet(tmp_path / "out.parquet")["reasons"][0].to_list()
+        assert reasons == list(bv.verify(N, None, each["line"]).reasons)
+    with pytest.raises(ColumnError, match=r"addresses\.5"):
+        bv.plan(path, columns={"address": "addresses.5.line"})
+
+
+def test_a_cell_of_json_among_addresses_is_no_address(tmp_path: Path) -> None:
+    """Nor is it in a frame, where it is not looked into; a postal code in brackets is part of an address."""
+    object_ = json.dumps({"road": ROAD}, ensure_ascii=False)
+    frame = pl.DataFrame({"b_no": [N, N, N, N], "address": [ROAD, f"[16677] {ROAD}", object_, "[]"]})
+    blank = bv.verify(N, None, None)
+    assert [one == list(blank.reasons) for one in bv.verify_frame(frame)["reasons"].to_list()] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    with pytest.warns(match="column 'address' holds objects and is not used as the address"):
+        result = bv.verify_frame(pl.DataFrame({"b_no": [N], "address": [object_]}))
+    assert result["bounce_prob"].to_list() == [None]
 
 
 def test_outcomes_find_the_business_within_an_object(tmp_path: Path) -> None:

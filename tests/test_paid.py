@@ -82,7 +82,11 @@ def test_columns_that_are_joined_are_bought_as_one_value_and_once(
     assert row["fixed_address"] == wanted["fixed_address"]
     whole = write(tmp_path / "whole.csv", "사업자번호,상호,주소\n124-81-00998,상사,서울 중구 세종대로 110 3층\n")
     assert bv.enrich(whole, engine="verify", base_url=url, **QUICK).counts["cached"] == 1
-    assert service.paid_total == 1
+    rows = ["124-81-00998,상사,서울 중구 세종대로 110 3층,", "124-81-00998,상사,,역삼동 7"]
+    either = "\n".join(["사업자번호,상호,도로명주소,지번주소", *rows, ""])
+    assert bv.enrich(write(tmp_path / "e.csv", either), engine="batch", base_url=url, **QUICK).counts["cached"] == 1
+    assert service.uploads[-1].header == b"b_no,name,address"
+    assert service.paid_total == 2
 
 
 def test_an_upload_has_only_the_columns_that_are_needed(service: FakeService, url: str, tmp_path: Path) -> None:

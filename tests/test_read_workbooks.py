@@ -96,7 +96,7 @@ def test_a_named_sheet_is_read_even_when_it_is_hidden(tmp_path: Path) -> None:
 
 def test_a_list_of_numbers_without_a_header_is_refused(tmp_path: Path) -> None:
     """Its first number would else become the header and never be verified."""
-    with pytest.raises(InputError, match=r"in\.xlsx \[S\]: has no header, row 1 holds a business number"):
+    with pytest.raises(InputError, match=r"in\.xlsx \[S\]: has no header, row 1 holds a number of ten digits"):
         opened(book(tmp_path / "in.xlsx", {"S": [[NUMBER], ["2208162517"]]}))
 
 

@@ -117,7 +117,11 @@ def test_cells_that_span_rows_stand_in_the_first_of_them(tmp_path: Path) -> None
             r"without a table \(its title is '로그인'\)",
         ),
         ("a.html", "<table></table>", "a web page without a table, such as a portal's login or error page"),
-        ("a.xls", f"<table><tr><td>{N}</td><td>가</td></tr></table>", "has no header, row 1 holds a business number"),
+        (
+            "a.xls",
+            f"<table><tr><td>{N}</td><td>가</td></tr></table>",
+            "has no header, row 1 holds a number of ten digits",
+        ),
         (
             "a.xls",
             '<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet"/>',

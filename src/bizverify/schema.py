@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from typing import Final, Literal
 
@@ -78,7 +79,7 @@ class Choice:
 
     ``column`` is its position from 0, ``header`` its header as written, ``confidence`` between 0 and 1
     (1: named by the user or an exact synonym), ``why`` one word for people. ``joined``: further columns that make up
-    the value together with it, in their order.
+    the value together with it, in their order. ``otherwise``: what is taken, row by row, where that value is blank.
     """
 
     column: int
@@ -86,11 +87,28 @@ class Choice:
     confidence: float
     why: Literal["given", "header", "similar", "content"]
     joined: tuple[JoinedColumn, ...] = ()
+    otherwise: tuple[Choice, ...] = ()
+
+    @property
+    def alternatives(self) -> tuple[Choice, ...]:
+        """The choice without its alternatives, then these."""
+        return (replace(self, otherwise=()), *self.otherwise)
 
     @property
     def parts(self) -> tuple[JoinedColumn, ...]:
-        """All columns that make up the value."""
-        return (JoinedColumn(self.column, self.header), *self.joined)
+        """All columns that are read for the value."""
+        own = (JoinedColumn(self.column, self.header), *self.joined)
+        return (*own, *(part for one in self.otherwise for part in one.parts))
+
+    def spell(self, spell_part: Callable[[JoinedColumn], str], joint: str = "+", otherwise: str = "|") -> str:
+        """Spell the columns with ``+`` between those that are joined and ``|`` between alternatives."""
+        return otherwise.join(joint.join(map(spell_part, one.parts)) for one in self.alternatives)
+
+    def move(self, place_of: Callable[[JoinedColumn], int]) -> Choice:
+        """Return the choice by other positions of its columns."""
+        joined = tuple(replace(part, column=place_of(part)) for part in self.joined)
+        others = tuple(one.move(place_of) for one in self.otherwise)
+        return replace(self, column=place_of(self.parts[0]), joined=joined, otherwise=others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,9 @@ def enrich(
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers where the choice
     from the headers is not the right one, several joined by ``+`` or in a list where they make up one value
-    (``{"address": ["기본주소", "상세주소"]}``); ``confirmed`` is the day on which somebody last made
-    sure of the address. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
+    (``{"address": ["기본주소", "상세주소"]}``), with ``|`` between columns of which each row takes the first that is
+    filled (``{"address": "도로명주소|지번주소"}``); ``confirmed`` is the day on which somebody last made sure of the
+    address. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
     and how the table is read. With ``has_header=False`` every row of a CSV file or workbook is one of the list: its
     columns are called ``#1``, ``#2``, …, in the output too, and the roles are found by content.
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.

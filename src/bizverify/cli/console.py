@@ -91,14 +91,14 @@ def say_table(lines: Iterable[tuple[str, str]]) -> None:
 def say_columns(chosen: Mapping[str, Choice]) -> None:
     """Print which header was chosen for which role, and how sure that is."""
     for role, choice in chosen.items():
-        headers = " + ".join(repr(part.header) for part in choice.parts)
+        headers = choice.spell(lambda part: repr(part.header), " + ", " | ")
         about = {
             "headers": headers,
-            "places": " + ".join(str(part.column + 1) for part in choice.parts),
+            "places": choice.spell(lambda part: str(part.column + 1), " + ", " | "),
             "why": gettext(_WHY_CHOSEN[choice.why]),
             "confidence": choice.confidence,
         }
-        if choice.joined:
+        if len(choice.parts) > 1:
             text = gettext("{headers}, columns {places} ({why}, confidence {confidence:.0%})", **about)
         else:
             text = gettext("{headers}, column {places} ({why}, confidence {confidence:.0%})", **about)

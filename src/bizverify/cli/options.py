@@ -79,7 +79,8 @@ def columns_option(roles: Iterable[str]) -> Decorator:
         "--columns",
         type=ColumnsType(roles),
         help="Which header has which role; by default found from the headers. #3 means the third column; several "
-        "headers with + between are one value: address=기본주소+상세주소.",
+        "headers with + between are one value: address=기본주소+상세주소; with | between, each row takes the first "
+        "that is filled: 'address=도로명주소|지번주소'.",
     )
 
 

@@ -171,14 +171,7 @@ class BatchVerifier:
         places = sorted({part.column for choice in chosen.values() for part in choice.parts})
         if places[-1] >= len(self.reader.headers):  # within objects, which are read whole
             return replace(self, reader=replace(self.reader, chosen=chosen), found=())
-        moved = {
-            role: replace(
-                choice,
-                column=places.index(choice.column),
-                joined=tuple(replace(part, column=places.index(part.column)) for part in choice.joined),
-            )
-            for role, choice in chosen.items()
-        }
+        moved = {role: choice.move(lambda part: places.index(part.column)) for role, choice in chosen.items()}
         headers = tuple(self.reader.headers[place] for place in places)
         return replace(self, reader=RowReader(headers, moved, frozenset()), found=())
 

@@ -129,10 +129,7 @@ def prepare_table(
     if headers not in (None, lang):
         warnings = (*warnings, gettext(_OTHER_HEADERS))
     if table.headers and "address" not in chosen.columns:
-        warnings = (
-            *warnings,
-            gettext(NO_ADDRESS),
-        )
+        warnings = (*warnings, gettext(NO_ADDRESS))
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
     reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
     notes = (*table.notes, *chosen.notes, *warnings)
@@ -187,6 +184,9 @@ def prepare_output(
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
     )
     lost += find_changes(table, target, prepared.layout)
+    if table.headers and "name" not in prepared.chosen:
+        named = parameter("columns", {"name": gettext("HEADER")})
+        lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)

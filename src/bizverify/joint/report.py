@@ -272,7 +272,7 @@ def _name_table(part: Report) -> str:
 
 
 def _headers_of(choice: Choice) -> str:
-    return " + ".join(repr(column.header) for column in choice.parts)
+    return choice.spell(lambda part: repr(part.header), " + ", " | ")
 
 
 def _of_table(part: Report, warning: str) -> str:

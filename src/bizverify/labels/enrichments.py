@@ -17,6 +17,9 @@ from bizverify.storage.filesystem import state_directory
 from bizverify.tables.publish import same_file
 from bizverify.translation import gettext, ngettext
 
+Alternatives = tuple[tuple[str, ...], ...]
+"""The headers of a role: those that are joined, by alternative."""
+
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 
@@ -34,7 +37,7 @@ class Enrichment:
     model: str
     rows: int
     started: datetime
-    headers: dict[str, tuple[str, ...]]
+    headers: dict[str, Alternatives]
 
 
 def is_manifest(path: Path) -> bool:
@@ -187,6 +190,7 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
     )
 
 
-def _headers_of(choice: Mapping[str, Any]) -> tuple[str, ...]:
-    """The headers of a role in a manifest; those of earlier versions join none."""
-    return tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
+def _headers_of(choice: Mapping[str, Any]) -> Alternatives:
+    """The headers of a role in a manifest; those of earlier versions join none, or have no alternatives."""
+    own = tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
+    return (own, *(one for other in choice.get("otherwise", ()) for one in _headers_of(other)))

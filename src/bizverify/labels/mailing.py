@@ -145,7 +145,7 @@ def open_mailing(
         letters = _letters(unfolded, ours, columns, besides)
         with reading(table):
             id_ = by.id if by else _content_id(letters)
-        places = {role: "+".join(f"#{part.column + 1}" for part in choice.parts) for role, choice in columns.items()}
+        places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
         with _blame_file(table, letters):
             yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
 
@@ -218,10 +218,10 @@ def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -
     headers = unfold(table).headers
     users = [header for place, header in enumerate(headers) if place not in ours.values()]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
-    given: dict[str, list[str]] = {
-        role: [f"#{headers.index(header) + 1}" for header in parts]
-        for role, parts in known.items()
-        if all(header and users.count(header) == 1 for header in parts)
+    given: dict[str, str] = {
+        role: "|".join("+".join(f"#{headers.index(header) + 1}" for header in parts) for parts in alternatives)
+        for role, alternatives in known.items()
+        if all(header and users.count(header) == 1 for parts in alternatives for header in parts)
     }
     try:
         with reading(table):

@@ -17,10 +17,11 @@ from bizverify.tables.header_vocabulary import (
     Purpose,
     address_parts,
     is_detail,
+    is_trap,
     notation_of,
     purpose_of,
 )
-from bizverify.tables.role_content import ADDRESS, PROVINCE, is_filled
+from bizverify.tables.role_content import CONFIDENCE, NUMBERED, PROVINCE, holds_address, is_filled
 from bizverify.tables.table import Table
 from bizverify.translation import current_language, gettext, gettext_noop
 
@@ -41,6 +42,7 @@ _KINDS: Final[Mapping[Purpose, str]] = {
 _MARGIN: Final = 0.05
 """Shares that differ by less are taken for equal."""
 _MOSTLY: Final = 0.5
+_FEW: Final = 0.1
 _SAME: Final = 0.95
 _BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
 """What an address has and its rest has not: 가동 101호 is one in a building."""
@@ -119,18 +121,93 @@ class ColumnCandidates:
         for base in usable:
             fullest[base.group] = max(base.right, fullest.get(base.group, 0.0))
         ranked = sorted(usable, key=lambda base: _address_rank(base, fullest[base.group]))
-        best, notes = self._among(ranked[0], ranked[1:], fullest[ranked[0].group])
-        notes += [_passed_over(base, best) for base in bases if base not in usable and self._is_missed(base, best)]
-        joined = tuple(
-            JoinedColumn(one.place, one.choice.header) for one in details if best in _owners(one, bases, details)
+        best = ranked[0]
+        chain = self._alternatives(best, bases)
+        left = [base for base in ranked[1:] if base not in chain]
+        notes = self._compare_addresses(best, left, fullest[best.group], self._filled_share(chain))
+        notes += [
+            _passed_over(base, best) for base in bases if base not in usable and self._is_missed(base, best, chain)
+        ]
+        advice = "|".join(_advice(self.table, one) for one in chain)
+        if len(chain) > 1:
+            notes.append(_alternatives_note(chain, _advice(self.table, chain[0])))
+        choices = []
+        for one in chain:
+            rests = [detail for detail in details if one in _owners(detail, bases, details)]
+            joined = tuple(JoinedColumn(rest.place, rest.choice.header) for rest in rests)
+            notes += [_joined_note(one, joined, advice)] if joined else []
+            choices.append(replace(one.choice, joined=joined))
+        return Preferred(replace(choices[0], otherwise=tuple(choices[1:])), tuple(notes))
+
+    def address_by_content(self, pools: Sequence[Sequence[int]], headed: Choice | None) -> tuple[Choice, Alert] | None:
+        """The column full of addresses, with an alert, where the one with the right header has hardly any.
+
+        A header with a word that an address's header never has (``호스트서버소재지``) is not taken.
+        """
+        beaten = [self._candidate("address", one) for one in headed.alternatives] if headed else []
+        if any(one.right >= _FEW for one in beaten):
+            return None
+        place, share = max(map(self._sure_address, pools), key=lambda one: one[1] >= _MOSTLY)
+        if share < _MOSTLY:
+            return None
+        choice = Choice(place, self.table.headers[place], CONFIDENCE, "content")
+        text = gettext(
+            "address: {best} was chosen by what it holds, and not by its header: "
+            "{share:.0%} of the rows hold an address there",
+            best=self._candidate("address", choice),
+            share=share,
         )
-        if joined:
-            notes.append(_joined_note(best, joined, _advice(self.table, best)))
-        return Preferred(replace(best.choice, joined=joined), tuple(notes))
+        if beaten:
+            text += gettext(
+                "; {names} fits by its header, but holds hardly any", names=gettext(" and ").join(map(str, beaten))
+            )
+        return choice, Alert(
+            text
+            + gettext("; {parameter} takes another", parameter=parameter("columns", {"address": gettext("HEADER")}))
+        )
+
+    def _sure_address(self, places: Sequence[int]) -> tuple[int, float]:
+        """The column with most addresses that begin and are numbered as such, and the share of rows with one."""
+        names, sampled = self.table.ids, set(self._sample.columns)
+        ids = {
+            names[at]: at for at in places if names[at] in sampled and not is_trap("address", self.table.headers[at])
+        }
+        cells = {at: pl.col(id_) for id_, at in ids.items()}
+        sure = [
+            holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(_BEGINNING) for cell in cells.values()
+        ]
+        shares = self._sample.select(one.mean().fill_null(0.0).alias(id_) for one, id_ in zip(sure, ids, strict=True))
+        return max(zip(cells, shares.row(0), strict=True), key=lambda one: one[1]) if ids else (-1, 0.0)
+
+    def _alternatives(self, best: Candidate, bases: Sequence[Candidate]) -> list[Candidate]:
+        """The best address with those of the same place in another notation: by road, where that is blank by lot.
+
+        Those that were not the best for their gaps alone go before it; others fill its own gaps.
+        """
+        ranked = sorted(bases, key=lambda base: (_header_rank(base), -base.right, base.place))
+        fitting = [base for base in ranked if base.kind == best.kind and base.filled * _MOSTLY <= base.right > 0]
+        order = _NOTATIONS.index(best.notation)
+        before = [base for base in fitting if base.group == best.group and _NOTATIONS.index(base.notation) < order]
+        chain = {base.notation: base for base in reversed(before)}
+        chain = {notation: chain[notation] for notation in _NOTATIONS if notation in chain} | {best.notation: best}
+        for base in fitting:
+            if base.notation not in chain and (base.choice.why == "header" or base.notation != "any"):
+                more = self._filled_share([*chain.values(), base]) > self._filled_share(list(chain.values()))
+                if more or self._sample.height == SAMPLE_ROWS:
+                    chain[base.notation] = base
+        return list(chain.values())
+
+    def _filled_share(self, chain: Sequence[Candidate]) -> float:
+        """The share of rows in which one of several columns says something."""
+        ids = [id_ for one in chain if (id_ := self.table.ids[one.place]) in self._sample.columns]
+        if not ids or self._sample.is_empty():
+            return 0.0
+        return float(self._sample.select(pl.any_horizontal(is_filled(pl.col(id_)) for id_ in ids).mean()).item())
 
     def _begins(self, detail: Candidate) -> bool:
         """Whether most cells of a detail hold more than the rest of an address, as far as they hold anything."""
-        return self._shares(detail.place, _BEGINNING)[1] >= detail.filled * _MOSTLY
+        cell = pl.col(self.table.ids[detail.place])
+        return self._shares(detail.place, cell.str.contains(_BEGINNING))[1] >= detail.filled * _MOSTLY
 
     def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
         """An alert where there are parts of addresses and no column with addresses."""
@@ -165,7 +242,7 @@ class ColumnCandidates:
 
     def details_of(self, given: Choice, places: Sequence[int]) -> tuple[str, ...]:
         """A hint about columns with the details of an address that was given without them."""
-        if given.joined:
+        if len(given.parts) > 1:
             return ()
         own = self._candidate("address", given)
         bases, details = self._addresses(places)
@@ -209,12 +286,21 @@ class ColumnCandidates:
             ),
         )
         best, *others = ranked
-        why = (
-            gettext("it stands nearest to {header!r}", header=address.header)
-            if best.purpose is None
-            else gettext("it is of the same kind")
-        )
-        return Preferred(best.choice, self._explain_choice("zipcode", best, others, why))
+
+        def explain(other: Candidate) -> str:
+            if (best.purpose is None) != (other.purpose is None):
+                return gettext("it is of the same kind")
+            if (best.right < most * _MOSTLY) != (other.right < most * _MOSTLY):
+                return gettext(
+                    "it holds a postal code in {share:.0%} of the rows, the other in {other:.0%}",
+                    share=best.right,
+                    other=other.right,
+                )
+            if abs(best.place - own.place) != abs(other.place - own.place):
+                return gettext("it stands nearest to {header!r}", header=address.header)
+            return gettext("its header is the more usual one")
+
+        return Preferred(best.choice, self._explain_choice("zipcode", best, others, explain))
 
     def name(self, places: Sequence[int]) -> Preferred:
         """The name: the column whose header says so most surely, the fuller one where headers say the same."""
@@ -232,25 +318,27 @@ class ColumnCandidates:
             ),
         )
         best, *others = [one for one in ranked if one.filled] or ranked[:1]
-        if not others:
-            return Preferred(best.choice)
-        if best.choice.confidence > others[0].choice.confidence:
-            why = gettext("its header is the more usual one")
-        elif best.filled > others[0].filled + _MARGIN:
-            why = gettext("it is filled in more rows")
-        else:
-            why = gettext("it stands first")
-        return Preferred(best.choice, self._explain_choice("name", best, others, why))
 
-    def _among(self, best: Candidate, others: list[Candidate], fullest: float) -> tuple[Candidate, list[str]]:
-        """The best of several addresses with what is said of the others."""
-        if not others:
-            return best, []
-        second = others[0]
-        same = [one for one in others if _address_rank(one, fullest)[:-1] == _address_rank(best, fullest)[:-1]]
-        other = next((one for one in same if not self._alike(best, one)), None)
-        by_content = best.group == second.group and second.right < fullest - _MARGIN
-        if other is not None:
+        def explain(other: Candidate) -> str:
+            if (other.filled < most * _MOSTLY) == (best.filled < most * _MOSTLY):
+                if best.choice.confidence > other.choice.confidence:
+                    return gettext("its header is the more usual one")
+                if round(best.filled / _MARGIN) == round(other.filled / _MARGIN):
+                    return gettext("it stands first")
+            return gettext("it is filled in more rows")
+
+        return Preferred(best.choice, self._explain_choice("name", best, others, explain))
+
+    def _compare_addresses(
+        self, best: Candidate, others: Sequence[Candidate], fullest: float, filled: float
+    ) -> list[str]:
+        """What the user should know of the addresses that are not taken; raises for one that nothing tells apart.
+
+        ``filled``: the share of rows in which the one that is taken, or an alternative to it, says something.
+        """
+        rank = _address_rank(best, fullest)[:-1]
+        same = [one for one in others if _address_rank(one, fullest)[:-1] == rank]
+        if other := next((one for one in same if not self._alike(best, one)), None):
             names = gettext(" and ").join(f"{one.choice.header!r} (#{one.place + 1})" for one in (best, other))
             raise ColumnError(
                 gettext(
@@ -260,44 +348,55 @@ class ColumnCandidates:
                     parameter=parameter("columns", {"address": _advice(self.table, best)}),
                 )
             )
-        if same:
-            why = gettext("both hold the same")
-        elif best.kind != second.kind:
-            why = gettext(
-                "{first} comes before {other}", first=gettext(_KINDS[best.kind]), other=gettext(_KINDS[second.kind])
-            )
-        elif by_content:
-            why = gettext(
-                "it holds an address in {share:.0%} of the rows, the other in {other:.0%}",
-                share=best.right,
-                other=second.right,
-            )
-        elif best.notation != second.notation:
-            why = (
-                gettext("addresses by road come before others")
-                if best.notation == "road"
-                else gettext("those by lot come last")
-            )
-        else:
-            why = gettext("its header is the more usual one")
-        blank = max(other.filled for other in others) - best.filled
-        why += gettext("; rows where it is blank have no address") if blank > _MARGIN else ""
-        notes = self._explain_choice("address", best, others, why, loud=by_content or blank > _MARGIN)
-        return best, list(notes)
+        less = [one for one in others if best.group == one.group and one.right < fullest - _MARGIN]
+        blank = max((one.filled for one in others), default=0.0) - filled
+
+        def explain(other: Candidate) -> str:
+            if other in same:
+                why = gettext("both hold the same")
+            elif best.kind != other.kind:
+                first, second = gettext(_KINDS[best.kind]), gettext(_KINDS[other.kind])
+                why = gettext("{first} comes before {other}", first=first, other=second)
+            elif other in less:
+                why = gettext(
+                    "it holds an address in {share:.0%} of the rows, the other in {other:.0%}",
+                    share=best.right,
+                    other=other.right,
+                )
+            elif best.group == other.group and best.notation != other.notation:
+                by_road = best.notation == "road"
+                why = gettext("addresses by road come before others") if by_road else gettext("those by lot come last")
+            else:
+                why = gettext("its header is the more usual one")
+            return why + (gettext("; rows where it is blank have no address") if blank > _MARGIN else "")
+
+        loud = bool(less) or blank > _MARGIN
+        return list(self._explain_choice("address", best, others, explain, loud=loud))
 
     def _explain_choice(
-        self, role: str, best: Candidate, others: Sequence[Candidate], why: str, *, loud: bool = False
+        self,
+        role: str,
+        best: Candidate,
+        others: Sequence[Candidate],
+        explain: Callable[[Candidate], str],
+        *,
+        loud: bool = False,
     ) -> tuple[str, ...]:
         if not others:
             return ()
-        names = ", ".join(map(str, others))
+        names: dict[str, list[str]] = {}
+        for other in others:
+            names.setdefault(explain(other), []).append(str(other))
+        (why, first), *rest = names.items()
         text = gettext(
             "{role}: {best} was taken and not {names}, because {why}",
             role=role_word(role, current_language()),
             best=best,
-            names=names,
+            names=", ".join(first),
             why=why,
         )
+        for why, further in rest:
+            text += gettext(", nor {names}, because {why}", names=", ".join(further), why=why)
         text += (
             gettext(" (as far as the first {sample_rows:,} rows show)", sample_rows=SAMPLE_ROWS)
             if self._sample.height == SAMPLE_ROWS
@@ -323,24 +422,25 @@ class ColumnCandidates:
         return bases, rest
 
     def _candidate(self, role: str, choice: Choice) -> Candidate:
-        shares = self._shares(choice.column, _ZIPCODE if role == "zipcode" else ADDRESS)
+        cell = pl.col(self.table.ids[choice.column])
+        right = is_filled(cell) & cell.str.contains(_ZIPCODE) if role == "zipcode" else holds_address(cell)
+        shares = self._shares(choice.column, right)
         return Candidate(choice, purpose_of(choice.header), notation_of(choice.header), *shares)
 
-    def _shares(self, place: int, kind: str) -> tuple[float, float, float]:
+    def _shares(self, place: int, right: pl.Expr) -> tuple[float, float, float]:
         id_ = self.table.ids[place]
         if id_ not in self._sample.columns or self._sample.is_empty():
             return 0.0, 0.0, 0.0
         cell, filled = pl.col(id_), is_filled(pl.col(id_))
         whole = (filled & cell.str.contains(PROVINCE)).sum() / filled.sum()
-        right = filled & cell.str.contains(kind)
         shares = self._sample.select(filled.mean().alias("filled"), right.mean().alias("right"), whole.alias("whole"))
         filled_share, right_share, whole_share = shares.fill_nan(0.0).fill_null(0.0).row(0)
         return filled_share, right_share, whole_share
 
-    def _is_missed(self, base: Candidate, best: Candidate) -> bool:
+    def _is_missed(self, base: Candidate, best: Candidate, chain: Sequence[Candidate]) -> bool:
         """Whether a column would have been taken, had it held more addresses: the user may know more of it."""
         unknown = base.filled or self._sample.height == SAMPLE_ROWS
-        return bool(unknown) and _header_rank(base) <= _header_rank(best)
+        return base not in chain and bool(unknown) and _header_rank(base) <= _header_rank(best)
 
     def _alike(self, one: Candidate, other: Candidate) -> bool:
         """Whether two columns say the same in nearly all rows in which both say something."""
@@ -424,6 +524,15 @@ def _of_same_notation(
 
 def _names(detail: Candidate, base: Candidate) -> bool:
     return detail.notation == base.notation and (detail.purpose is None or detail.kind == base.kind)
+
+
+def _alternatives_note(chain: Sequence[Candidate], advice: str) -> str:
+    return gettext(
+        "address: {first} is taken, and in rows where it is blank {others}; {parameter} takes the first alone",
+        first=chain[0],
+        others=gettext(", where this is blank ").join(map(str, chain[1:])),
+        parameter=parameter("columns", {"address": advice}),
+    )
 
 
 def _joined_note(base: Candidate, joined: Sequence[JoinedColumn], advice: str) -> str:

@@ -27,7 +27,7 @@ from bizverify.tables.header_vocabulary import (
     side_of,
     split_number,
 )
-from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert
+from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert, holds_address, is_filled, is_json
 from bizverify.tables.table import TEXTS, Table
 from bizverify.translation import current_language, gettext
 
@@ -39,15 +39,32 @@ _MOSTLY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
 _PARTS: Final = (3, 2, 5)
-_Shares = tuple[float | None, float | None]
+_DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
+"""The code of a legal dong: a tenth of them have a right check digit, and a list of one dong repeats one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The share of a column's first non-blank cells that are ten digits, and of these with a right check digit.
+
+    ``None`` where there are no cells, or fewer than three different numbers, unless all are right and none may be the
+    code of a legal dong, in three rows or in two of a list without headers.
+    """
+
+    ten: float | None = None
+    right: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The column of each role that has one, and what the user should know about the choice."""
+    """The column of each role that has one, and what the user should know about the choice.
+
+    ``objects``: the positions of columns that hold JSON objects or lists, and so no name or address.
+    """
 
     columns: dict[str, Choice]
     notes: tuple[str, ...] = ()
+    objects: frozenset[int] = frozenset()
 
 
 def choose_columns(
@@ -62,9 +79,9 @@ def choose_columns(
 
     ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
     columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes. The number
-    column must also look like one: its first 1,000 rows lower or raise the confidence, and a column that holds nothing
-    but numbers with right check digits is found without any header. Where no column has a header (all are ``#1``,
-    ``#2``, …) the others are found by content, too.
+    column must hold numbers: its first 1,000 rows lower or raise the confidence, one without any number of ten digits
+    is not chosen, and one whose numbers have right check digits is found under any header. Where no column has a header
+    (all are ``#1``, ``#2``, …) the others are found by content, too.
 
     Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
     and a note tells which and why. Where several columns fit a role, the others are named in a note
@@ -80,34 +97,39 @@ def choose_columns(
     sample = _sample(table, [*free, *taken])
     headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
     shares = _shares(table, sample, free, headless=headless)
-    fitting = _number_columns(table, shares, _MOSTLY if headless else _NEARLY_ALL)
+    fitting = _number_columns(table, shares, headless=headless)
     groups: tuple[Party, ...] = ()
     if any(role in PARTY_ROLES for role in roles):
-        holding = {choice.column for choice in fitting if shares[choice.column][0] or side_of(choice.header)}
+        holding = {choice.column for choice in fitting if shares[choice.column].ten or side_of(choice.header)}
         users = ["" if place in ours else header for place, header in enumerate(table.headers)]
         groups = parties(users, holding | ({chosen[key].column} if key in chosen else set()))
     notes: tuple[str, ...] = ()
     if key not in chosen:
         near = [party for party in groups if not taken.isdisjoint(party.columns)]
-        found = _by_party(table, fitting, near or groups) or _in_parts(table, sample, free)
-        if found or fitting or not address_list or _may_hold_numbers(table, shares):
-            chosen[key], notes = found or _best(table, fitting, shares)
+        empty = not sample.height
+        numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
+        special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
+        may_lack = address_list and not (numbered or special or _may_hold_numbers(table, shares))
+        if not may_lack or not _holds_addresses(sample):
+            chosen[key], notes = special or _best(
+                table, numbered or _blank_column(table, sample, fitting, shares), shares
+            )
     if key in chosen and chosen[key].why == "content" and not headless:
-        notes = (*notes, _explain_headless(table, chosen[key]))
-    columns = ColumnCandidates(table, sample, partial(_rate_header, table))
+        notes = (*notes, _explain_content(table, chosen[key]))
+    columns, objects = ColumnCandidates(table, sample, partial(_rate_header, table)), _objects(table, sample)
     for role in others:
-        left = [place for place in free if place not in _taken_columns(chosen)]
+        left = [place for place in free if place not in _taken_columns(chosen) | objects]
         if not headless:
             number = chosen[key].column if key in chosen else None
             notes += _add_role(columns, role, _pools(role, left, number, groups), chosen)
         elif role not in chosen and (by_content := content_role(table, sample, role, left, chosen.get("address"))):
             chosen[role] = by_content
-    if key not in chosen and "address" not in chosen:
-        _best(table, fitting, shares)
+    if key not in chosen:
+        notes = (*notes, *_without_number(table, fitting, headless=headless))
     chosen = {role: chosen[role] for role in roles if role in chosen}
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
         notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
-    return Chosen(chosen, notes)
+    return Chosen(chosen, notes, objects)
 
 
 def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDED_COLUMNS) -> dict[str, int]:
@@ -193,8 +215,12 @@ def _add_role(
         found = _prefer_column(columns, role, pool, chosen.get("address"))
         if found.choice is not None:
             chosen[role] = found.choice
-            return (*notes, *found.notes) if role != "address" else found.notes
+            notes = (*notes, *found.notes) if role != "address" else found.notes
+            break
         notes += found.notes
+    if role == "address" and (by_content := columns.address_by_content(pools, chosen.get(role))):
+        chosen[role], alert = by_content
+        return (alert,)
     return notes
 
 
@@ -225,25 +251,40 @@ def _rate_header(table: Table, role: str, place: int) -> Choice | None:
     return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
 
 
-def _number_columns(table: Table, shares: Mapping[int, _Shares], least: float) -> list[Choice]:
-    """The columns that may hold the number, the surest first; ``least``: the share of right ones without a header."""
+def _number_columns(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> list[Choice]:
+    """The columns that may hold the number, the surest first: what they hold counts more than their header."""
     choices = []
-    for place, (ten_digits, checked) in shares.items():
+    for place, held in shares.items():
+        ten, right = held.ten or 0.0, held.right or 0.0
         rated = _rate_header(table, "b_no", place)
         if rated is not None:
-            weight = 1.0 if ten_digits is None else 0.6 + 0.4 * min(1.0, 2 * ten_digits)
+            weight = 1.0 if held.ten is None else 0.6 + 0.4 * min(1.0, 2 * ten)
             confidence = round(rated.confidence * weight, 2)
             choices.append(Choice(place, rated.header, confidence, rated.why))
-        elif checked is not None and checked >= least and not is_trap("b_no", table.headers[place]):
+        elif ten * right >= _MOSTLY if headless else ten >= _MOSTLY and right >= _NEARLY_ALL:
             choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
-    return sorted(choices, key=lambda choice: -choice.confidence)
+    return sorted(choices, key=lambda choice: (_holds_others(shares[choice.column]), -choice.confidence))
 
 
-def _may_hold_numbers(table: Table, shares: Mapping[int, _Shares]) -> bool:
+def _holds_others(held: _Numbers) -> bool:
+    """Whether most numbers of a column have a wrong check digit."""
+    return held.right is not None and held.right < _MOSTLY
+
+
+def _holds_number(table: Table, choice: Choice, shares: Mapping[int, _Numbers], sample: pl.DataFrame) -> bool:
+    """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
+    if shares[choice.column].ten or sample.height < SAMPLE_ROWS:
+        return bool(shares[choice.column].ten)
+    digits = business_number.compact_expr(pl.col(table.ids[choice.column]).cast(pl.String))
+    return bool(table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
+
+
+def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers]) -> bool:
     """Whether half of a column are right numbers, or of a column too short to judge by its check digits, numbers."""
     return any(
-        ((ten if right is None else right) or 0.0) >= _MOSTLY and not is_trap("b_no", table.headers[place])
-        for place, (ten, right) in shares.items()
+        (held.ten or 0.0) * (1.0 if held.right is None else held.right) >= _MOSTLY
+        and not is_trap("b_no", table.headers[place])
+        for place, held in shares.items()
     )
 
 
@@ -281,21 +322,70 @@ def _by_party(
     )
 
 
-def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]) -> tuple[Choice, tuple[str, ...]]:
-    """The column that fits best, and a note about others that hold numbers too."""
-    if not fitting:
-        named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
+def _holds_addresses(sample: pl.DataFrame) -> bool:
+    held = sample.select(holds_address(pl.col(id_)).any().fill_null(False).alias(id_) for id_ in sample.columns)
+    return any(held.row(0))
+
+
+def _without_number(table: Table, fitting: Sequence[Choice], *, headless: bool) -> tuple[Alert, ...]:
+    """Alerts about the columns of an address list that fit the number by their header only.
+
+    Raises :class:`ColumnError` for a first row that is one of the list: it would be lost as the header.
+    """
+    titles = pl.DataFrame({"title": table.headers}, schema={"title": pl.String})
+    if not headless and titles.select(holds_address(pl.col("title")).any()).item():
         raise ColumnError(
             gettext(
-                "{name}: no column with business numbers was found; {headers}; name it with {parameter}",
+                "{name}: has no header, its first row holds an address already; give {parameter}, or put a row of "
+                "headers above it",
                 name=table.name,
-                headers=listed_headers(table),
-                parameter=parameter("columns", {"b_no": named}),
+                parameter=parameter("has_header", False),
             ),
             missing="b_no",
         )
+    return tuple(
+        Alert(gettext("{choice} holds no number of ten digits, so it is not used", choice=_quote_choice(choice)))
+        for choice in fitting
+    )
+
+
+def _blank_column(
+    table: Table, sample: pl.DataFrame, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
+) -> list[Choice]:
+    """The blank column with the header of a number, where no column holds numbers; else this is no list of businesses.
+
+    Nor is it where there are addresses. Raises :class:`ColumnError`; ``fitting``: those that fit by their header.
+    """
+    blank = [choice for choice in fitting if shares[choice.column].ten is None]
+    if blank and not _holds_addresses(sample):
+        return blank[:1]
+    about = gettext(
+        "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
+    )
+    named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
+    raise ColumnError(
+        gettext(
+            "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
+            name=table.name,
+            about=about if fitting else "",
+            headers=listed_headers(table),
+            parameter=parameter("columns", {"b_no": named}),
+        ),
+        missing="b_no",
+    )
+
+
+def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]) -> tuple[Choice, tuple[str, ...]]:
+    """The column that fits best, and a note about others that hold numbers too."""
     best, *rest = fitting
-    equal = [choice for choice in rest if best.confidence - choice.confidence < _TIE]
+    doubted = _holds_others(shares[best.column])
+    equal = [
+        choice
+        for choice in rest
+        if shares[choice.column].ten
+        and best.confidence - choice.confidence < _TIE
+        and _holds_others(shares[choice.column]) == doubted
+    ]
     if equal:
         names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
         advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
@@ -307,18 +397,15 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Shares]
                 parameter=parameter("columns", {"b_no": advice}),
             )
         )
-    others = [choice for choice in rest if (shares[choice.column][0] or 0.0) >= _MOSTLY]
+    others = [choice for choice in rest if (shares[choice.column].ten or 0.0) >= _MOSTLY]
     if not others:
         return best, ()
     names = ", ".join(
-        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column][0] or 0)
+        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column].ten or 0)
         for one in others
     )
-    why = (
-        gettext("its header says so most surely")
-        if best.why != "content"
-        else gettext("its numbers have right check digits")
-    )
+    by_content = best.why == "content" or any(_holds_others(shares[one.column]) for one in others)
+    why = gettext("its numbers have right check digits") if by_content else gettext("its header says so most surely")
     return best, (
         gettext(
             "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
@@ -368,23 +455,29 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
     return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
 
 
-def _explain_headless(table: Table, choice: Choice) -> str:
-    """A note on a number column found by content alone; an :class:`Alert` where no header of the table is known."""
-    text = gettext(
-        "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
-        "value and not a header, give `has_header=False` or put a row of headers above it: the "
-        "row is not verified now",
-        column=choice.column + 1,
-        header=choice.header,
-    )
+def _explain_content(table: Table, choice: Choice) -> Alert:
+    """An alert on a number column found by content alone: its header, or the first row of the list, may be unknown."""
     if any(has_role(header) for header in table.headers):
-        return text
-    first = ", ".join(header for header in table.headers[:_SHOWN] if header)
+        return Alert(
+            gettext(
+                "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
+                "these are the numbers of the businesses; {parameter} takes another",
+                column=choice.column + 1,
+                header=choice.header,
+                parameter=parameter("columns", {"b_no": gettext("HEADER")}),
+            )
+        )
     return Alert(
         gettext(
             "the first row ({first}) was read as the header, though it names nothing that is known: {text}",
-            first=first,
-            text=text,
+            first=", ".join(header for header in table.headers[:_SHOWN] if header),
+            text=gettext(
+                "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
+                "value and not a header, give `has_header=False` or put a row of headers above it: the "
+                "row is not verified now",
+                column=choice.column + 1,
+                header=choice.header,
+            ),
         )
     )
 
@@ -400,13 +493,21 @@ def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
     return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
 
 
-def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Shares]:
-    """For each column: the share of its first non-blank cells that are ten digits, and that have a right check digit.
+def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
+    """The positions of the columns that hold mostly JSON."""
+    cells = [pl.col(id_) for id_ in sample.columns]
+    mostly = [2 * is_json(cell).sum() > is_filled(cell).sum() for cell in cells]
+    found = sample.select(each.alias(id_) for each, id_ in zip(mostly, sample.columns, strict=True))
+    return (
+        frozenset(table.ids.index(id_) for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
+        if cells
+        else frozenset()
+    )
 
-    ``None`` where there are no cells or none that could be a number; the second also where there are fewer than three,
-    unless the list is ``headless`` and both of two are right.
-    """
-    shares: dict[int, _Shares] = dict.fromkeys(places, (None, None))
+
+def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:
+    """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
+    shares = dict.fromkeys(places, _Numbers())
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
     if not ids:
@@ -414,13 +515,18 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
     # all columns below one another, so that the rule is planned and run once however many there are
     cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
     cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
-    cells = cells.with_columns(
-        right=business_number.checksum_expr(pl.col("digits").cast(pl.UInt64, strict=False)).fill_null(False)
+    digits = pl.col("digits").drop_nulls().unique()
+    right = business_number.checksum_expr(digits.cast(pl.UInt64, strict=False)) & ~digits.str.starts_with("0")
+    found = cells.group_by("id").agg(
+        pl.col("digits").is_not_null().mean().alias("ten"),
+        right.mean().alias("right"),
+        digits.len().alias("different"),
+        pl.len().alias("rows"),
+        digits.str.contains(_DONG_CODE).any().alias("dong"),
     )
-    found = cells.group_by("id").agg(pl.col("digits").is_not_null().mean(), pl.col("right").mean(), pl.len()).collect()
-    for id_, ten, right, count in found.iter_rows():  # a row is a column of the table
-        enough = count >= 3 or (headless and count == 2 and right == 1.0)
-        shares[ids[id_]] = (ten, right if enough else None)
+    for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row is a column of the table
+        few = valid == 1.0 and not dong and (rows >= 3 or (headless and different == 2))
+        shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
     return shares
 
 

@@ -1,9 +1,10 @@
-"""Columns that the user names: by header, by position (``#3``), several as one (``기본주소+상세주소``)."""
+"""Columns that the user names: by header, by position (``#3``), several for one value (``기본주소+상세주소``)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from bizverify.errors import ColumnError, UsageError, parameter
@@ -17,12 +18,20 @@ POSITION: Final = re.compile(r"#[1-9][0-9]*")
 
 
 def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
-    """Return what the user names for a role: a header, a position, or several of them with ``+`` between or in a list.
+    """Return what the user names for a role: a header, a position, or several of them.
 
-    A header that holds a ``+`` goes before its parts. Raises :class:`ColumnError` for what names no column or two,
-    :class:`UsageError` for several columns where a role has one.
+    Columns with ``+`` between, or in a list, are joined; of several with ``|`` between the first that is not blank is
+    taken in each row: ``도로명주소+상세주소|지번주소``. A header that holds such a sign goes before its parts. Raises
+    :class:`ColumnError` for what names no column or two, :class:`UsageError` for several columns where a role has one.
     """
-    places = [_one_place(table, role, name) for name in _split(table, given)]
+    first, *others = [_given_alternative(table, role, given, names) for names in _split(table, given)]
+    if first in others or len(set(others)) < len(others):
+        raise _named_twice(role, given)
+    return replace(first, otherwise=tuple(others))
+
+
+def _given_alternative(table: Table, role: str, given: str | Sequence[str], names: Sequence[str]) -> Choice:
+    places = [_one_place(table, role, name) for name in names]
     first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
     if rest and role not in JOINABLE:
         raise UsageError(
@@ -34,10 +43,12 @@ def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
             )
         )
     if len(set(places)) < len(places):
-        raise UsageError(
-            gettext("{parameter} names a column twice; name each once", parameter=_quote_given(role, given))
-        )
+        raise _named_twice(role, given)
     return Choice(first.column, first.header, 1.0, "given", tuple(rest))
+
+
+def _named_twice(role: str, given: str | Sequence[str]) -> UsageError:
+    return UsageError(gettext("{parameter} names a column twice; name each once", parameter=_quote_given(role, given)))
 
 
 def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
@@ -57,7 +68,7 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
                     headers=listed_headers(table),
                 )
             )
-        for name in [item] if _places_named(table, item) else _split_at(table, item, ","):
+        for name in [item] if _places_named(table, item) else _split_at(table, item, ",")[0::2]:
             found = _places_named(table, name)
             if not found:
                 named = parameter("select", name.strip())
@@ -99,23 +110,31 @@ def listed_headers(table: Table) -> str:
     return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
 
 
-def _split(table: Table, given: str | Sequence[str]) -> list[str]:
+def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
+    """The names of the columns that are joined, by alternative."""
     if not isinstance(given, str):
         if not given:
             raise UsageError(gettext("a role in columns has an empty list; name at least one header"))
-        return list(given)
-    return [given] if given in table.headers or "+" not in given else _split_at(table, given, "+")
+        return [list(given)]
+    first, *rest = [given] if given in table.headers else _split_at(table, given, "+|")
+    alternatives = [[first]]
+    for sign, name in zip(rest[0::2], rest[1::2], strict=True):
+        if sign == "|":
+            alternatives.append([name])
+        else:
+            alternatives[-1].append(name)
+    return alternatives
 
 
-def _split_at(table: Table, text: str, separator: str) -> list[str]:
-    """The items of a list, of which headers may hold the separator: the longest header that fits is taken."""
+def _split_at(table: Table, text: str, signs: str) -> list[str]:
+    """Names and the signs between them. Headers may hold signs: the longest header that fits is taken."""
     items: list[str] = []
-    parts = text.split(separator)
-    while parts:
-        lengths = range(len(parts), 0, -1)
-        length = next((length for length in lengths if _places_named(table, separator.join(parts[:length]))), 1)
-        items.append(separator.join(parts[:length]))
-        parts = parts[length:]
+    pieces = re.split(f"([{re.escape(signs)}])", text)
+    while pieces:
+        lengths = range(len(pieces) - 1 + len(pieces) % 2, 0, -2)
+        length = next((length for length in lengths if _places_named(table, "".join(pieces[:length]))), 1)
+        items += ["".join(pieces[:length]), *pieces[length : length + 1]]
+        pieces = pieces[length + 1 :]
     return items
 
 
@@ -138,11 +157,20 @@ def _one_place(table: Table, role: str, name: str) -> int:
 
 
 def _places_named(table: Table, name: str) -> set[int]:
-    """The positions that a header or ``#n`` names, spaces around it left aside."""
+    """The positions that a header or ``#n`` names, spaces around it left aside.
+
+    Where no header is spelled so: those that end with the name as a word of its own, below the label of a group.
+    """
     name = name.strip()
     if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}
-    return {place for place, header in enumerate(table.headers) if header.strip() == name}
+    whole = {place for place, header in enumerate(table.headers) if header.strip() == name}
+    lines = f" {' '.join(name.split())}"
+    return whole or {
+        place
+        for place, header in enumerate(table.headers)
+        if len(lines) > 1 and f" {' '.join(header.split())}".endswith(lines)
+    }
 
 
 def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:

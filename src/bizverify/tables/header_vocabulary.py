@@ -101,6 +101,11 @@ def has_role(header: str, *roles: str) -> bool:
     return any(level_of(role, header) for role in roles or _synonyms())
 
 
+def names_column(cell: str) -> bool:
+    """Whether a cell is surely or likely a header, and no value."""
+    return any(level_of(role, cell) in _LEVELS for role in _synonyms()) or is_detail(cell)
+
+
 @lru_cache(_CACHED_HEADERS)
 def level_of(role: str, header: str) -> str | None:
     """The certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``.
@@ -114,7 +119,7 @@ def level_of(role: str, header: str) -> str | None:
             return level
     if any(word in _plain(header) for word in words["contains"]) and not is_trap(role, header):
         return "contains"
-    return None
+    return "contains" if _plain(header).endswith(tuple(words.get("ends", ()))) else None
 
 
 def is_trap(role: str, header: str) -> bool:

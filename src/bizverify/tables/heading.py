@@ -14,7 +14,7 @@ from bizverify import business_number
 from bizverify.column_words import HEADERS
 from bizverify.errors import InputError, parameter
 from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables.columns import has_role
+from bizverify.tables.header_vocabulary import has_role, names_column
 from bizverify.translation import gettext
 
 LOOK: Final = 40
@@ -31,6 +31,8 @@ _NUMBER_HIT: Final = 3
 _OUR_HEADERS: Final = "|".join(header for headers in HEADERS.values() for header in headers.values())
 OURS: Final = re.compile(rf".*({_OUR_HEADERS})(_bv[0-9]*)?", flags=re.S)
 """A header that enrichment has added, whatever prefix or group label stands before it."""
+_TITLE: Final = re.compile(r"[^:：(（\[]+[:：]\s*\S.*", flags=re.S)
+"""``회사명 : 가나다상사``: a value behind what it is, as title rows have it."""
 _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 
@@ -76,10 +78,11 @@ def find_heading(
 ) -> Heading:
     """Find the header among the first rows of a table.
 
-    It is the row with the most cells that name a role (the number's counts most), else the first one that holds at
-    least half as many cells as the fullest. It stands above the first row with a business number; what stands above
-    the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what messages call the table.
-    Raises :class:`InputError` when there is no row or the first one that holds anything has a business number already.
+    It is the row with the most cells that name a role (the number's counts most; of equal rows the fuller one), else
+    the first one that holds at least half as many cells as the fullest. It stands above the first row with a business
+    number; what stands above the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what
+    messages call the table. Raises :class:`InputError` when there is no row or the first one that holds anything has a
+    number of ten digits already.
     """
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
@@ -92,7 +95,7 @@ def find_heading(
         place = next(place for place, count in enumerate(counts) if count)
         raise InputError(
             gettext(
-                "{name}: has no header, row {place} holds a business number already; give {parameter}, "
+                "{name}: has no header, row {place} holds a number of ten digits already; give {parameter}, "
                 "or put a row of headers above it",
                 name=name,
                 place=blank_rows + place + 1,
@@ -141,13 +144,19 @@ def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
 
 def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) -> int:
     """The row that is the header, or of a header of several lines the one that says most."""
-    hits = {place: [hit for cell in rows[place][:_WIDE] if cell and (hit := _score_cell(cell))] for place in free}
+    cells = {place: [cell for cell in rows[place][:_WIDE] if cell] for place in free}
+    titles = {place: [cell for cell in cells[place] if _TITLE.fullmatch(cell)] for place in free}
+    hits = {
+        place: [hit for cell in cells[place] if cell not in titles[place] and (hit := _score_cell(cell))]
+        for place in free
+    }
     most = max(counts)
-    full = next((place for place in free if 2 * counts[place] >= most and (counts[place] > 1 or most == 1)), free[0])
+    labels = {place: counts[place] - len(titles[place]) for place in free}
+    full = next((place for place in free if 2 * labels[place] >= most and (labels[place] > 1 or most == 1)), free[0])
     named = [place for place in free if hits[place] and (place <= full or len(hits[place]) > 1)]
     if not named:
         return full
-    main = max(named, key=lambda place: sum(hits[place]))
+    main = max(named, key=lambda place: (sum(hits[place]), counts[place]))
     if counts[main] == 1:  # "사업자번호 목록" is a title where the header 사업자번호 stands below it
         title = "".join(filter(None, rows[main]))
         below = [place for place in free if place > main and counts[place] == 1 and hits[place] == hits[main]]
@@ -158,10 +167,12 @@ def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) 
 def _lines(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
     """The first and last line of the header that the row ``main`` belongs to."""
     first, last = _tied_lines(main, main, free, merges)
-    if first == main and _is_group_line(rows, main, free, merges):
-        first, last = _tied_lines(main - 1, last, free, merges)
-    if last == main and _is_sub_line(rows, main, free, merges):
-        last = main + 1
+    above = next((place for place in reversed(free) if place < main), -1)
+    if first == main and _is_group_line(rows, main, above, merges):
+        first, last = _tied_lines(above, last, free, merges)
+    below = next((place for place in free if place > main), -1)
+    if last == main and (_is_sub_line(rows, main, below, merges) or _divides(rows, main, below)):
+        last = below
     return (first, last) if last - first < _LINES else (main, main)
 
 
@@ -173,28 +184,44 @@ def _tied_lines(first: int, last: int, free: Sequence[int], merges: Collection[M
     return first, last
 
 
-def _is_group_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> bool:
-    """Whether the row above ``main`` holds labels for groups of its columns, and not a title."""
-    if main - 1 not in free:
+def _is_group_line(rows: Sequence[Row], main: int, above: int, merges: Collection[Merge]) -> bool:
+    """Whether the row ``above`` holds labels for groups of the columns of ``main``, and not a title."""
+    labels = [(place, cell) for place, cell in enumerate(rows[above]) if cell and _is_filled(cell)]
+    if above < 0 or (above < main - 1 and not any(names_column(cell) for _, cell in labels)):
         return False
-    labels = [(place, cell) for place, cell in enumerate(rows[main - 1]) if cell and _is_filled(cell)]
     if any(_NO_LABEL.search(cell) for _, cell in labels):
         return False
     begin = next(place for place, cell in enumerate(rows[main]) if _is_filled(cell))
-    if any(top == bottom == main - 1 and left < right for top, left, bottom, right in merges):
+    if any(top == bottom == above and left < right for top, left, bottom, right in merges):
         return len(labels) > 1 or labels[0][0] > begin
-    alone, grouped = _headers([rows[main]], ()), _headers(rows[main - 1 : main + 1], ())
+    alone, grouped = _headers([rows[main]], ()), _headers(rows[above : main + 1], ())
     return len(labels) > 1 and _unclear(grouped) < _unclear(alone)
 
 
-def _is_sub_line(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> bool:
-    """Whether the row below ``main`` divides columns that ``main`` merges, and holds nothing else."""
-    if main + 1 not in free:
+def _is_sub_line(rows: Sequence[Row], main: int, below: int, merges: Collection[Merge]) -> bool:
+    """Whether the row ``below`` divides columns that ``main`` merges, and holds nothing else."""
+    if below != main + 1:
         return False
     merged = [(left, right) for top, left, bottom, right in merges if top == bottom == main and left < right]
-    cells = [(place, cell) for place, cell in enumerate(rows[main + 1]) if cell and _is_filled(cell)]
+    cells = [(place, cell) for place, cell in enumerate(rows[below]) if cell and _is_filled(cell)]
     return len(cells) > 1 and all(
         any(left <= place <= right for left, right in merged) and not _NO_LABEL.search(cell) for place, cell in cells
+    )
+
+
+def _divides(rows: Sequence[Row], main: int, below: int) -> bool:
+    """Whether the row ``below`` has headers for columns that ``main`` leaves blank: a file without merged cells."""
+    if below < 0:
+        return False
+    cells = [(place, cell) for place, cell in enumerate(rows[below][:_WIDE]) if cell and _is_filled(cell)]
+    blank = [cell for place, cell in cells if place >= len(rows[main]) or not _is_filled(rows[main][place])]
+    named = [cell for _, cell in cells if names_column(cell)]
+    alone, divided = _headers([rows[main]], ()), _headers(rows[main : below + 1], ())
+    return (
+        any(map(names_column, blank))
+        and 2 * len(named) > len(cells) > 1
+        and not any(_NO_LABEL.search(cell) for _, cell in cells)
+        and _unclear(divided) < _unclear(alone)
     )
 
 

@@ -19,15 +19,20 @@ from bizverify.translation import current_language, gettext
 JOINABLE: Final = ("b_no", "name", "address")
 """The roles whose value may be in several columns."""
 
-PROVINCE: Final = (
-    r"^\W*(?:[0-9]{5,6}\W*)?(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남"
-    r"|전라|전북|전남|경상|경북|경남|제주)"
+_BEGIN: Final = r"^\W*(?:[0-9]{5,6}\W*)?"
+_PROVINCES: Final = (
+    "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
 )
+PROVINCE: Final = rf"{_BEGIN}(?:{_PROVINCES})"
 """How whole addresses begin."""
-ADDRESS: Final = (
-    rf"{PROVINCE}|[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
+_DISTRICT: Final = rf"{_BEGIN}(?:(?:{_PROVINCES}|[가-힣]{{1,8}}[시도군구])\s*)+$"
+"""The name of a district alone, where nothing can be sent: ``서울 중구``."""
+NUMBERED: Final = (
+    r"[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
     r"|(?i)-(?:ro|gil|dong|gu|si|do)\b"
 )
+"""A road, a lot or a district with the number behind it."""
+ADDRESS: Final = rf"{PROVINCE}|{NUMBERED}"
 """What looks like an address."""
 
 _BLANKS: Final = [
@@ -43,6 +48,7 @@ _APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"
 _SHORTEST: Final = 4
 """Characters from which a detail without a space before it is known at the end of an address."""
 _WIDTHS: Final = (3, 2, 5)
+_JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
 CONFIDENCE: Final = 0.5
 """How sure a column is that only its content tells."""
 
@@ -61,13 +67,18 @@ def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
     Texts are without the guards that keep Excel from reading them as numbers or formulas: ``="…"``, an apostrophe.
     A name and an address are joined by spaces; what is blank, or stands at the end of what is joined already, is left
     out. The rest of an address without its beginning is none. A number is joined by dashes, its parts filled up with
-    zeros where that alone gives the right check digit.
+    zeros where that alone gives the right check digit. Of alternatives the first one that is not blank is taken.
     """
-    ids = [table.ids[part.column] for part in choice.parts]
     schema = table.frame.collect_schema()
+    if choice.otherwise:
+        cells = [role_cell(table, role, one) for one in choice.alternatives]
+        kinds = [pl.String() if one.joined else schema[table.ids[one.column]] for one in choice.alternatives]
+        return pl.coalesce(map(_filled_text, cells, kinds))
+    ids = [table.ids[part.column] for part in choice.parts]
     cells = [_without_guard(pl.col(id_)) if schema[id_] == pl.String else pl.col(id_) for id_ in ids]
     if not choice.joined:
-        return cells[0]
+        whole = cells[0]
+        return pl.when(~is_json(whole)).then(whole) if role == "address" and schema[ids[0]] == pl.String else whole
     parts = [_filled_text(cell, schema[id_]) for cell, id_ in zip(cells, ids, strict=True)]
     if role == "b_no":
         return _joined_number(parts)
@@ -81,6 +92,11 @@ def _without_guard(cell: pl.Expr) -> pl.Expr:
     guarded = pl.when(pl.any_horizontal(bare.str.starts_with(guard) for guard in _GUARDS)).then(bare)
     quoted = guarded.str.extract(_FORMULA_GUARD).str.replace_all('""', '"', literal=True)
     return pl.coalesce(quoted, guarded.str.extract(_APOSTROPHE), cell)
+
+
+def is_json(cell: pl.Expr) -> pl.Expr:
+    """Whether a text is a JSON object or list (Boolean, null for null)."""
+    return cell.str.contains(_JSON)
 
 
 def is_filled(cell: pl.Expr) -> pl.Expr:
@@ -138,6 +154,17 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
     return pl.when(business_number.is_valid_expr(padded)).then(padded).otherwise(whole)
 
 
+def holds_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text looks like an address, more than a district's name (Boolean, null for null)."""
+    return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
+
+
+def _holds(role: str, cell: pl.Expr) -> pl.Expr:
+    if role == "address":
+        return holds_address(cell)
+    return is_filled(cell) & cell.str.contains({"zipcode": _ZIPCODE, "name": _NAME}[role])
+
+
 def content_role(
     table: Table, sample: pl.DataFrame, role: str, places: Sequence[int], address: Choice | None
 ) -> Choice | None:
@@ -146,10 +173,9 @@ def content_role(
         return None
     if role == "zipcode":
         places = [place for place in places if address is not None and abs(place - address.column) == 1]
-    pattern = {"address": ADDRESS, "zipcode": _ZIPCODE, "name": _NAME}[role]
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
-    held = sample.select((is_filled(pl.col(id_)) & pl.col(id_).str.contains(pattern)).mean() for id_ in ids)
+    held = sample.select(_holds(role, pl.col(id_)).mean() for id_ in ids)
     shares = dict(zip(ids.values(), held.row(0), strict=True)) if ids else {}
     best = max(shares, key=lambda place: shares[place] or 0.0, default=None)
     if best is None or (shares[best] or 0.0) < _LEAST[role]:
@@ -161,7 +187,7 @@ def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[in
     """The alert that says which column was taken for which role where no column has a header."""
     used, lang = {part.column for choice in chosen.values() for part in choice.parts}, current_language()
     taken = ", ".join(
-        gettext("{header} as {role}", header="+".join(part.header for part in choice.parts), role=role_word(role, lang))
+        gettext("{header} as {role}", header=choice.spell(lambda part: part.header), role=role_word(role, lang))
         for role, choice in chosen.items()
     )
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
