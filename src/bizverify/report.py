@@ -86,6 +86,7 @@ class Report(Shown):
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
     written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
+    ``replaced``: rows whose value in an earlier output, which is the input, became another, by column.
     ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
     ``read_figures``: counts what more there is to see in the output; reads it anew at each call.
     Warnings that are :class:`bizverify.schema.Alert` come first.
@@ -114,6 +115,7 @@ class Report(Shown):
     beside: WrittenSides | None = None
     sheet: str | None = None
     input_version: str | None = None
+    replaced: Mapping[str, int] = field(default_factory=dict)
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
 
     @property
@@ -164,6 +166,7 @@ class Report(Shown):
             "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
             **(self.beside.as_dict() if self.beside else {}),
+            "replaced": dict(self.replaced),
             "warnings": list(self.warnings),
         }
 

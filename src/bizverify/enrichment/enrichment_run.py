@@ -46,6 +46,7 @@ from bizverify.run.engine import Answering, Engine, RunContext
 from bizverify.run.extra_columns import unknown_extra_columns, with_extra_columns
 from bizverify.run.letter_list import mark_letters
 from bizverify.run.output_layout import Target
+from bizverify.run.replaced_answers import replaced_alert, replaced_counts, replaced_rows
 from bizverify.run.run_start import RunStart
 from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
@@ -178,6 +179,7 @@ class EnrichmentRun:
             written = self._write_answers(target, temporary, sides, rows_in, warnings.append)
             tallied = written.tallied
             counts = accounting.row_counts_of(tallied)
+            replaced = replaced_rows(tallied)
             accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
             report = self._report(
                 written.purchase,
@@ -190,7 +192,9 @@ class EnrichmentRun:
                     bought_alert(tallied),
                     garbled_alert(tallied),
                     vanished_alert(tallied),
+                    replaced_alert(replaced),
                 ),
+                replaced=replaced,
                 addresses=match_counts(tallied),
                 output=target.name,
                 manifest=str(record) if record is not None else None,
@@ -225,7 +229,7 @@ class EnrichmentRun:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         answered = accounting.number_rows(answers)
-        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
+        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts(), *replaced_counts(self.prepared.earlier))
         tally, summary = accounting.tally(answered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import polars as pl
 
 from bizverify.column_words import language_of_columns
 from bizverify.errors import UsageError, parameter
-from bizverify.labels.output_columns import find_label_columns
 from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine
@@ -20,8 +19,10 @@ from bizverify.run.output_layout import Target, find_changes, find_losses, lay_o
 from bizverify.run.records import records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Choice, Lang
 from bizverify.tables import Table, reading
-from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_column, own_columns
+from bizverify.tables.columns import Chosen, kept_columns, named_column
+from bizverify.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
 from bizverify.tables.nested import choose_nested, held_choice, unfold
+from bizverify.tables.table import contract_name
 from bizverify.translation import gettext, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 _OTHER_HEADERS: Final = gettext_noop(
     "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
 )
+_ADDED_LATER: Final = gettext_noop(
+    "the input is an earlier output; columns that stand between ours stay where they are: {headers}"
+)
+_SHOWN: Final = 5
 NO_ADDRESS: Final = gettext_noop(
     "no address column was found: no bounce risk is given, only the status where it can be checked"
 )
@@ -66,6 +71,7 @@ class PreparedTable:
     extras: tuple[str, ...] = ()
     lang: Lang = "en"
     """The language of the headers of the added columns, and of the words in them."""
+    earlier: EarlierColumns = field(default_factory=EarlierColumns)
 
     @property
     def header_unsure(self) -> bool:
@@ -96,9 +102,9 @@ def prepare_table(
 
     ``headers``: the language of the added columns; one that they have from an earlier run stays.
     """
-    ours = own_columns(table.headers, prefix)
-    labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
-    before = {*ours.values(), *labels.values(), *earlier.values()}
+    with reading(table):
+        earlier = find_earlier_columns(table, prefix)
+    before = earlier.places
     if table.headers:
         with reading(table):
             unfolded, chosen = choose_nested(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before)
@@ -108,10 +114,11 @@ def prepare_table(
     rows = records(unfolded, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
-    lang = language_of_columns(table.headers, ours) or headers or "en"
-    ours |= earlier | (labels if with_outcomes else {})
+    lang = language_of_columns(table.headers, earlier.nine) or headers or "en"
+    ours = {**earlier.nine, **earlier.extras, **(earlier.labels if with_outcomes else {})}
     kept |= set(ours.values())
-    extras = checked_extra_columns((*extras, *earlier))  # those of an earlier run would be of other answers
+    # extra columns of an earlier run would be of other answers
+    extras = checked_extra_columns((*extras, *map(contract_name, earlier.extras)))
     added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
     layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
     if headers not in (None, lang):
@@ -121,10 +128,13 @@ def prepare_table(
             *warnings,
             gettext(NO_ADDRESS),
         )
+    if later := added_later(table.headers, earlier):
+        shown_later = ", ".join(map(repr, later[:_SHOWN])) + (" …" if len(later) > _SHOWN else "")
+        warnings = (*warnings, gettext(_ADDED_LATER, headers=shown_later))
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
-    reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
+    reader = RowReader(table.headers, dict(chosen.columns), before)
     notes = (*table.notes, *chosen.notes, *warnings)
-    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang, earlier)
 
 
 def prepare_output(table: Table, target: Target, read: ReadOptions, write: WriteOptions) -> PreparedTable:

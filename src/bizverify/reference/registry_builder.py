@@ -20,7 +20,8 @@ from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
-from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.columns import choose_columns
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
@@ -234,9 +235,10 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
 
 
 def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
-    ours = own_columns(table.headers, "")
-    chosen = choose_columns(table, ROLES, given, set(ours.values())).columns
-    if ours and "status" not in (given or {}):
+    earlier = find_earlier_columns(table, "")
+    ours = earlier.nine
+    chosen = choose_columns(table, ROLES, given, earlier.places).columns
+    if "biz_status" in ours and "status" not in (given or {}):
         chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
     if ours and "name" not in (given or {}):
         chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
@@ -268,9 +270,11 @@ def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) ->
 
 def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: date | None) -> pl.Expr:
     """The day on which each row's status was known (Date): see :func:`build_registry`; null where nothing tells it."""
-    ours = own_columns(table.headers, "")
+    ours = find_earlier_columns(table, "").nine
     if "as_of" in chosen:
         day = day_expr(pl.col(table.ids[chosen["as_of"].column]))
+    elif ours and "reasons" not in ours:  # nothing dates the statuses of an output
+        day = pl.lit(as_of, pl.Date)
     elif ours:
         reasons = pl.col(table.ids[ours["reasons"]])
         if isinstance(table.frame.collect_schema()[table.ids[ours["reasons"]]], pl.List):

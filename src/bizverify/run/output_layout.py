@@ -12,9 +12,9 @@ from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Lang
 from bizverify.tables import WORKBOOKS, Format, Table, reading
-from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import url_of
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.publish import same_file
 from bizverify.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bizverify.tables.table import unique_names
@@ -146,8 +146,8 @@ def refuse_wide(table: Table, target: Target, prefix: str) -> None:
     if target.format == "xlsx":
         from bizverify.tables import excel
 
-        ours = own_columns(table.headers, prefix)
-        excel.refuse_wide(len(table.headers) + len(ADDED_COLUMNS) - len(ours))
+        ours = find_earlier_columns(table, prefix).nine
+        excel.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
 
 
 def find_losses(

@@ -6,6 +6,7 @@
 - ``csv``, ``excel``, ``json`` (packages), ``html``, ``parquet``, ``frames``: the formats
 - ``input_files``: which files a name, glob or folder means; ``standard_streams``: what is piped in and out
 - ``heading``: the header among the first rows; ``header_vocabulary`` and ``headers.toml``: the words of headers
+- ``earlier_columns``: the columns that an earlier run added, wherever they stand now
 - ``columns``: a column for each role; ``column_preference`` (one of several), ``given_columns`` (named by the user),
   ``role_content`` (found by content; joined values), ``nested`` (values within objects)
 
@@ -30,7 +31,7 @@ from bizverify.tables import csv
 from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
 from bizverify.tables.publish import is_unfinished, publish_file, remove_unfinished
-from bizverify.tables.table import Enriched, Format, Table
+from bizverify.tables.table import Enriched, Format, Table, with_copies
 from bizverify.translation import gettext, gettext_noop
 
 __all__ = [
@@ -167,7 +168,7 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     """
     if encoding is not None and format != "csv":
         raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))
-    result = replace(result, frame=with_words(result.frame, result.lang))
+    result = replace(result, frame=with_copies(with_words(result.frame, result.lang), result.layout))
     if format == "xlsx":
         from bizverify.tables import excel
 

@@ -19,7 +19,7 @@ from bizverify.tables.excel.package import copy_package, sheet_parts
 from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
-from bizverify.tables.table import Enriched, Section
+from bizverify.tables.table import Enriched, Section, contract_name
 from bizverify.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         title = sheet.cell(1, number)
         title.font, title.fill, title.border = font, fill, border
         sheet.cell(2, number).number_format = _number_format(column, frame.schema[column])
-        width = WIDTHS.get(column) or _width(name, frame[column])
+        width = WIDTHS.get(contract_name(column)) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
             _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
@@ -195,7 +195,7 @@ def _colour_grades(sheet: Worksheet, cells: str) -> None:
 
 
 def _number_format(column: str, dtype: pl.DataType) -> str:
-    if column == "bounce_prob":
+    if contract_name(column) == "bounce_prob":
         return "0.0%"
     if dtype == pl.Date:
         return "yyyy-mm-dd"

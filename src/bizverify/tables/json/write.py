@@ -9,7 +9,7 @@ import polars as pl
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.json.locate import Document
 from bizverify.tables.json.lossless_types import without
-from bizverify.tables.table import RAW, Enriched, Format, Table, refuse_binary, written_column
+from bizverify.tables.table import RAW, Enriched, Format, Table, contract_name, refuse_binary, written_column
 from bizverify.translation import ngettext
 
 _CHUNK: Final = 1 << 20
@@ -110,7 +110,7 @@ def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> No
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
     """Each object's own text with our fields put behind its own."""
-    added = [(column, header) for column, header in result.layout if column in OUR_COLUMNS]
+    added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
     laid_out = {column for column, _ in result.layout}
     table = result.table
     dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}
