@@ -81,7 +81,8 @@ class Report(Shown):
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
-    ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
+    ``backup`` is where the file is that the output replaced, if it was kept; ``kept``: all files that held what we are
+    not known to have written, and where they are now. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
@@ -116,6 +117,7 @@ class Report(Shown):
     sheet: str | None = None
     input_version: str | None = None
     replaced: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
 
     @property
@@ -167,6 +169,7 @@ class Report(Shown):
             "versions": asdict(self.versions),
             **(self.beside.as_dict() if self.beside else {}),
             "replaced": dict(self.replaced),
+            "kept": dict(self.kept),
             "warnings": list(self.warnings),
         }
 

@@ -171,7 +171,11 @@ class JointRun:
         with private_folder() as folder:
             for place, table in enumerate(one.tables, 1):
                 made = folder / f"{place}{one.target.path.suffix}"
-                target = one.target if place == len(one.tables) else replace(one.target, path=made, backup=False)
+                target = (
+                    one.target
+                    if place == len(one.tables)
+                    else replace(one.target, path=made, backup=False, private=True)
+                )
                 reports.append(
                     self._publish_table(
                         one, table, target, together.at(begins), joint.of(begins, table.kept.rows), book

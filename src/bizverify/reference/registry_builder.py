@@ -21,8 +21,8 @@ from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns
-from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.detect import EXTENSIONS
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
 from bizverify.translation import gettext, ngettext

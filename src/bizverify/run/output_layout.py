@@ -26,7 +26,10 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``."""
+    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``.
+
+    ``private``: nobody but the run sees the file at ``path``.
+    """
 
     path: Path
     format: Format
@@ -34,6 +37,7 @@ class Target:
     backup: bool
     summary: bool
     streamed: bool = False
+    private: bool = False
 
     @property
     def name(self) -> str:
@@ -78,7 +82,7 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
     """
     target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
     check_terminal(target.format)
-    return replace(target, streamed=True)
+    return replace(target, streamed=True, private=True)
 
 
 def _check_target(target: Target) -> Target:

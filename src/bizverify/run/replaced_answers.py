@@ -46,8 +46,8 @@ def replaced_alert(rows: Mapping[str, int]) -> Alert | None:
     )
     return Alert(
         gettext(
-            "the input is an earlier output, and its answers were replaced by others: {counts}; if somebody typed them, "
-            "they are in the input as it was",
+            "the input is an earlier output, and its answers were replaced by others: {counts}; if somebody typed "
+            "them, they are in the input as it was",
             counts=counts,
         )
     )

@@ -26,6 +26,7 @@ class WrittenSides:
 
     ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
     ``letter_list``: the file for the mail house; ``review``: the one of addresses to be decided on, ``unsure`` of them.
+    ``kept``: what of several inputs' files somebody had edited, and where it is now.
     """
 
     parts: Mapping[str, tuple[Path, int]]
@@ -34,6 +35,7 @@ class WrittenSides:
     page: Path | None = None
     review: Path | None = None
     unsure: int = 0
+    kept: Mapping[Path, Path] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
         """The files and counts as plain values for JSON: what was not asked for is not there."""

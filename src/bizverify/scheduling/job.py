@@ -35,7 +35,7 @@ from bizverify.scheduling.output_names import OutputNames
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
-from bizverify.schema import SEOUL
+from bizverify.schema import SEOUL, Alert
 from bizverify.tables.publish import make_folder
 from bizverify.translation import current_language, gettext, join_clauses, use_language
 
@@ -240,12 +240,13 @@ class _Run:
         )
 
     def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
+        kept: tuple[Alert, ...] = ()
         if as_path(known.output) != one.output:
-            copy_file(as_path(known.output), one.output, self._mode)
+            kept += copy_file(as_path(known.output), one.output, self._mode)
         if one.latest is not None and (not known.latest or about_file(one.latest) != known.latest):
-            copy_file(one.output, one.latest, self._mode)
+            kept += copy_file(one.output, one.latest, self._mode)
         self._know(one, known)
-        return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
+        return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows, kept=kept)
 
     def _verify(self, one: JobInput, fingerprint: str, content: str) -> InputOutcome:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
@@ -253,8 +254,7 @@ class _Run:
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
             report = self._enrich(one, recorder)
         set_mode(one.output, self._mode)
-        if one.latest is not None:
-            copy_file(one.output, one.latest, self._mode)
+        kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
         self._verified[str(one.path)] = recorder.snapshot()
         parts = report.parts if isinstance(report, FilesReport) else [report]
         was_read = all(content in (part.input_version, part.input_sha256) for part in parts)
@@ -264,7 +264,7 @@ class _Run:
         paid = report.purchase.paid if report.purchase else 0
         self._spend(paid)
         return InputOutcome(
-            str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report
+            str(one.path), "verified", str(one.output), report.rows, paid, report.exit_code, report=report, kept=kept
         )
 
     def _enrich(self, one: JobInput, recorder: AnswerRecorder) -> Report | FilesReport:

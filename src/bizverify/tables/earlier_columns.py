@@ -2,9 +2,9 @@
 
 People delete, move and insert columns in an output before they enrich it again. Two mistakes are possible: to
 overwrite a column of the user's that has one of our names (``grade``), and to leave an old verdict beside the new one.
-So a header is not enough. A table counts as an earlier output if several of the nine headers are there and cells of
-two of them are what we write. Then a column is ours if its cells are, or if it stands beside a neighbour from the
-contract's order.
+So a header is not enough. A table counts as an earlier output if several of the nine headers are there in one
+language, two of which nobody else has, and the cells of two are what we write. Then a column is ours if its cells are,
+or if it stands beside a neighbour from the contract's order.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bizverify.schema import (
     OUR_COLUMNS,
     REASON_SEPARATOR,
     ROW_STATUSES,
+    Lang,
 )
 from bizverify.tables.column_preference import SAMPLE_ROWS
 from bizverify.tables.table import Table, contract_name
@@ -37,7 +38,8 @@ _MANY: Final = 6
 _SOME: Final = 3
 _PROOFS: Final = 2
 _LABELS: Final = 2
-_USUAL_HEADERS: Final = frozenset({"grade", "action", "reasons", "조치", "처리 상태", "처리 메모"})
+_COINED: Final = 2
+_USUAL_HEADERS: Final = frozenset({"grade", "action", "reasons", "row_note", "조치", "처리 상태", "처리 메모"})
 """Headers that users have, too."""
 _CODES: Final = {"biz_status": BIZ_STATUSES, "action": ACTIONS, "grade": GRADES, "row_status": ROW_STATUSES}
 _VALUES: Final = {
@@ -87,6 +89,7 @@ class _Candidate:
     name: str
     rank: int
     header: str
+    lang: Lang
     level: int = _OPEN
 
 
@@ -100,12 +103,15 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
     candidates = _judged(table, candidates)
-    nine = [one for one in candidates if one.name in ADDED_COLUMNS]
-    if not _is_output(nine):
+    ours: list[_Candidate] = []
+    for lang in HEADERS:
+        nine = [one for one in candidates if one.lang == lang and one.name in ADDED_COLUMNS]
+        chosen = _chosen(nine) if _is_output(nine) else []
+        others = [one for one in nine if one not in chosen and one.level != _FOREIGN]
+        # of an even earlier run, which a later one took for the user's
+        ours += chosen + (others if len({one.name for one in others}) >= _MANY else [])
+    if not ours:
         return EarlierColumns()
-    ours = _chosen(nine)
-    others = [one for one in nine if one not in ours and one.level != _FOREIGN]
-    ours += others if _is_output(others) else []  # of an even earlier run, which a later one took for the user's
     places = sorted(one.place for one in ours)
     behind = [one for one in candidates if one.place > places[len(places) // 2]]
     labels = [one for one in _chosen(behind, LABEL_COLUMNS) if one.level != _FOREIGN]
@@ -125,13 +131,14 @@ def added_later(headers: Sequence[str], earlier: EarlierColumns) -> tuple[str, .
 
 
 def _candidates(headers: Sequence[str], prefix: str) -> list[_Candidate]:
-    titles = {prefix + of_lang[name]: name for of_lang in HEADERS.values() for name in OUR_COLUMNS}
+    titles = {prefix + of_lang[name]: (name, lang) for lang, of_lang in HEADERS.items() for name in OUR_COLUMNS}
     found = []
     for place, header in enumerate(headers):
         own, again = (header, None) if header in titles else _split_suffix(header)
         if own in titles:
             rank = 0 if again is None else int(again or 1)
-            found.append(_Candidate(place, titles[own], rank, own.removeprefix(prefix)))
+            name, lang = titles[own]
+            found.append(_Candidate(place, name, rank, own.removeprefix(prefix), lang))
     return found
 
 
@@ -146,7 +153,9 @@ def _judged(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     schema = table.frame.collect_schema()
     cells = {one: _text(pl.col(ids[one.place]), schema[ids[one.place]]) for one in candidates}
     sample = table.frame.head(SAMPLE_ROWS).select(cell.alias(ids[one.place]) for one, cell in cells.items()).collect()
-    shares = sample.select(_is_ours(one.name, pl.col(ids[one.place])).mean().alias(ids[one.place]) for one in candidates)
+    shares = sample.select(
+        _is_ours(one.name, pl.col(ids[one.place])).mean().alias(ids[one.place]) for one in candidates
+    )
     levels = dict(zip(shares.columns, shares.row(0), strict=True))
     judged = [replace(one, level=_level(one, levels[ids[one.place]])) for one in candidates]
     ranked = next((one for one in judged if one.name == "bounce_prob" and one.level == _PROVED), None)
@@ -195,7 +204,8 @@ def _disagree(sample: pl.DataFrame, grade: str, probability: str) -> bool:
 def _is_output(candidates: Sequence[_Candidate]) -> bool:
     names = {one.name for one in candidates if one.level != _FOREIGN}
     proofs = {one.name for one in candidates if one.level == _PROVED}
-    return len(names) >= _MANY or (len(names) >= _SOME and len(proofs) >= _PROOFS)
+    coined = {one.name for one in candidates if one.header not in _USUAL_HEADERS}
+    return len(names) >= _MANY or (len(names) >= _SOME and len(proofs) >= _PROOFS and len(coined) >= _COINED)
 
 
 def _chosen(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUMNS) -> list[_Candidate]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,7 @@ from bizverify.storage.filesystem import (
     make_folders,
     remove_unless_locked,
     set_mode,
+    state_directory,
     sync_file,
     sync_folder,
 )
@@ -110,6 +112,42 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
         with suppress(OSError):  # where that is not known, the backup stays
             if os.path.samestat(before, target.stat()):
                 backup.unlink()
+
+
+def find_foreign(files: Mapping[Path, Path]) -> list[Path]:
+    """Return the files that hold what we are not known to have written; record what is about to be published there.
+
+    ``files``: the finished file of each path. Nobody records what objects in a bucket hold: its versions keep them.
+    """
+    foreign = []
+    for path, finished in files.items():
+        if is_remote(path):
+            continue
+        record = state_directory() / "written" / hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+        old, new = _digest(path), _digest(finished)
+        is_ours = old in (None, new) or old in _recorded(record)
+        if not is_ours:
+            foreign.append(path)
+        # both, so that a run that is killed before it publishes leaves a file that is known
+        with suppress(OSError):  # without a record, the next run keeps one copy too many
+            make_folders(record.parent)
+            record.write_text("\n".join(filter(None, (old if is_ours else None, new))), encoding="ascii")
+    return foreign
+
+
+def _recorded(record: Path) -> list[str]:
+    try:
+        return record.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:  # not there; or it cannot be read, and publishing will say why
+        return None
 
 
 def same_file(one: Path, other: Path) -> bool:

@@ -263,7 +263,10 @@ def _plan_splice(
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
         *sheet_metadata.width_edits(
-            sheet.around, sheet.elements, {n: WIDTHS[contract_name(column)] for column, n in columns.items()}, replaced=replaced
+            sheet.around,
+            sheet.elements,
+            {n: WIDTHS[contract_name(column)] for column, n in columns.items()},
+            replaced=replaced,
         ),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
         *more,
