@@ -36,7 +36,7 @@ from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
 from bizverify.schema import SEOUL, Alert
-from bizverify.tables.publish import make_folder
+from bizverify.tables.publish import make_folder, sweep_unfinished
 from bizverify.translation import current_language, gettext, join_clauses, use_language
 
 _log = logging.getLogger(__name__)
@@ -327,6 +327,8 @@ class _Run:
         new = [path for path in self._written | changes if str(path) not in known and not is_remote(path)]
         self._about_new = {path: about_file(path) for path in new}
         self._store.note_outputs(self._written | changes)
+        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # a day's own, maybe
+            sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
         """Remove what this job wrote so long ago that nobody keeps it; never what an input has, or may have again.

@@ -36,7 +36,7 @@ from bizverify.translation import gettext
 _OURS: Final = ".bizverify-"
 _UNFINISHED: Final = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-")
 _NAME_KEPT: Final = 100
-_STALE: Final = 24 * 3600.0
+_STALE_S: Final = 3600.0
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 
     The file is created beside it with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
     replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
-    is what it was. A symbolic link is followed, not replaced. What a run that was killed a day ago has left is removed.
+    is what it was. A symbolic link is followed, not replaced. What killed runs have left in the folder is removed.
     Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
     """
     if isinstance(target, RemotePath):
@@ -187,7 +187,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
                 "{target}: the folder {parent} does not exist; create it first", target=target, parent=target.parent
             )
         )
-    _sweep(target)
+    sweep_unfinished(target.parent)
     temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
     descriptor = None
     try:
@@ -215,16 +215,17 @@ def _kept_name(target: Path) -> str:
     return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
 
 
-def _sweep(target: Path) -> None:
-    """Remove temporary files of ``target`` that a killed run has left: older than a day, and none holds their lock.
+def sweep_unfinished(folder: Path) -> None:
+    """Remove the temporary files, of whatever output, that killed runs have left: they may hold people's addresses.
 
-    They may hold people's addresses, so they are not left lying about.
+    A run holds the lock of each of its own. The hour is for a run that has made its file and not locked it yet, and for
+    clocks that differ.
     """
-    pattern = re.compile(rf"{_UNFINISHED.pattern}{re.escape(_kept_name(target))}")
     with suppress(OSError):
-        for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
-            if time.time() - left.lstat().st_mtime > _STALE:
-                remove_unless_locked(left)
+        for left in [path for path in folder.iterdir() if is_unfinished(path)]:
+            with suppress(OSError):  # Windows does not remove what another run has open
+                if time.time() - left.lstat().st_mtime > _STALE_S:
+                    remove_unless_locked(left)
 
 
 def _backup(target: Path, apart_from: Path) -> Path:
