@@ -15,7 +15,7 @@ from bizverify.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine
 from bizverify.run.extra_columns import checked_extra_columns
-from bizverify.run.output_layout import Target, find_changes, find_losses, lay_out_columns, refuse_wide
+from bizverify.run.output_layout import Target, find_changes, find_losses, lay_out_columns, open_elsewhere, refuse_wide
 from bizverify.run.records import records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Choice, Lang
 from bizverify.tables import Table, reading
@@ -157,6 +157,7 @@ def prepare_output(table: Table, target: Target, read: ReadOptions, write: Write
         table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
     )
     lost += find_changes(table, target, prepared.layout)
+    lost += tuple(open_elsewhere(table.path, target))
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)

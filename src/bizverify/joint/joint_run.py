@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,7 @@ class JointRun:
     cancel: CancelToken | None = None
     observe: Observe | None = None
     passed_over: tuple[str, ...] = ()
+    strays: list[str] = field(default_factory=list)
 
     def plan(self) -> FilesReport:
         """Return what would be done; nothing is written or spent."""
@@ -121,6 +122,7 @@ class JointRun:
             folder,
             planned,
             resources,
+            self.strays,
         )
         return survey.look_at(self.files, keep_going=self.keep_going)
 
@@ -236,7 +238,7 @@ class JointRun:
             plan=plan_together(together.records, [part.plan for part in parts]),
             versions=versions_of(together.engine, self.known),
             failed=dict(failed),
-            passed_over=self.passed_over,
+            passed_over=(*self.passed_over, *self.strays),
             statuses=sum_statuses([part.statuses for part in parts if part.statuses is not None]),
             asked=together.asked,
             purchase=purchase,

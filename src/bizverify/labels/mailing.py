@@ -104,12 +104,13 @@ def open_mailing(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    delimiter: str | None = None,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
     """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
 
-    ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly. ``besides``: columns
-    of the record or of the nine that the letters have as text, too.
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file, where they are not found rightly.
+    ``besides``: columns of the record or of the nine that the letters have as text, too.
 
     Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
     output is gone, or the file is not an enriched one.
@@ -123,7 +124,9 @@ def open_mailing(
         )
     if sheet is None and by is not None:
         sheet = by.sheet
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
+    with open_table(
+        path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, options=FILE_OPTIONS
+    ) as table:
         prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):

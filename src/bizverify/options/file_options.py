@@ -27,6 +27,7 @@ class ReadOptions:
     json_path: str | None = None
     has_header: bool = True
     input_format: str | None = None
+    delimiter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

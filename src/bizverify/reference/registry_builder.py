@@ -19,7 +19,7 @@ from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
-from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
+from bizverify.tables import ONLY_CSV, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.earlier_columns import find_earlier_columns
@@ -111,6 +111,7 @@ def build_registry(
     columns: Mapping[str, str] | None = None,
     as_of: date | str | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> RegistryReport:
     """Build a registry snapshot from files (or folders of files) with a number and a status column.
 
@@ -133,7 +134,7 @@ def build_registry(
     check_registry_name(output)
     paths = _files(sources, output)
     with ExitStack() as resources:
-        tables = [_open_source(path, encoding, resources) for path in paths]
+        tables = [_open_source(path, encoding, delimiter, resources) for path in paths]
         chosen = [_columns(table, columns) for table in tables]
         parts = [
             _observe_rows(table, choice, _known_on(table, choice, path, fresh))
@@ -198,9 +199,10 @@ def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[
         return _write(found, about, temporary)
 
 
-def _open_source(path: Path, encoding: str | None, resources: ExitStack) -> Table:
-    own = encoding if EXTENSIONS.get(path.suffix.lower()) == "csv" else None
-    table = resources.enter_context(open_table(path, encoding=own, options=ONLY_ENCODING))
+def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
+    if EXTENSIONS.get(path.suffix.lower()) != "csv":
+        encoding = delimiter = None
+    table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_CSV))
     resources.enter_context(reading(table))
     return table
 

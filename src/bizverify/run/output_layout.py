@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bizverify.cloud.remote_path import as_path, is_remote
+from bizverify.cloud.remote_path import as_path, is_remote, path_on_disk
 from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, Lang
+from bizverify.schema import ADDED_COLUMNS, Alert, Lang
 from bizverify.tables import WORKBOOKS, Format, Table, reading
 from bizverify.tables.compression import url_of
 from bizverify.tables.detect import default_output, output_format, refuse_in_place
@@ -58,7 +59,7 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
         raise UsageError(gettext("`backup=False` is for `in_place=True`: nothing else replaces the input"))
-    target = as_path(output) if output is not None else default_output(path, format)
+    target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
     if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
         raise OutputError(gettext("{url}: is a URL, and of those only s3://, gs:// and az:// are written", url=url))
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
@@ -252,6 +253,35 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
         with reading(table):
             warnings += not_finite(table)
     return warnings
+
+
+def open_elsewhere(source: Path | None, target: Target) -> Iterator[Alert]:
+    """Yield what to say where input or output is open in Excel or LibreOffice, as a lock beside it shows."""
+    if source is not None and (lock := _lock_beside(source)):
+        yield Alert(
+            gettext(
+                "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and "
+                "run again",
+                path=source,
+                lock=lock.name,
+            )
+        )
+    if not target.private and target.path != source and (lock := _lock_beside(target.path)):
+        yield Alert(
+            gettext(
+                "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces "
+                "this run's",
+                path=target.path,
+                lock=lock.name,
+            )
+        )
+
+
+def _lock_beside(path: Path) -> Path | None:
+    if is_remote(path):
+        return None
+    locks = (path.with_name(f"~${path.name}"), path.with_name(f".~lock.{path.name}#"))
+    return next((lock for lock in locks if os.path.lexists(lock)), None)
 
 
 def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:

@@ -36,7 +36,7 @@ from bizverify.translation import gettext, gettext_noop
 
 __all__ = [
     "FILE_OPTIONS",
-    "ONLY_ENCODING",
+    "ONLY_CSV",
     "OPTIONS",
     "WORKBOOKS",
     "Enriched",
@@ -52,19 +52,21 @@ __all__ = [
 ]
 
 WORKBOOKS: Final = ("xlsx", "xls", "xlsb", "ods")
-OPTIONS: Final = {"sheet": "sheet", "encoding": "encoding", "json_path": "json_path"}
+OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "delimiter")}
 """The options of reading, and what they are called by the caller."""
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
 """Their names where two files are read, and this is the enriched one."""
-ONLY_ENCODING: Final = {"encoding": "encoding"}
+ONLY_CSV: Final = {name: name for name in ("encoding", "delimiter")}
 
-_NAMED: Final = re.compile("`(sheet|encoding|json_path)=")
+_NAMED: Final = re.compile("`(sheet|encoding|json_path|delimiter)=")
 """An option as :func:`bizverify.errors.parameter` writes it."""
 _INSTEAD: Final = {
     gettext_noop("choose with `json_path=…`"): gettext_noop("keep one of them in the file"),
     gettext_noop("name its encoding with `encoding=`"): gettext_noop("save it as UTF-8"),
     gettext_noop("in an encoding that `encoding=` has to name"): gettext_noop("not in UTF-8"),
     gettext_noop("`sheet=` chooses another"): gettext_noop("the one that is meant must be the first"),
+    gettext_noop("name it with `delimiter=…`, or put"): gettext_noop("put"),
+    gettext_noop("of a CSV file, name what divides its cells with `delimiter=`"): gettext_noop("call a CSV file .csv"),
     gettext_noop("choose another with `sheet=`"): gettext_noop("put a table first"),
 }
 """Remedies as they stand in messages of readers, in every language (``…``: any value), and those in their place."""
@@ -78,6 +80,7 @@ def open_table(
     encoding: str | None = None,
     json_path: str | None = None,
     has_header: bool = True,
+    delimiter: str | None = None,
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
@@ -85,12 +88,14 @@ def open_table(
 
     ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
     caller that messages may name (see :data:`OPTIONS`).
-    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path`` or a missing header has
-    no meaning for the format.
+    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path``, ``delimiter`` or a
+    missing header has no meaning for the format.
     """
     with ExitStack() as resources:
         try:
-            table = _read_any(open_file(path, resources, data), sheet, encoding, json_path, has_header, resources)
+            table = _read_any(
+                open_file(path, resources, data), sheet, encoding, json_path, has_header, delimiter, resources
+            )
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(
@@ -111,13 +116,15 @@ def _read_any(
     encoding: str | None,
     json_path: str | None,
     has_header: bool,
+    delimiter: str | None,
     resources: ExitStack,
 ) -> Table:
-    path, format = file.path, detect_format(file)
+    path, format = file.path, detect_format(file, delimiter)
     for option, given, formats, meant in (
         ("sheet", sheet, (*WORKBOOKS, "html"), gettext("workbooks")),
         ("encoding", encoding, ("csv", "html"), gettext("CSV files")),
         ("json_path", json_path, ("json",), gettext("JSON documents")),
+        ("delimiter", delimiter, ("csv",), gettext("CSV files")),
         ("has_header", None if has_header else False, ("csv", *WORKBOOKS), gettext("CSV files and workbooks")),
     ):
         if given is not None and format not in formats:
@@ -132,7 +139,7 @@ def _read_any(
                 )
             )
     if format == "csv":
-        return csv.read(file, encoding, resources, has_header=has_header)
+        return csv.read(file, encoding, resources, has_header=has_header, delimiter=delimiter)
     if format in WORKBOOKS:
         from bizverify.tables import excel
 
