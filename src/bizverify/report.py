@@ -189,7 +189,7 @@ class Report(Shown):
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         if self.output:
             found.append((gettext("output"), self.output))
-        if self.backup:
+        if self.backup and self.backup not in self.kept.values():  # an alert says where these are
             found.append((gettext("backup"), self.backup))
         found += self.beside.lines() if self.beside else []
         return found

@@ -196,7 +196,7 @@ class EnrichmentRun:
                     bought_alert(tallied),
                     garbled_alert(tallied),
                     vanished_alert(tallied),
-                    replaced_alert(changed),
+                    replaced_alert(changed, self.prepared.lang),
                     *(kept_alert(path, kept[path]) for path in foreign.result()),
                 ),
                 replaced=changed,

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from bizverify.column_words import code_expr
-from bizverify.schema import Alert
+from bizverify.column_words import HEADERS, code_expr
+from bizverify.schema import Alert, Lang
 from bizverify.tables.earlier_columns import EarlierColumns
 from bizverify.tables.table import contract_name
 from bizverify.translation import gettext, ngettext
@@ -36,12 +36,12 @@ def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def replaced_alert(rows: Mapping[str, int]) -> Alert | None:
-    """Return what to say of replaced values, ``None`` where there are none."""
+def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Alert | None:
+    """Return what to say of replaced values, ``None`` where there are none; ``lang``: of the headers."""
     if not rows:
         return None
     counts = ", ".join(
-        ngettext("{name} in {count:,} row", "{name} in {count:,} rows", count, name=name)
+        ngettext("{name} in {count:,} row", "{name} in {count:,} rows", count, name=HEADERS[lang][name])
         for name, count in rows.items()
     )
     return Alert(

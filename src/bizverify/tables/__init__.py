@@ -65,7 +65,7 @@ _INSTEAD: Final = {
     gettext_noop("name its encoding with `encoding=`"): gettext_noop("save it as UTF-8"),
     gettext_noop("in an encoding that `encoding=` has to name"): gettext_noop("not in UTF-8"),
     gettext_noop("`sheet=` chooses another"): gettext_noop("the one that is meant must be the first"),
-    gettext_noop("name it with `delimiter=…`, or put"): gettext_noop("put"),
+    gettext_noop("or name it with `delimiter=…`"): gettext_noop("or divide the cells by commas"),
     gettext_noop("of a CSV file, name what divides its cells with `delimiter=`"): gettext_noop("call a CSV file .csv"),
     gettext_noop("choose another with `sheet=`"): gettext_noop("put a table first"),
 }

@@ -147,8 +147,8 @@ def _refuse_odd(path: Path, lines: list[str]) -> None:
             shown = odd if odd.isprintable() else f"\\x{ord(odd):02x}"
             raise InputError(
                 gettext(
-                    "{path}: the cells seem to be divided by {character}; name it with {option}, or put a line "
-                    "sep={character} above the header, as Excel understands it",
+                    "{path}: the cells seem to be divided by {character}; put a line sep={character} above the header, "
+                    "as Excel understands it, or name it with {option}",
                     path=path,
                     character=shown,
                     option=parameter("delimiter", shown),
