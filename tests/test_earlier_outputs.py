@@ -257,3 +257,17 @@ def test_without_a_record_one_copy_too_many_is_kept(tmp_path: Path, state_direct
         record.unlink()
     write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
     assert bv.enrich(tmp_path / "in.csv", out).kept
+
+
+def test_outcomes_written_into_an_output_are_not_taken_for_notes_and_hide_none(tmp_path: Path) -> None:
+    """`label` extends the very file: what it wrote is known, what somebody wrote into it before is not."""
+    source, out = SAMPLE / "customers.csv", tmp_path / "out.csv"
+    outcomes = write(tmp_path / "back.csv", "사업자번호,반송여부,반송사유\n124-81-00998,Y,이사\n")
+    options: dict[str, Any] = {"mailed": "2026-11-01", "returns_requested": True}
+    for notes in ("", "메모\n"):
+        bv.enrich(source, out)
+        if notes:
+            header, *lines = out.read_text(encoding="utf-8-sig").splitlines()
+            write(out, "\n".join([f"{header},메모", *(f"{line},전화" for line in lines), ""]))
+        bv.label(outcomes, file=out, output=out, **options)
+        assert bool(bv.enrich(source, out).kept) == bool(notes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +16,13 @@ import polars as pl
 from bizverify.column_words import language_of_columns
 from bizverify.errors import LabelError
 from bizverify.run import accounting
+from bizverify.run.alerts import kept_alert
 from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
 from bizverify.schema import LABEL_COLUMNS
 from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
 from bizverify.tables.earlier_columns import find_earlier_columns
-from bizverify.tables.publish import same_file
+from bizverify.tables.publish import backed_up, find_foreign, same_file
 from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
@@ -70,7 +72,7 @@ def write_labels(
             warned(note)
         joined = table.frame.with_row_index(ROW_ID).join(labels.lazy(), on=ROW_ID, how="left", maintain_order="left")
         rows = accounting.number_rows(joined)
-        with publish_file(output) as temporary:
+        with ExitStack() as backups, publish_file(output) as temporary:
             tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
@@ -82,6 +84,9 @@ def write_labels(
                 else []
             )
             accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
+            foreign = find_foreign({output: temporary}, extends=over)
+            for path in [] if over else foreign:
+                warned(kept_alert(path, backups.enter_context(backed_up(path, path))))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
 
 

@@ -19,7 +19,7 @@ from bizverify.errors import RegistryError, UsageError, parameter
 from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
-from bizverify.tables import ONLY_CSV, Table, open_table, publish_file, reading
+from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bizverify.tables.columns import choose_columns
 from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.earlier_columns import find_earlier_columns
@@ -202,7 +202,7 @@ def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[
 def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
     if EXTENSIONS.get(path.suffix.lower()) != "csv":
         encoding = delimiter = None
-    table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_CSV))
+    table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_ENCODING))
     resources.enter_context(reading(table))
     return table
 

@@ -36,7 +36,7 @@ from bizverify.translation import gettext, gettext_noop
 
 __all__ = [
     "FILE_OPTIONS",
-    "ONLY_CSV",
+    "ONLY_ENCODING",
     "OPTIONS",
     "WORKBOOKS",
     "Enriched",
@@ -56,7 +56,7 @@ OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "del
 """The options of reading, and what they are called by the caller."""
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
 """Their names where two files are read, and this is the enriched one."""
-ONLY_CSV: Final = {name: name for name in ("encoding", "delimiter")}
+ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
 
 _NAMED: Final = re.compile("`(sheet|encoding|json_path|delimiter)=")
 """An option as :func:`bizverify.errors.parameter` writes it."""

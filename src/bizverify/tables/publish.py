@@ -114,10 +114,11 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
                 backup.unlink()
 
 
-def find_foreign(files: Mapping[Path, Path]) -> list[Path]:
+def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
     """Return the files that hold what we are not known to have written; record what is about to be published there.
 
-    ``files``: the finished file of each path. Nobody records what objects in a bucket hold: its versions keep them.
+    ``files``: the finished file of each path. ``extends``: it has all that the old one has, so where that is foreign,
+    it is, too. Nobody records what objects in a bucket hold: its versions keep them.
     """
     foreign = []
     for path, finished in files.items():
@@ -128,6 +129,8 @@ def find_foreign(files: Mapping[Path, Path]) -> list[Path]:
         is_ours = old in (None, new) or old in _recorded(record)
         if not is_ours:
             foreign.append(path)
+            if extends:
+                continue
         # both, so that a run that is killed before it publishes leaves a file that is known
         with suppress(OSError):  # without a record, the next run keeps one copy too many
             make_folders(record.parent)
