@@ -37,6 +37,8 @@ _OURS: Final = ".bizverify-"
 _UNFINISHED: Final = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-")
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
+_CONTENTS_KNOWN: Final = 100
+"""How many contents are remembered of all files of one name."""
 
 
 @contextmanager
@@ -124,17 +126,18 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
     for path, finished in files.items():
         if is_remote(path):
             continue
-        record = state_directory() / "written" / hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
-        old, new = _digest(path), _digest(finished)
-        is_ours = old in (None, new) or old in _recorded(record)
-        if not is_ours:
+        # by the name alone: folders are moved
+        name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
+        record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
+        known, old, new = _recorded(record), _digest(path), _digest(finished)
+        if old not in (None, new, *known):
             foreign.append(path)
             if extends:
                 continue
-        # both, so that a run that is killed before it publishes leaves a file that is known
         with suppress(OSError):  # without a record, the next run keeps one copy too many
             make_folders(record.parent)
-            record.write_text("\n".join(filter(None, (old if is_ours else None, new))), encoding="ascii")
+            written = [*(one for one in known if one != new), new or ""]
+            record.write_text("\n".join(written[-_CONTENTS_KNOWN:]), encoding="ascii")
     return foreign
 
 
