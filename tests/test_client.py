@@ -19,9 +19,11 @@ from bizverify.client.request import request_id_of
 from bizverify.errors import (
     AuthenticationError,
     DoubtError,
+    NotSentError,
     NumberError,
     QuotaError,
     ShapeError,
+    UnavailableError,
     UsageError,
 )
 
@@ -338,3 +340,34 @@ def test_only_those_who_ask_for_the_service_load_it() -> None:
     code = "import sys, bizverify; print([name for name in ('httpx', 'pydantic', 'anyio') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.anyio
+async def test_a_get_that_fails_is_no_doubt() -> None:
+    """It is free and changes nothing; only what may have been paid for is in doubt."""
+    async with client(App(*[b""] * 2, status=500), max_retries=0) as service:
+        with pytest.raises(UnavailableError) as caught:
+            await service.me()
+        assert caught.value.status == 500
+        with pytest.raises(DoubtError):
+            await service.verify(B_NO)
+
+
+@pytest.mark.anyio
+async def test_a_dead_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://user:hidden@127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY", "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+    async with Client("http://service.invalid", KEY, allow_http=True, max_retries=0) as service:
+        with pytest.raises(NotSentError, match=r"proxy 127\.0\.0\.1:9") as caught:
+            await service.me()
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_short_key_is_not_blotted_out_of_words() -> None:
+    """Seven characters may be a part of any word; alone they are the key."""
+    key = ApiKey("in")
+    assert key.redact("invalid in plan, key=in") == "invalid [key] plan, key=[key]"
+    assert key.redact("가입 in 확인".encode()).decode() == "가입 [key] 확인"
+    assert ApiKey("bv-secret").redact("xbv-secrety") == "x[key]y"

@@ -50,6 +50,7 @@ from bizverify.errors import (
     NotSentError,
     QuotaError,
     ShapeError,
+    UnavailableError,
     UsageError,
 )
 from bizverify.testing import FakeService, Fault, Faults, Status, serve
@@ -157,7 +158,7 @@ async def test_what_is_free_is_asked_again_after_what_passes(call: str, fault: S
     assert len(app.asked) == 3
     app = App(fault)
     async with client(app) as service:
-        with pytest.raises((DoubtError, QuotaError, NotSentError)):
+        with pytest.raises((UnavailableError, QuotaError, NotSentError)):
             await FREE[call](service)
     assert len(app.asked) == 3
 
@@ -263,7 +264,7 @@ async def test_a_service_that_asks_for_more_than_a_minute_is_not_waited_for(stat
     """The caller has the error at once, and in it how long to wait."""
     app = App(Said(status, retry_after="61"))
     async with client(app) as service:
-        with pytest.raises((QuotaError, DoubtError)) as caught:
+        with pytest.raises((QuotaError, UnavailableError)) as caught:
             await service.me()
     assert (len(app.asked), caught.value.retry_after) == (1, 61)
 
@@ -275,7 +276,7 @@ async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
     for options, more, tries in [({"max_retries": 0}, {}, 1), ({}, {"max_retries": 0}, 1), ({}, {"max_retries": 4}, 5)]:
         app = App(Said(503))
         async with client(app, **options) as service:
-            with pytest.raises(DoubtError):
+            with pytest.raises(UnavailableError):
                 await service.me(**more)
         assert len(app.asked) == tries
 

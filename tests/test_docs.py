@@ -5,7 +5,9 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ from nbclient import NotebookClient
 
 import bizverify as bv
 from bizverify.cli import app
-from bizverify.testing import FakeService, serve
+from bizverify.testing import FakeNts, FakeService, serve
 from bizverify.translation import use_language
-from conftest import NINE, ROOT, SAMPLE, json_of
+from conftest import NINE, ROOT, SAMPLE, json_of, write
 
 sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "sample_data"))
@@ -120,6 +122,66 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert (names["mocked"].request_id, names["mocked"].parse().grade) == ("r-1", "A")
     assert names["said"].startswith("`b_no=`: of type int; give the number as a str, like '124-81-00998': ")
     assert (service.paid_total, service.paid_again) == (5, 0)
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)
+
+
+PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)])
+def test_the_examples_are_python(page: str) -> None:
+    """Each stands alone in a file: no `return` or `await` outside of a function."""
+    for block in python_blocks(page):
+        compile(block, page, "exec")
+
+
+@pytest.fixture
+def sample_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the sample beside it as in a clone."""
+    (tmp_path / "sample_data").symlink_to(SAMPLE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("sample_folder", "url")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("page", "needs", "names"),
+    [
+        ("README.md", "", ("report", "frame", "one", "lazy", "checked", "account")),
+        ("docs/buying.md", "", ("report",)),
+        ("docs/status.md", "", ("frame", "engine")),
+        ("docs/watch.md", "standardwebhooks", ("report", "status_of")),
+    ],
+)
+def test_the_examples_run(page: str, needs: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, as they stand, on the sample, with both services faked; what needs others is left out."""
+    with serve(FakeNts("test-key", {"1248100998": "active"})) as nts:
+        monkeypatch.setenv("BIZVERIFY_NTS_URL", nts)
+        monkeypatch.setenv("BIZVERIFY_NTS_KEY", "test-key")
+        scope: dict[str, Any] = {}
+        for block in python_blocks(page):
+            if not needs or needs not in block:
+                exec(compile(block, page, "exec"), scope)
+    assert set(names) <= set(scope)
+
+
+def test_the_example_of_a_pool_runs(sample_folder: Path) -> None:
+    """As a script: its processes import it again."""
+    (block,) = [block for block in python_blocks("docs/scaling.md") if "ProcessPoolExecutor" in block]
+    write(sample_folder / "pool.py", block + "    print(sum(table.num_rows for table in tables))\n")
+    done = subprocess.run([sys.executable, "pool.py"], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("300\n", 0), done.stderr
+
+
+def test_the_example_of_labels_runs(sample_folder: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """With the exit codes that the page names."""
+    (block,) = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/labels.md").read_text(encoding="utf-8"), flags=re.S)[:1]
+    codes = [run(*shlex.split(line)[1:]).returncode for line in block.strip().splitlines()]
+    assert codes == [0, 3]
 
 
 NOTEBOOKS = {

@@ -231,9 +231,14 @@ def test_what_is_no_engine_is_refused_in_words(engine: Any) -> None:
     [
         ({"read": bv.WriteOptions()}, "`read=` is a WriteOptions; give a bizverify.ReadOptions"),
         ({"write": {"prefix": "x"}}, "`write=` is a dict; give a bizverify.WriteOptions"),
-        ({"bugdet": 3}, "unknown option 'bugdet'; known are"),
-        ({"engine": bv.LocalEngine(), "bugdet": 3}, "unknown option 'bugdet'; known are"),
-        ({"brake": None}, "`brake=` is now `cancel=`"),
+        ({"bugdet": 3}, r"enrich\(\) has no parameter 'bugdet'; did you mean `budget=`.*, keep_going, "),
+        ({"engine": bv.LocalEngine(), "gazeteer": 3}, "did you mean `gazetteer=`"),
+        ({"brake": None}, "did you mean `cancel=`"),
+        ({"columns": "상호"}, "`columns='상호'`: must be"),
+        ({"columns": {"b_no": 0}}, "`columns={'b_no': 0}`: must be"),
+        ({"extra_columns": "sido"}, "`extra_columns='sido'`: must be a list"),
+        ({"prefix": None}, "`prefix=None`: must be"),
+        ({"sheet": 0}, "`sheet=0`: must be"),
     ],
 )
 def test_options_of_a_wrong_type_or_name_are_refused_in_words(keywords: dict[str, Any], words: str) -> None:

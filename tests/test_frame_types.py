@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
+from bizverify.errors import InputError, UsageError
 from bizverify.schema import ADDED_COLUMNS
 from examples import examples
 
@@ -138,3 +143,87 @@ def test_the_answers_are_the_same_in_every_library() -> None:
     assert pl.DataFrame(bv.verify_frame(frame.to_arrow(), labels=False)).select(NINE).equals(answers)
     as_pandas = pl.from_pandas(bv.verify_frame(frame.to_pandas(), labels=False)[NINE])
     assert as_pandas.cast(dict(answers.schema)).equals(answers)
+
+
+class Subclass(pd.DataFrame):
+    @property
+    def _constructor(self) -> type[Subclass]:
+        return Subclass
+
+
+class Stream:
+    """What duckdb's relations and others are: an object that gives Arrow data."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.filterwarnings("ignore:Passing a BlockManager:DeprecationWarning")  # pandas 2.2 of its own doing
+def test_frames_of_other_kinds_are_taken() -> None:
+    """A subclass of pandas' stays one, with its attrs; of what gives Arrow data a pyarrow Table is made."""
+    table = pa.table({"사업자번호": ["124-81-00998"], "메모": ["가"]})
+    frame = Subclass(table.to_pandas())
+    frame.attrs["origin"] = "crm"
+    verified = bv.verify_frame(frame)
+    assert (type(verified), verified.attrs, frame.attrs) == (Subclass, {"origin": "crm"}, {"origin": "crm"})
+    for given_frame in (Stream(table), table.to_reader()):
+        verified = bv.verify_frame(given_frame)
+        assert verified.select(table.column_names).equals(table)
+        assert verified.column_names == ["사업자번호", "메모", *NINE]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([1 + 2j, 3j]),
+        pd.arrays.SparseArray([0, 1]),
+        pd.Series([2**70, 1], dtype=object),
+        pd.period_range("2026-01", periods=2, freq="M"),
+    ],
+    ids=["complex", "sparse", "2**70", "period"],
+)
+def test_a_column_that_polars_has_no_type_for_is_the_users_own(values: Any) -> None:
+    frame = pd.DataFrame({"사업자번호": NUMBERS[:2], "값": values})
+    pd.testing.assert_frame_equal(bv.verify_frame(frame)[["사업자번호", "값"]], frame)
+
+
+def test_an_arrow_column_that_polars_has_no_type_for_is_the_users_own() -> None:
+    spans = pa.array([(1, 2, 3), None], pa.month_day_nano_interval())
+    table = pa.table({"기간": spans, "사업자번호": NUMBERS[:2]})
+    assert bv.verify_frame(table).select(["기간", "사업자번호"]).equals(table)
+
+
+def test_a_frame_given_to_enrich_is_sent_to_verify_frame() -> None:
+    for frame in (pd.DataFrame({"b_no": NUMBERS}), pl.DataFrame({"b_no": NUMBERS}), Stream(pa.table({}))):
+        with pytest.raises(UsageError, match=r"verify_frame\(\)"):
+            bv.enrich(frame)  # type: ignore[call-overload]
+
+
+def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
+    lazy = type("DataFrame", (), {"__module__": "dask.dataframe.dask_expr"})()
+    with pytest.raises(InputError, match=r"compute\(\)"):
+        bv.verify_frame(lazy)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize(
+    "call", ["verify_frame(frame)", "verify('1248100998')", "enrich('list.csv')", "plan('list.csv')"]
+)
+def test_a_process_forked_after_polars_ran_is_refused(call: str, tmp_path: Path) -> None:
+    """A query there would wait for ever for threads that the process does not have."""
+    (tmp_path / "list.csv").write_text("b_no\n1248100998\n", encoding="utf-8")
+    code = (
+        "import os, warnings; warnings.simplefilter('ignore')\n"
+        "import polars as pl, bizverify as bv\n"
+        "frame = pl.DataFrame({'b_no': ['1248100998']}); bv.verify_frame(frame)\n"
+        "if not os.fork():\n"
+        f"    try: bv.{call}\n"
+        "    except Exception as error: print(type(error).__name__, error, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("UsageError process "), done.stderr

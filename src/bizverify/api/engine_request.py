@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 
 import polars as pl
@@ -17,7 +18,6 @@ from bizverify.options import (
     StatusOptions,
     StatusSource,
     engine_kind,
-    refuse_unknown,
     service_options,
 )
 from bizverify.reference.choice_store import Choices, read_choices
@@ -31,6 +31,7 @@ Status = StatusSource | StatusOptions
 """Whether the tax authority is asked for statuses, or how."""
 
 
+_polars_ran_in: int | None = None
 _OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
 
 
@@ -41,13 +42,13 @@ class EngineRequest:
     """
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
+        note_polars_runs()
         self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
         self.given: Engine | None = None
         if isinstance(engine, str):
             self.kind = engine_kind(engine)
             self._service = service_options(engine, service)
             return
-        refuse_unknown(service)
         said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
         if said:
             raise UsageError(
@@ -83,6 +84,25 @@ class EngineRequest:
         from bizverify.purchase.paid_engines import paid_engine
 
         return paid_engine(self.kind, self._service, local)
+
+
+def note_polars_runs() -> None:
+    """Note that polars runs in this process; raise :class:`UsageError` if it ran before this process was forked.
+
+    A forked process lacks the threads of polars, so a query would wait for them for ever.
+    """
+    global _polars_ran_in
+    if _polars_ran_in not in (None, os.getpid()):
+        raise UsageError(
+            gettext(
+                "process {process} was forked after polars had run in process {other}, whose "
+                "threads it does not have: a query would hang; start workers anew instead: "
+                "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
+                process=os.getpid(),
+                other=_polars_ran_in,
+            )
+        )
+    _polars_ran_in = os.getpid()
 
 
 def progress_unit(kind: EngineKind) -> str:

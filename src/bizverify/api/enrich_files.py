@@ -15,13 +15,21 @@ from bizverify.cloud.remote_path import as_path
 from bizverify.engine import Gazetteer, Registry, Scorecard
 from bizverify.enrichment.run_inputs import files_read
 from bizverify.enrichment.single_file import enrich_file
-from bizverify.errors import UsageError
+from bizverify.errors import UsageError, parameter
 from bizverify.joint.given_inputs import collect_inputs, label_inputs
 from bizverify.joint.joint_run import JointRun
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport
 from bizverify.labels.history import Labels, read_history
-from bizverify.options import ReadOptions, ServiceKeywords, WriteOptions, choose_options, hide_key, status_options
+from bizverify.options import (
+    ReadOptions,
+    ServiceKeywords,
+    WriteOptions,
+    check_keywords,
+    choose_options,
+    hide_key,
+    status_options,
+)
 from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.reference.choice_store import Choices
 from bizverify.report import Report
@@ -29,6 +37,7 @@ from bizverify.run.engine import Engine
 from bizverify.run.run_start import RunStart
 from bizverify.schema import Lang
 from bizverify.tables import Format
+from bizverify.tables.frame_types import is_frame
 from bizverify.tables.input_files import is_one_file
 from bizverify.translation import gettext
 
@@ -215,7 +224,8 @@ def enrich(
 
     Raises :class:`bizverify.errors.BizverifyError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
-    hide_key(service)
+    check_keywords(enrich, service)
+    _refuse_other_than_files(input)
     start = RunStart.now()
     flat_read = ReadOptions(columns, sheet, encoding, json_path, has_header, input_format, delimiter)
     reads = choose_options("read", read, flat_read)
@@ -245,6 +255,17 @@ def enrich(
             return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
         run = _joint_run(input, output, answering, reads, writes, keep_going=keep_going, **options)
         return run.plan() if dry_run else run.carry_out()
+
+
+def _refuse_other_than_files(given: object) -> None:
+    if isinstance(given, str | Path | list | tuple):
+        return
+    remedy = gettext("give the path of a file, or a list of paths")
+    if is_frame(given):
+        remedy = gettext("verify_frame() verifies a frame")
+    raise UsageError(
+        gettext("{option} is a {type}: {remedy}", option=parameter("input"), type=type(given).__name__, remedy=remedy)
+    )
 
 
 def _joint_run(

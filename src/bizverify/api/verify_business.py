@@ -18,7 +18,7 @@ from bizverify.engine.local import ROW_PROBLEM
 from bizverify.enrichment.run_inputs import open_statuses
 from bizverify.errors import UsageError, parameter
 from bizverify.labels.history import Labels, history_of
-from bizverify.options import ServiceKeywords, hide_key, status_options
+from bizverify.options import ServiceKeywords, check_keywords, status_options
 from bizverify.reference.choice_store import Choices
 from bizverify.run.engine import RunContext
 from bizverify.run.records import ROW_ID, with_digits
@@ -55,7 +55,7 @@ def verify(
     ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
     Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
     """
-    hide_key(service)
+    check_keywords(verify, service)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     for_local = {

@@ -18,7 +18,7 @@ from bizverify.engine import Gazetteer, Registry, Scorecard
 from bizverify.enrichment.prepared_table import prepare_table
 from bizverify.enrichment.run_inputs import open_statuses
 from bizverify.labels.history import Labels, read_history
-from bizverify.options import ServiceKeywords, hide_key, status_options
+from bizverify.options import ReadOptions, ServiceKeywords, WriteOptions, check_keywords, status_options
 from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.reference.choice_store import Choices
 from bizverify.run import accounting
@@ -29,7 +29,7 @@ from bizverify.run.status_counts import statuses_of
 from bizverify.schema import Lang
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
-from bizverify.tables.frame_types import collect_like
+from bizverify.tables.frame_types import as_known_frame, collect_like
 from bizverify.tables.table import with_copies
 from bizverify.translation import gettext
 
@@ -58,18 +58,21 @@ def verify_frame(
 ) -> Frame:
     """Return a frame of the same type with the nine columns added, and the same rows in the same order.
 
-    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow. The user's own columns are given back
-    as they were: a pandas index, dtypes, metadata. Headers of several levels are joined to find the columns, and the
-    nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for :func:`enrich`; warnings are
-    Python warnings.
+    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow; a pyarrow Table is returned for any
+    other object that gives Arrow data (``__arrow_c_stream__``: a reader of batches, a relation of duckdb). The user's
+    own columns are returned as they were: a pandas index, dtypes, attrs, metadata. Headers of several levels are joined
+    to find the columns, and the nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for
+    :func:`enrich`; warnings are Python warnings.
     Raises :class:`bizverify.errors.BizverifyError`.
     """
-    hide_key(service)
+    check_keywords(verify_frame, service)
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
+    read, write = ReadOptions(columns), WriteOptions(prefix=prefix, extra_columns=extra_columns)
+    given = as_known_frame(frame)
     # the rows of a lazy frame are read more than once, and must be the same each time
-    table = frames.read(frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame)
-    prepared = prepare_table(table, columns, prefix, extras=extra_columns)
+    table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
+    prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns)
     for warning in prepared.warnings:
         python_warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
@@ -92,7 +95,7 @@ def verify_frame(
         tally = accounting.tally(answered, answering.counts())
         worded = with_copies(with_words(answered, prepared.lang), prepared.layout)
         enriched = Enriched(table, worded, prepared.layout, tally)
-        result, rows_out, tallies = collect_like(enriched, frame)
+        result, rows_out, tallies = collect_like(enriched, given)
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
     statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)

@@ -34,6 +34,7 @@ from bizverify.errors import (
     RejectedError,
     ServiceError,
     TooLargeError,
+    UnavailableError,
 )
 from bizverify.translation import gettext, gettext_noop, join_clauses
 
@@ -97,11 +98,18 @@ def _translate_meaning(meaning: tuple[type[ServiceError], str, str]) -> tuple[ty
 
 
 def status_error(
-    asked: str, status: int, body: bytes, *, complete: bool = True, retry_after: float | None = None
+    asked: str,
+    status: int,
+    body: bytes,
+    *,
+    complete: bool = True,
+    is_free: bool = False,
+    retry_after: float | None = None,
 ) -> ServiceError:
     """Return the error for a status that is no success; ``body`` is what came with it, the key already blotted out.
 
-    ``complete`` says whether the whole request may have reached the service: only then can a 5xx have done something.
+    ``complete``: whether the whole request may have reached the service; only then can a 5xx have done something.
+    ``is_free``: whether the request only reads, so that it may be sent again.
     What the statuses mean that INTERFACE §7 does not list is G29.
     """
     detail = body_message(body)
@@ -114,6 +122,9 @@ def status_error(
         remedy = (
             gettext("redirects are not followed: check the base URL") if status < 400 else gettext("nothing was paid")
         )
+    elif is_free:
+        kind, what = UnavailableError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
+        remedy = gettext("try again later")
     elif complete:
         kind, what = DoubtError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
         remedy = gettext("what became of the request is not known")
@@ -244,7 +255,7 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     status = error.status
     if isinstance(error, LimitError):
         return True
-    if isinstance(error, DoubtError):
+    if isinstance(error, UnavailableError):
         return status is None or 200 <= status < 300 or status == _TIMED_OUT or 500 <= status < 600
     return isinstance(error, NotSentError)
 

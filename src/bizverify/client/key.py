@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Final, NoReturn, Self, overload
 from urllib.parse import quote
 
-from bizverify.errors import UsageError, parameter
+from bizverify.errors import UsageError
 from bizverify.library_messages import describe_os_error
 from bizverify.translation import gettext, gettext_noop
 
@@ -41,8 +41,6 @@ class SecretKey:
     """Where users find it: what completes "copy it again from …"."""
     ENV: ClassVar[str]
     ENV_FILE: ClassVar[str]
-    FILE: ClassVar[str]
-    """The parameter that names a file which holds it."""
     HEADER: ClassVar[str]
     SCHEME: ClassVar[str] = ""
     """What stands before the value in its header."""
@@ -77,9 +75,8 @@ class SecretKey:
         found = cls.find(file)
         if found is None:
             remedy = gettext(
-                "set {variable}, or name a file that holds it ({option}, {env_file})",
+                "set {variable} to it, or {env_file} to the path of a file that holds it",
                 variable=cls.ENV,
-                option=parameter(cls.FILE),
                 env_file=cls.ENV_FILE,
             )
             raise UsageError(gettext("no {name}: {remedy}", name=gettext(cls.NAME), remedy=remedy))
@@ -111,13 +108,20 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Blot the key out of a text, also as URLs, JSON and HTML write it: a service may echo it."""
-        if isinstance(text, str):
-            for form in self._forms:
-                text = text.replace(form, BLOTTED)
-            return text
+        """Blot the key out of a text, also as URLs, JSON and HTML write it: a service may echo it.
+
+        A key under eight characters is blotted out only where no letter or digit stands beside it.
+        """
+        if isinstance(text, bytes):
+            return self._redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
+        return self._redact(text)
+
+    def _redact(self, text: str) -> str:
         for form in self._forms:
-            text = text.replace(form.encode(), BLOTTED.encode())
+            if self.is_telling:
+                text = text.replace(form, BLOTTED)
+            else:
+                text = re.sub(rf"(?<![^\W_]){re.escape(form)}(?![^\W_])", BLOTTED, text)
         return text
 
     @property
@@ -149,7 +153,6 @@ class ApiKey(SecretKey):
     ORIGIN = gettext_noop("the service's console")
     ENV = ENV_KEY
     ENV_FILE = ENV_KEY_FILE
-    FILE = "key_file"
     HEADER = "X-API-Key"
 
     __slots__ = ()

@@ -303,11 +303,19 @@ class Pool:
             with anyio.fail_after(timeouts.connect):
                 return HttpConnection(await self._open_stream(timeouts))
         except TimeoutError:
-            raise UnreachableError(gettext("no connection within {connect:g} s", connect=timeouts.connect)) from None
+            fault = gettext("no connection within {connect:g} s", connect=timeouts.connect)
+            raise UnreachableError(self._through_proxy(fault)) from None
         except ssl.SSLCertVerificationError:
             raise
         except (OSError, ValueError, h11.ProtocolError, MuddledError) as error:
-            raise UnreachableError(gettext("cannot connect ({error})", error=describe_os_error(error))) from error
+            fault = gettext("cannot connect ({error})", error=describe_os_error(error))
+            raise UnreachableError(self._through_proxy(fault)) from error
+
+    def _through_proxy(self, fault: str) -> str:
+        proxy = self._proxy
+        if proxy is None:
+            return fault
+        return gettext("{fault}, through the proxy {host}:{port}", fault=fault, host=proxy.host, port=proxy.port)
 
     async def _open_stream(self, timeouts: Timeouts) -> Stream:
         proxy = self._proxy

@@ -28,7 +28,15 @@ from bizverify.client.key import SecretKey
 from bizverify.client.network import Timeouts
 from bizverify.client.pool import Pool, environment_proxy
 from bizverify.client.request import ORDINARY, RequestBody, request_id_of, user_agent
-from bizverify.errors import CertificateError, DoubtError, NotSentError, ServiceError, ShapeError, UsageError
+from bizverify.errors import (
+    CertificateError,
+    DoubtError,
+    NotSentError,
+    ServiceError,
+    ShapeError,
+    UnavailableError,
+    UsageError,
+)
 from bizverify.library_messages import describe_os_error
 from bizverify.translation import current_language, gettext, gettext_noop, join_clauses
 
@@ -229,7 +237,9 @@ class Transport:
             raw = b""  # nobody knows whose it is
         elif status is not None and not is_success:
             wait = seconds_to_wait(response.headers.get("retry-after"))
-            return status_error(asked, status, raw, complete=complete, retry_after=wait)
+            return status_error(
+                asked, status, raw, complete=complete, is_free=attempt.method == "GET", retry_after=wait
+            )
         elif over:
             words = gettext(
                 "{asked}: {status}, the answer is far too large to be one; is the base URL right?",
@@ -262,6 +272,8 @@ class Transport:
                     incomplete=gettext(self._wording.incomplete),
                 )
             )
+        if attempt.method == "GET":
+            return UnavailableError(words, status=status, raw=raw[:RAW_KEPT])
         words = join_clauses(words, gettext(self._wording.in_doubt))
         return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 import pyarrow as pa
 
-from bizverify.api.engine_request import AnyEngine, EngineRequest
+from bizverify.api.engine_request import AnyEngine, EngineRequest, note_polars_runs
 from bizverify.distributed.worker_engine import FindFile, WorkerEngine
-from bizverify.distributed.worker_process import build_with_threads, describe_process, note_polars_runs
+from bizverify.distributed.worker_process import build_with_threads, describe_process
 from bizverify.engine import Gazetteer, Registry, Scorecard
 from bizverify.enrichment.prepared_table import RowReader, prepare_table
 from bizverify.errors import BizverifyError, InputError, UsageError, parameter
@@ -83,7 +83,6 @@ def verify_batches(
         raise UsageError(
             gettext("{parameter}: must be a number of threads, 1 or more", parameter=parameter("threads", threads))
         )
-    note_polars_runs()
     known = read_history(labels)
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)

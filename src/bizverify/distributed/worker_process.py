@@ -1,4 +1,4 @@
-"""The process in which batches are verified: how many threads polars has there, and that it was not forked with them.
+"""The process in which batches are verified: how many threads polars has there.
 
 This module must not import polars, directly or not: it runs before.
 """
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bizverify.errors import UsageError
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREADS: Final = "POLARS_MAX_THREADS"
-
-_polars_ran_in: int | None = None
 
 
 def build_with_threads(threads: int, build: bytes) -> Any:
@@ -63,25 +60,6 @@ def map_partition_keys(
 ) -> Iterator[RecordBatch]:
     """Do what :meth:`BatchVerifier.map_keys` does, as :func:`map_partition` does the other."""
     return verifier.map_keys(batches, beside)
-
-
-def note_polars_runs() -> None:
-    """Note that polars runs in this process; raise :class:`UsageError` where it ran before this process was forked.
-
-    Of a forked process's threads only one is left, so that a query would wait for the others for ever.
-    """
-    global _polars_ran_in
-    if _polars_ran_in not in (None, os.getpid()):
-        raise UsageError(
-            gettext(
-                "process {process} was forked after polars had run in process {other}, whose "
-                "threads it does not have: a query would hang; start workers anew instead: "
-                "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
-                process=os.getpid(),
-                other=_polars_ran_in,
-            )
-        )
-    _polars_ran_in = os.getpid()
 
 
 def describe_process() -> str:

@@ -29,7 +29,7 @@ from bizverify.labels.outcomes import Outcomes, mailing_date, read_outcomes, ref
 from bizverify.labels.output_columns import label_target, write_labels
 from bizverify.labels.report import LabelReport, unused_outcomes, write_unused
 from bizverify.models.model_store import ModelStore
-from bizverify.options import ServiceKeywords, ServiceOptions, hide_key, service_options
+from bizverify.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bizverify.run.output_layout import keep_apart
 from bizverify.schema import seoul_day
 from bizverify.translation import gettext, ngettext
@@ -105,7 +105,7 @@ def label(
     was recorded then. :class:`bizverify.errors.OutputError` for an output that cannot be written, when the outcomes may
     be recorded already: the same call again goes on.
     """
-    hide_key(service)
+    check_keywords(label, service)
     now, path = datetime.now(UTC), as_path(outcomes)
     today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)

@@ -19,8 +19,8 @@ from bizverify.options.option_rules import choose_options
 from bizverify.options.purchase_options import (
     ServiceKeywords,
     ServiceOptions,
+    check_keywords,
     hide_key,
-    refuse_unknown,
     service_options,
 )
 
@@ -38,10 +38,10 @@ __all__ = [
     "StatusOptions",
     "StatusSource",
     "WriteOptions",
+    "check_keywords",
     "choose_options",
     "engine_kind",
     "hide_key",
-    "refuse_unknown",
     "service_options",
     "status_options",
 ]

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bizverify.options.option_rules import Rule, check_fields
 from bizverify.schema import Lang
+from bizverify.translation import gettext_noop
 
 ALL_SHEETS: Final = "*"
 """Instead of a sheet's name: every sheet that holds business numbers."""
@@ -28,6 +30,9 @@ class ReadOptions:
     has_header: bool = True
     input_format: str | None = None
     delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, _READ_RULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +55,27 @@ class WriteOptions:
     unmask: bool = False
     review: str | Path | None = None
     headers: Lang | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, _WRITE_RULES)
+
+
+def _names_headers(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(one, str) for one in value))
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return not isinstance(value, str) and _names_headers(value)
+
+
+_READ_RULES: Final[dict[str, Rule]] = {
+    "columns": (
+        lambda value: value is None or (isinstance(value, Mapping) and all(map(_names_headers, value.values()))),
+        gettext_noop('roles with headers, all texts, as {"b_no": "사업자번호", "address": ["주소", "상세주소"]}'),
+    ),
+    "sheet": (lambda value: value is None or _names_headers(value), gettext_noop("the name of a sheet, or a list")),
+}
+_WRITE_RULES: Final[dict[str, Rule]] = {
+    "prefix": (lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
+    "extra_columns": (_is_list_of_texts, gettext_noop("a list of columns, all texts")),
+}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -115,7 +117,7 @@ ServiceOptions.__init__ = _hide_key_first(ServiceOptions.__init__)  # type: igno
 def hide_key(options: Any) -> None:
     """Put an ``ApiKey`` in the place of an ``api_key`` that is a text, in the options themselves.
 
-    Each public function does it first of all: what is raised later may be shown with the variables of its frames.
+    Each public function does it first (:func:`check_keywords`): a later error may be shown with its frames' variables.
     Raises :class:`UsageError` for what cannot be a key.
     """
     if options.get("api_key") is None:
@@ -129,7 +131,6 @@ def hide_key(options: Any) -> None:
 def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
     """Return the options of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
     kind = engine_kind(engine)
-    refuse_unknown(keywords)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
         raise UsageError(
@@ -145,23 +146,32 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
     return ServiceOptions(**keywords)
 
 
-def refuse_unknown(keywords: ServiceKeywords) -> None:
-    """Raise :class:`UsageError` for a keyword that is no field of :class:`ServiceOptions`."""
-    known = sorted(field.name for field in fields(ServiceOptions))
-    if unknown := sorted(set(keywords) - set(known)):
-        renamed = (
-            gettext("; {option} is now {option2}", option=parameter("brake"), option2=parameter("cancel"))
-            if unknown[0] == "brake"
-            else ""
-        )
+def check_keywords(
+    function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
+) -> None:
+    """Hide the key among the ``keywords`` of a public function; refuse a keyword that the function does not take.
+
+    ``kind``: the ``TypedDict`` of the keywords that its ``**`` parameter takes. Raises :class:`UsageError`, which
+    lists the function's own parameters and names the closest one.
+    """
+    hide_key(keywords)
+    own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
+    known = [*own, *kind.__annotations__]
+    for name in sorted(set(keywords) - set(known)):
+        close = [*get_close_matches(name, known, n=1), *([_RENAMED[name]] if name in _RENAMED else [])]
+        meant = gettext("; did you mean {option}?", option=parameter(close[-1])) if close else ""
         raise UsageError(
             gettext(
-                "unknown option {unknown!r}{renamed}; known are {listed}",
-                unknown=unknown[0],
-                renamed=renamed,
-                listed=", ".join(known),
+                "{function}() has no parameter {name!r}{meant}; it takes {listed}",
+                function=function.__name__,
+                name=name,
+                meant=meant,
+                listed=", ".join(sorted(known)),
             )
         )
+
+
+_RENAMED: Final = {"brake": "cancel"}
 
 
 def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:

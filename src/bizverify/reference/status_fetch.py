@@ -40,9 +40,8 @@ def load_nts_key(options: StatusOptions) -> NtsKey:
         raise UsageError(
             gettext(
                 "no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md "
-                "shows how) and set {env}, or name a file that holds it ({parameter}, {env_file})",
+                "shows how) and set {env} to it, or {env_file} to the path of a file that holds it",
                 env=NtsKey.ENV,
-                parameter=parameter(NtsKey.FILE),
                 env_file=NtsKey.ENV_FILE,
             )
         )

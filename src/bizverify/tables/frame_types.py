@@ -7,21 +7,53 @@ of theirs goes through a conversion.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 
+from bizverify.errors import InputError
 from bizverify.tables.table import Enriched
+from bizverify.translation import gettext
 
 
 def is_pandas(frame: Any) -> bool:
-    """Whether a frame is one of pandas."""
-    return type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns")
+    """Whether a frame is one of pandas, or of a subclass."""
+    return hasattr(frame, "columns") and any(
+        one.__module__.partition(".")[0] == "pandas" for one in type(frame).__mro__
+    )
 
 
 def is_arrow(frame: Any) -> bool:
     """Whether a frame is a pyarrow Table or RecordBatch."""
     return type(frame).__module__.partition(".")[0] == "pyarrow" and hasattr(frame, "rename_columns")
+
+
+def is_frame(given: object) -> bool:
+    """Whether an object is a frame: of polars, pandas, pyarrow, or any other that gives Arrow data."""
+    return isinstance(given, pl.LazyFrame) or is_pandas(given) or hasattr(given, "__arrow_c_stream__")
+
+
+def as_known_frame(frame: Any) -> Any:
+    """Return a frame of polars, pandas or pyarrow as it is, and any other that gives Arrow data as a pyarrow Table.
+
+    Raises :class:`InputError` for a frame of dask and for anything that is no frame.
+    """
+    if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or is_arrow(frame):
+        return frame
+    if type(frame).__module__.startswith("dask"):
+        raise InputError(gettext("a frame of dask is not computed yet; give `frame.compute()`, or its partitions"))
+    if hasattr(frame, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        with suppress(TypeError, ValueError):  # a single column gives such data, too
+            return pa.table(frame)
+    raise InputError(
+        gettext(
+            "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()",
+            name=type(frame).__name__,
+        )
+    )
 
 
 def collect_like(result: Enriched, given: Any) -> tuple[Any, int, pl.DataFrame]:
@@ -51,6 +83,7 @@ def _attach_to_pandas(given: Any, added: pl.DataFrame, names: Sequence[str], sou
     numbers, behind = iter(range(len(kept))), iter(range(len(kept), len(sources)))
     order = [next(behind if place is None else numbers) for place in sources]
     whole.columns = headers
+    whole.attrs = dict(given.attrs)
     return whole.iloc[:, order] if order != sorted(order) else whole
 
 

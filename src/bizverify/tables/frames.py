@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import polars as pl
 
-from bizverify.errors import InputError
 from bizverify.tables.columns import has_role
-from bizverify.tables.frame_types import header_texts, is_arrow, is_pandas
+from bizverify.tables.frame_types import as_known_frame, header_texts, is_pandas
 from bizverify.tables.table import Enriched, Table, column_ids, positional
 from bizverify.translation import gettext
 
-_NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, NotImplementedError)
+_NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError, NotImplementedError)
 """What polars raises where it has no such type; pyarrow's errors are among these."""
 
 
 def read(frame: Any) -> Table:
-    """Take a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table or RecordBatch as a table.
+    """Take a frame as a table: polars, pandas, pyarrow, or any object that gives Arrow data.
 
-    Column names may repeat; those of several levels are joined. A pandas index is not a column and is left out; a
-    pandas column of mixed objects is text.
+    Column names may repeat; those of several levels are joined. A pandas index is not a column and is left out. A
+    column of values for which polars has no type is text.
     Raises :class:`InputError` for anything else.
     """
-    lazy, headers = _lazy(frame)
+    lazy, headers = _lazy(as_known_frame(frame))
     return Table(
         lazy, headers, "frame", gettext("the frame"), notes=nested_roles(headers, lazy.collect_schema().dtypes())
     )
@@ -54,54 +53,27 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
         return positional(lazy, names), tuple(names)
     if is_pandas(frame):
         ids = column_ids(frame.shape[1])
-        columns = [_series(frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
+        columns = [_series(pl.from_pandas, frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
         return pl.LazyFrame(columns), header_texts(frame.columns)
-    if is_arrow(frame):
-        converted = _from_arrow(frame)
-        if isinstance(converted, pl.DataFrame):
-            return converted.lazy(), tuple(frame.column_names)
-    raise InputError(
-        gettext(
-            "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()",
-            name=type(frame).__name__,
-        )
-    )
+    return _from_arrow(frame).lazy(), tuple(frame.column_names)
 
 
-def _from_arrow(frame: Any) -> pl.DataFrame | pl.Series:
-    """A pyarrow table under positional names; raises :class:`InputError` naming a column of a type polars has not."""
+def _from_arrow(frame: Any) -> pl.DataFrame:
+    ids = column_ids(frame.num_columns)
     try:
-        return pl.from_arrow(frame.rename_columns(column_ids(frame.num_columns)))
+        return cast(pl.DataFrame, pl.from_arrow(frame.rename_columns(ids)))
     except _NOT_CONVERTED:
-        for place, name in enumerate(frame.column_names):
-            column = frame.column(place)
-            try:
-                pl.from_arrow(column)
-            except _NOT_CONVERTED:
-                message = gettext(
-                    "column {name!r}: {type} values cannot be read; make them text, or leave it out",
-                    name=name,
-                    type=column.type,
-                )
-                raise InputError(message) from None
-        raise
+        return pl.DataFrame([_series(pl.from_arrow, frame.column(place)).alias(id_) for place, id_ in enumerate(ids)])
 
 
-def _series(column: Any) -> pl.Series:
-    """A pandas column; as text where its objects are of several types."""
+def _series(convert: Callable[[Any], Any], column: Any) -> pl.Series:
+    """A column of pandas or pyarrow; as text where polars has no type for its values."""
     try:
-        return cast(pl.Series, pl.from_pandas(column))
+        return cast(pl.Series, convert(column))
     except _NOT_CONVERTED:
-        if column.dtype != object:
-            raise InputError(
-                gettext(
-                    "column {name!r}: {dtype} values cannot be read; make them text",
-                    name=column.name,
-                    dtype=column.dtype,
-                )
-            ) from None
-        # only such columns are gone through value by value: no type of polars or pyarrow holds them
-        return pl.Series([_text(value) for value in column], dtype=pl.String)
+        # only such columns are gone through value by value; the output has the user's own
+        values = column if hasattr(column, "iloc") else column.to_pylist()
+        return pl.Series([_text(value) for value in values], dtype=pl.String)
 
 
 def _text(value: Any) -> str | None:

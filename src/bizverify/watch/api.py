@@ -13,7 +13,7 @@ from bizverify import business_number
 from bizverify.cloud.remote_path import as_path
 from bizverify.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
 from bizverify.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
-from bizverify.options import hide_key
+from bizverify.options import check_keywords
 from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.schema import Choice
 from bizverify.tables import open_table, reading
@@ -70,7 +70,7 @@ def sync(
     ``terms`` choose the list. Raises :class:`bizverify.errors.BizverifyError` where the file or the list cannot be
     read; what the service refuses afterwards is in the report.
     """
-    hide_key(terms)
+    check_keywords(sync, terms, ServiceTerms)
     watches = open_store(local, **terms)
     path = as_path(file)
     with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter) as table:
@@ -109,7 +109,7 @@ def add(
 
     Raises :class:`NumberError` for what is no business number, and what the service says.
     """
-    hide_key(terms)
+    check_keywords(add, terms, ServiceTerms)
     watches = open_store(local, **terms)
     entry = pl.DataFrame(
         [(business_number.compact(b_no), name or None, address or None)], schema=BUSINESS, orient="row"
@@ -129,7 +129,7 @@ def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) ->
     Returns what was removed: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError` where
     nothing is watched under that name.
     """
-    hide_key(terms)
+    check_keywords(remove, terms, ServiceTerms)
     watches = open_store(local, **terms)
     found = _find_watches(watches, which)
     _raise_for(watches.carry_out(Steps(remove=found["watch_id"].to_list()), lambda _done, _total: None))
@@ -142,7 +142,7 @@ def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFra
     Columns: ``watch_id``, ``biz_no`` (ten digits), ``name``, ``address``, ``biz_status``, ``grade`` (String);
     ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null where the list does not say.
     """
-    hide_key(terms)
+    check_keywords(entries, terms, ServiceTerms)
     return entries_frame(open_store(local, **terms).frame())
 
 
@@ -152,7 +152,7 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
     ``which`` is a watch's identifier, or a business number that is watched once. Raises :class:`NotFoundError`;
     :class:`PlanError` where the account's plan has no history.
     """
-    hide_key(terms)
+    check_keywords(history, terms, ServiceTerms)
     watches = open_store(local, **terms)
     found = _find_watches(watches, which)
     if found.height > 1:
@@ -179,7 +179,7 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
 
 def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
     """Return :func:`history` as a frame: ``at`` (Datetime, UTC), ``before``, ``after``, ``biz_status`` (String)."""
-    hide_key(terms)
+    check_keywords(history_frame, terms, ServiceTerms)
     return history(which, local=local, **terms).frame
 
 

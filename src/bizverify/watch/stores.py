@@ -100,14 +100,6 @@ class ServiceStore:
     def __init__(self, **terms: Any) -> None:
         from bizverify.client import BaseUrl
 
-        if unknown := sorted(set(terms) - set(ServiceTerms.__annotations__)):
-            raise UsageError(
-                gettext(
-                    "unknown option {unknown!r}; known are {names}",
-                    unknown=unknown[0],
-                    names=", ".join(sorted(ServiceTerms.__annotations__)),
-                )
-            )
         self._terms = service_options("verify", terms)  # type: ignore[arg-type]
         self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
         self._key = self._terms.load_key()

@@ -24,7 +24,6 @@ class NtsKey(SecretKey):
     ORIGIN = "data.go.kr (마이페이지 → 인증키)"
     ENV = ENV_NTS_KEY
     ENV_FILE = ENV_NTS_KEY_FILE
-    FILE = "nts_key_file"
     HEADER = "Authorization"
     SCHEME = "Infuser "
 
