@@ -15,7 +15,6 @@ import pytest
 import bizverify as bv
 from bizverify.errors import ColumnError, InputError, OutputError, UsageError
 from bizverify.tables import frames, open_table
-from bizverify.tables.columns import own_columns
 from conftest import NINE, json_of, write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -200,11 +199,6 @@ def test_columns_of_the_user_named_like_ours_are_kept_in_every_run(tmp_path: Pat
         len(extra.split(",")) + 10,
     )
     assert row[1 : len(extra.split(",")) + 1] == values.split(",")
-
-
-def test_a_file_that_lacks_one_of_the_nine_is_not_an_enriched_one() -> None:
-    assert own_columns(["b_no", *NINE[:-1]], "") == {}
-    assert own_columns(["b_no", *NINE], "") == {name: place for place, name in enumerate(NINE, 1)}
 
 
 # ── frames ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from bizverify.labels.output_columns import LABEL_COLUMNS
 from bizverify.run.output_layout import lay_out_columns
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, excel, open_table
-from bizverify.tables.columns import own_columns
+from bizverify.tables.earlier_columns import find_earlier_columns
 from conftest import NINE, spreadsheet, write
 from labelling import write_labelled
 
@@ -149,7 +149,8 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
     book.save(tmp_path / "mailed.xlsx")
     write_labelled(tmp_path / "mailed.xlsx", tmp_path / "labelled.xlsx", labels((0, True, "이사", None)))
     with open_table(tmp_path / "labelled.xlsx") as table:
-        ours = own_columns(table.headers, "") | output_columns.find_label_columns(table.headers)
+        earlier = find_earlier_columns(table, "")
+        ours = {**earlier.nine, **earlier.labels}
         assert list(ours.values()) == [*range(3, 12), 13, 14, 15]
         columns, warnings = lay_out_columns(table.headers, "", ours, range(16), (*ADDED_COLUMNS, *LABEL_COLUMNS))
         assert not warnings
@@ -199,7 +200,7 @@ def test_a_file_that_was_never_enriched_gets_the_three_at_its_end(tmp_path: Path
     write_labelled(source, tmp_path / "out.csv", labels((0, True, "폐업", RETURNED)))
     with open_table(tmp_path / "out.csv") as table:
         assert table.headers == (*HEADER.split(","), *LABEL_COLUMNS)
-        assert not output_columns.find_label_columns(table.headers)
+        assert not find_earlier_columns(table, "").labels
 
 
 def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 def test_every_error_has_an_exit_code_and_one_root() -> None:
     found = [value for value in vars(bv.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
-    assert len(found) == 30
+    assert len(found) == 31
     for error in found:
         assert issubclass(error, bv.BizverifyError)
         assert error.exit_code in (1, 2, 3, 4, 5, 6, 130)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import date, datetime
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,7 @@ from bizverify.scheduling.job import run_job
 from bizverify.scheduling.output_files import remove_old_outputs
 from bizverify.scheduling.run_store import RunStore
 from bizverify.schema import SEOUL
+from bizverify.tables import publish_file
 from conftest import write
 from customers import numbers
 from nightly_jobs import DAY, Nights, kinds
@@ -299,3 +302,30 @@ def test_old_files_that_another_job_wrote_stay(nights: Nights) -> None:
     for _ in range(4):
         nights.run()
     assert others.exists()
+
+
+KILLED: Final = """
+import os, signal
+from bizverify.scheduling.job import run_job
+from bizverify.tables import publish
+publish.sync_file = lambda path: os.kill(os.getpid(), signal.SIGKILL)  # an output is whole and not yet in its place
+run_job("job.toml", now=lambda: NOW)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("path", ["{name}.{date}.{ext}", "out/{date}/{name}.{ext}"])
+def test_a_killed_night_leaves_no_customers_behind(nights: Nights, path: str) -> None:
+    """The next night has other names and may have another folder; what a run that lives is writing stays."""
+    nights.write_job(end=f'[output]\npath = "{path}"\n')
+    code = KILLED.replace("NOW", str(nights.now()))
+    done = subprocess.run([sys.executable, "-c", code], cwd=nights.folder, capture_output=True, text=True)
+    left = list(nights.folder.rglob(".bizverify-*"))
+    assert (done.returncode, bool(left)) == (-9, True), done.stderr
+    for one in left:
+        os.utime(one, (0, 0))
+    nights.night = 1
+    with publish_file(left[0].parent / "other.csv") as alive:
+        os.utime(alive, (0, 0))
+        assert nights.run().exit_code == 0
+        assert list(nights.folder.rglob(".bizverify-*")) == [alive]

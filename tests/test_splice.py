@@ -22,7 +22,7 @@ import bizverify as bv
 from bizverify.errors import AccountingError, BizverifyError, OutputError
 from bizverify.schema import ADDED_COLUMNS
 from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
-from bizverify.tables.columns import own_columns
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.excel import extend, package, proof, sheet_xml
 from bizverify.tables.excel.sheet_xml import SheetXml
 from conftest import NINE
@@ -60,7 +60,7 @@ def enriched(source: Path, target: Path | None = None, answers: Sequence[object]
 
 def laid_out(table: Table) -> tuple[tuple[str, str], ...]:
     """The user's columns, those of an earlier enrichment replaced, and ours."""
-    ours = own_columns(table.headers, "")
+    ours = find_earlier_columns(table, "").nine
     replaced = {place: name for name, place in ours.items()}
     own = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(table.headers)]
     return (*own, *((name, name) for name in ADDED_COLUMNS if not ours))

@@ -4,6 +4,7 @@
 
     BizverifyError                      exit code
     ├── InputError                      2   a file that cannot be read as a table
+    │   ├── NoTableError                2   a file of another kind: a PDF, a program, an archive
     │   └── ColumnError                 2   no number column, or more than one that fits equally well
     ├── OutputError                     2   a result that cannot be written where it was asked for
     ├── RegistryError                   2   a registry file that is not one, or a source that cannot become one
@@ -94,6 +95,10 @@ class BizverifyError(Exception):
 
 class InputError(BizverifyError):
     """The input file cannot be read as a table."""
+
+
+class NoTableError(InputError):
+    """The file is of a kind that holds no table."""
 
 
 class ColumnError(InputError):

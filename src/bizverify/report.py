@@ -81,11 +81,13 @@ class Report(Shown):
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
-    ``backup`` is where the file is that was replaced in place, if it was kept. ``purchase`` is there for the engines
+    ``backup`` is where the file is that the output replaced, if it was kept; ``kept``: all files that held what we are
+    not known to have written, and where they are now. ``purchase`` is there for the engines
     that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
     ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
     written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
+    ``replaced``: rows whose value in an earlier output, which is the input, became another, by column.
     ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
     ``read_figures``: counts what more there is to see in the output; reads it anew at each call.
     Warnings that are :class:`bizverify.schema.Alert` come first.
@@ -114,6 +116,8 @@ class Report(Shown):
     beside: WrittenSides | None = None
     sheet: str | None = None
     input_version: str | None = None
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
     read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
 
     @property
@@ -168,6 +172,8 @@ class Report(Shown):
             "history": asdict(self.history) if self.history else None,
             "versions": asdict(self.versions),
             **(self.beside.as_dict() if self.beside else {}),
+            "replaced": dict(self.replaced),
+            "kept": dict(self.kept),
             "warnings": list(self.warnings),
         }
 
@@ -189,7 +195,7 @@ class Report(Shown):
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         if self.output:
             found.append((gettext("output"), self.output))
-        if self.backup:
+        if self.backup and self.backup not in self.kept.values():  # an alert says where these are
             found.append((gettext("backup"), self.backup))
         found += self.beside.lines() if self.beside else []
         return found

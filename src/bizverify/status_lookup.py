@@ -102,6 +102,7 @@ def fetch_files(
     *,
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
     cancel: CancelToken | None = None,
 ) -> FetchedRegistry:
@@ -116,14 +117,16 @@ def fetch_files(
                 gettext("{output}: is one of the files; give the registry a name of its own", output=output)
             )
     keep_apart(status_files(options), {"output": output}, in_place=False)
-    found = pl.concat([_numbers_in(path, columns, encoding) for path in files]).unique()
+    found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
     return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
 
 
-def _numbers_in(path: Path, columns: Mapping[str, str] | None, encoding: str | None) -> pl.Series:
+def _numbers_in(
+    path: Path, columns: Mapping[str, str] | None, encoding: str | None, delimiter: str | None
+) -> pl.Series:
     """Return the distinct usable numbers of a file (UInt64)."""
     with ExitStack() as resources:
-        table = resources.enter_context(open_table(path, encoding=encoding))
+        table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
         rows = prepare_table(table, columns, "").rows
         with reading(table):
             found = numbers_of(rows)

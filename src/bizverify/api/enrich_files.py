@@ -61,6 +61,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     json_path: str | None
     has_header: bool
     input_format: Format | None
+    delimiter: str | None
     output_encoding: str | None
     headers: Lang | None
     in_place: bool
@@ -132,6 +133,7 @@ def enrich(
     json_path: str | None = None,
     has_header: bool = True,
     input_format: Format | None = None,
+    delimiter: str | None = None,
     output_encoding: str | None = None,
     in_place: bool = False,
     backup: bool = True,
@@ -177,7 +179,8 @@ def enrich(
     (``{"address": ["기본주소", "상세주소"]}``), with ``|`` between columns of which each row takes the first that is
     filled (``{"address": "도로명주소|지번주소"}``); ``confirmed`` is the day on which somebody last made sure of the
     address. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
-    and how the table is read. With ``has_header=False`` every row of a CSV file or workbook is one of the list: its
+    and how the table is read; ``delimiter`` is what stands between the cells of a CSV file, by default it is found.
+    With ``has_header=False`` every row of a CSV file or workbook is one of the list: its
     columns are called ``#1``, ``#2``, …, in the output too, and the roles are found by content.
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
@@ -228,7 +231,8 @@ def enrich(
     check_keywords(enrich, service)
     _refuse_other_than_files(input)
     start = RunStart.now()
-    reads = choose_options("read", read, ReadOptions(columns, sheet, encoding, json_path, has_header, input_format))
+    flat_read = ReadOptions(columns, sheet, encoding, json_path, has_header, input_format, delimiter)
+    reads = choose_options("read", read, flat_read)
     flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
     flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
     flat = replace(flat, allow_empty=allow_empty, report=report, unmask=unmask, headers=headers, review=review)

@@ -30,6 +30,7 @@ from bizverify.schema import Lang
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Enriched, frames
 from bizverify.tables.frame_types import as_known_frame, collect_like
+from bizverify.tables.table import with_copies
 from bizverify.translation import gettext
 
 Frame = TypeVar("Frame")
@@ -93,7 +94,8 @@ def verify_frame(
             answers = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
         answered = accounting.number_rows(answers)
         tally = accounting.tally(answered, answering.counts())
-        enriched = Enriched(table, with_words(answered, prepared.lang), prepared.layout, tally)
+        worded = with_copies(with_words(answered, prepared.lang), prepared.layout)
+        enriched = Enriched(table, worded, prepared.layout, tally)
         result, rows_out, tallies = collect_like(enriched, given)
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)

@@ -15,6 +15,7 @@ from bizverify.cli.options import (
     PATH,
     chosen_status,
     columns_option,
+    delimiter_option,
     encoding_option,
     fetch_options,
     gazetteer_option,
@@ -56,6 +57,7 @@ def data() -> None:
     help="How fresh sources without a date column are; default: their file's date.",
 )
 @encoding_option
+@delimiter_option
 @json_option
 def build_registry(
     sources: tuple[Path, ...],
@@ -63,6 +65,7 @@ def build_registry(
     columns: dict[str, str] | None,
     as_of: datetime | None,
     encoding: str | None,
+    delimiter: str | None,
     as_json: bool,
 ) -> None:
     """Build a registry from files, or folders of files, with a number and a status column.
@@ -73,7 +76,8 @@ def build_registry(
     """
     from bizverify.reference import build_registry
 
-    report = build_registry(sources, output, columns=columns, as_of=as_of.date() if as_of else None, encoding=encoding)
+    day = as_of.date() if as_of else None
+    report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
     if as_json:
         print_json(report.as_dict())
         return
@@ -117,12 +121,14 @@ def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
 @columns_option(("b_no",))
 @encoding_option
+@delimiter_option
 @_fetch_options
 def fetch_status(
     files: tuple[Path, ...],
     output: Path,
     columns: dict[str, str] | None,
     encoding: str | None,
+    delimiter: str | None,
     progress: str,
     as_json: bool,
     **options: Any,
@@ -142,6 +148,7 @@ def fetch_status(
             chosen_status(options),
             columns=columns,
             encoding=encoding,
+            delimiter=delimiter,
             watch=None if display is None else display.watch,
         )
     _show_fetched(report, as_json)

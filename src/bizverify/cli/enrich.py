@@ -17,6 +17,7 @@ from bizverify.cli.options import (
     chosen_labels,
     chosen_status,
     columns_option,
+    delimiter_option,
     encoding_option,
     engine_option,
     gazetteer_option,
@@ -54,6 +55,7 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Of standard input (-), where its content leaves the format open.",
         ),
         encoding_option,
+        delimiter_option,
         click.option(
             "--json-path",
             metavar="PATH",

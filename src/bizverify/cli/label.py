@@ -14,6 +14,7 @@ from bizverify.cli.options import (
     RateType,
     account_options,
     columns_option,
+    delimiter_option,
     encoding_option,
     given_options,
     json_option,
@@ -54,9 +55,11 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
 @columns_option(_ROLES)
 @click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
 @encoding_option
+@delimiter_option
 @click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
 @click.option("--file-sheet", metavar="NAME", help="The sheet of the enriched file; by default found as --sheet.")
 @click.option("--file-encoding", metavar="NAME", help="The encoding of an enriched CSV file, as --encoding.")
+@click.option("--file-delimiter", metavar="CHAR", help="The delimiter of an enriched CSV file, as --delimiter.")
 @click.option("--file-json-path", metavar="PATH", help="Where the list is in an enriched JSON file, as --json-path.")
 @click.option("-o", "--output", type=PATH, help="Write the enriched file again, with what came back in three columns.")
 @click.option("--output-encoding", metavar="NAME", help="The encoding of a CSV output; by default ENRICHED's.")

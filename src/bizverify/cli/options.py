@@ -343,6 +343,11 @@ select_option: Final[Decorator] = click.option(
 encoding_option: Final[Decorator] = click.option(
     "--encoding", metavar="NAME", help="The encoding of CSV inputs; by default it is detected."
 )
+delimiter_option: Final[Decorator] = click.option(
+    "--delimiter",
+    metavar="CHAR",
+    help=r"What stands between the cells of CSV inputs, such as ^ or \t or \x01; by default it is detected.",
+)
 json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )

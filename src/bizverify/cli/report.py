@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bizverify.cli.console import freeze_imports, print_result
-from bizverify.cli.options import PATH, encoding_option, json_option
+from bizverify.cli.options import PATH, delimiter_option, encoding_option, json_option
 from bizverify.translation import gettext
 
 
@@ -19,6 +19,7 @@ from bizverify.translation import gettext
 @click.option("--unmask", is_flag=True, help="Show numbers, names and addresses in the clear.")
 @click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
 @encoding_option
+@delimiter_option
 @click.option("--json-path", metavar="PATH", help="Where the list is in an enriched JSON document.")
 @json_option
 def report(
@@ -30,6 +31,7 @@ def report(
     sheet: str | None,
     encoding: str | None,
     json_path: str | None,
+    delimiter: str | None,
     as_json: bool,
 ) -> None:
     """Write a run of `enrich` as one HTML page: figures, charts, the riskiest rows, corrections, and how it came about.
@@ -49,5 +51,6 @@ def report(
         sheet=sheet,
         encoding=encoding,
         json_path=json_path,
+        delimiter=delimiter,
     )
     print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])

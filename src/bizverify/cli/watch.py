@@ -18,6 +18,7 @@ from bizverify.cli.options import (
     chosen_labels,
     chosen_status,
     columns_option,
+    delimiter_option,
     encoding_option,
     gazetteer_option,
     json_option,
@@ -76,6 +77,7 @@ def watch() -> None:
 @columns_option(("b_no", "name", "address"))
 @click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
 @encoding_option
+@delimiter_option
 @click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
 @_which
 @click.option("--rate", type=RateType(), help="Requests per second; default 50.")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,13 +95,14 @@ def is_remote(path: str | Path) -> bool:
 def as_path(given: str | Path) -> Path:
     """Return what was given as a path: a :class:`RemotePath` for a URL of a known scheme, else a local one.
 
+    A local one is spelled as it is on the disk, see :func:`path_on_disk`.
     Raises :class:`UsageError` for a URL that holds a password, or cannot be told from another one as a path.
     """
     if isinstance(given, RemotePath):
         return given
     found = _URL.fullmatch(os.fspath(given))
     if found is None or (found[2] == "/" and (isinstance(given, str) or os.path.lexists(given))):
-        return Path(given)
+        return path_on_disk(Path(given))
     scheme, rest = found[1].lower(), found[3]
     if scheme == "https":
         rest = rest.partition("#")[0]
@@ -117,6 +121,23 @@ def as_path(given: str | Path) -> Path:
     path = RemotePath(f"{scheme}:", *parts)
     path.query, path.is_folder = query, is_folder
     return path
+
+
+def path_on_disk(path: Path) -> Path:
+    """Return the path as its names are on the disk: macOS spells Hangul in letters (NFD), a keyboard in syllables."""
+    if str(path).isascii() or isinstance(path, RemotePath) or os.path.lexists(path):
+        return path
+    found = Path(path.anchor)
+    for part in path.parts[len(found.parts) :]:
+        typed = found / part
+        found = typed if os.path.lexists(typed) else next(_same_names(found, part), typed)
+    return found
+
+
+def _same_names(folder: Path, name: str) -> Iterator[Path]:
+    wanted = unicodedata.normalize("NFC", name)
+    with suppress(OSError, ValueError):
+        yield from (one for one in folder.iterdir() if unicodedata.normalize("NFC", one.name) == wanted)
 
 
 def describe_given(given: str | Path) -> str:

@@ -26,7 +26,7 @@ from bizverify.run import accounting
 from bizverify.run.cross_row_features import CROWDED, KEYS, SEVERAL, row_keys, with_given_features
 from bizverify.schema import ADDED_COLUMNS, Lang
 from bizverify.tables import Table, frames
-from bizverify.tables.table import unique_names, written_column
+from bizverify.tables.table import contract_name, unique_names, written_column
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -263,7 +263,8 @@ class BatchVerifier:
         theirs = [place for place, name in enumerate(table.column_names) if name not in self.found]
         columns = {id_: table.column(place) for id_, place in zip(users.ids, theirs, strict=True)}
         columns |= dict(zip(ADDED_COLUMNS, answers.columns, strict=True))
-        return pa.table([columns[column] for column, _ in self.layout], names=list(self.headers))
+        cells = [columns[contract_name(column)] for column, _ in self.layout]
+        return pa.table(cells, names=list(self.headers))
 
     def _read_keys(self, table: pa.Table) -> pa.Table:
         _, rows = self._read(table)

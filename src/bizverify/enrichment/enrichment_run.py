@@ -38,6 +38,7 @@ from bizverify.run.alerts import (
     failure_alert,
     garbled_alert,
     invalid_alert,
+    kept_alert,
     no_gazetteer,
     vanished_alert,
 )
@@ -47,13 +48,14 @@ from bizverify.run.engine import Answering, Engine, RunContext
 from bizverify.run.extra_columns import unknown_extra_columns, with_extra_columns
 from bizverify.run.letter_list import mark_letters
 from bizverify.run.output_layout import Target
+from bizverify.run.replaced_answers import replaced_alert, replaced_counts, replaced_rows
 from bizverify.run.run_start import RunStart
 from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import LABEL_COLUMNS, Alert, seoul_day
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables import Enriched, publish_file, write_table, written_rows
-from bizverify.tables.publish import backed_up
+from bizverify.tables.publish import backed_up, find_foreign
 from bizverify.tables.standard_streams import send_output
 from bizverify.translation import gettext, gettext_noop
 
@@ -179,7 +181,11 @@ class EnrichmentRun:
             written = self._write_answers(target, temporary, sides, rows_in, warnings.append)
             tallied = written.tallied
             counts = accounting.row_counts_of(tallied)
+            changed = replaced_rows(tallied)
+            foreign = beside.submit(find_foreign, self._replacements(target, temporary, sides))
             accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
+            to_keep = [*([target.path] if target.backup else []), *foreign.result()]
+            kept = {path: backup.enter_context(backed_up(path, record or target.path)) for path in to_keep}
             report = self._report(
                 written.purchase,
                 warnings,
@@ -194,7 +200,10 @@ class EnrichmentRun:
                     garbled_alert(tallied, table.first_row),
                     vanished_alert(tallied),
                     *(written.beside.alerts if written.beside else ()),
+                    replaced_alert(changed, self.prepared.lang),
+                    *(kept_alert(path, kept[path]) for path in foreign.result()),
                 ),
+                replaced=changed,
                 addresses=match_counts(tallied),
                 output=target.name,
                 manifest=str(record) if record is not None else None,
@@ -202,15 +211,22 @@ class EnrichmentRun:
                 input_sha256=sha256.result(),
                 input_version=data.version.label if data.version else None,
                 beside=written.beside,
-                backup=str(backup.enter_context(backed_up(target.path, record or target.path)))
-                if target.backup
-                else None,
+                backup=str(kept[target.path]) if target.path in kept else None,
+                kept={str(path): str(kept[path]) for path in foreign.result()},
             )
             if written.figures is not None and sides.page is not None:
                 render_into(
                     sides.at[sides.page], written.figures, record_of(report), sides.letter_cost, written.changes
                 )
             yield report
+
+    def _replacements(self, target: Target, temporary: Path, sides: SideFiles) -> dict[Path, Path]:
+        """The finished file of each that is published and may hold what somebody wrote.
+
+        In place, the caller has said whether there is to be a backup.
+        """
+        beside = {path: finished for path, finished in sides.at.items() if path != sides.page}
+        return beside if target.private or target.path == self.path else {target.path: temporary, **beside}
 
     def _write_answers(
         self, target: Target, temporary: Path, sides: SideFiles, rows_in: int, warn: Callable[[str], object]
@@ -229,7 +245,7 @@ class EnrichmentRun:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         answered = accounting.number_rows(answers)
-        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts())
+        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts(), *replaced_counts(self.prepared.earlier))
         tally, summary = accounting.tally(answered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang

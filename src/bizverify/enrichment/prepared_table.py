@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import polars as pl
 
 from bizverify.column_words import language_of_columns
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.labels.output_columns import find_label_columns
 from bizverify.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
 from bizverify.run.cross_row_features import with_cross_row_features
 from bizverify.run.engine import Engine
 from bizverify.run.extra_columns import checked_extra_columns
-from bizverify.run.output_layout import Target, find_changes, find_losses, lay_out_columns, refuse_wide
+from bizverify.run.output_layout import Target, find_changes, find_losses, lay_out_columns, open_elsewhere, refuse_wide
 from bizverify.run.records import records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Alert, Choice, Lang
 from bizverify.tables import Table, reading
-from bizverify.tables.columns import Chosen, extra_columns, kept_columns, named_column, own_columns
+from bizverify.tables.columns import Chosen, kept_columns, named_column
+from bizverify.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
 from bizverify.tables.given_columns import listed_headers
 from bizverify.tables.nested import choose_nested, held_choice, unfold
+from bizverify.tables.table import contract_name
 from bizverify.translation import gettext, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 _OTHER_HEADERS: Final = gettext_noop(
     "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
 )
+_ADDED_LATER: Final = gettext_noop(
+    "the input is an earlier output; columns that stand between ours stay where they are: {headers}"
+)
+_SHOWN: Final = 5
 NO_ADDRESS: Final = gettext_noop(
     "no address column was found: no bounce risk is given, only the status where it can be checked"
 )
@@ -67,6 +72,7 @@ class PreparedTable:
     extras: tuple[str, ...] = ()
     lang: Lang = "en"
     """The language of the headers of the added columns, and of the words in them."""
+    earlier: EarlierColumns = field(default_factory=EarlierColumns)
 
     @property
     def header_unsure(self) -> bool:
@@ -104,9 +110,9 @@ def prepare_table(
     ``headers``: the language of the added columns; one that they have from an earlier run stays. ``engine``: the one
     that answers the rows; without one, and for one that buys, a list must have business numbers.
     """
-    ours = own_columns(table.headers, prefix)
-    labels, earlier = find_label_columns(table.headers, prefix), extra_columns(table.headers, prefix)
-    before = {*ours.values(), *labels.values(), *earlier.values()}
+    with reading(table):
+        earlier = find_earlier_columns(table, prefix)
+    before = earlier.places
     if table.headers:
         with reading(table):
             unfolded, chosen = choose_nested(
@@ -120,20 +126,24 @@ def prepare_table(
     rows = records(unfolded, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
     kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
-    lang = language_of_columns(table.headers, ours) or headers or "en"
-    ours |= earlier | (labels if with_outcomes else {})
+    lang = language_of_columns(table.headers, earlier.nine) or headers or "en"
+    ours = {**earlier.nine, **earlier.extras, **(earlier.labels if with_outcomes else {})}
     kept |= set(ours.values())
-    extras = checked_extra_columns((*extras, *earlier))  # those of an earlier run would be of other answers
+    # extra columns of an earlier run would be of other answers
+    extras = checked_extra_columns((*extras, *map(contract_name, earlier.extras)))
     added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
     layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
     if headers not in (None, lang):
         warnings = (*warnings, gettext(_OTHER_HEADERS))
     if table.headers and "address" not in chosen.columns:
         warnings = (*warnings, gettext(NO_ADDRESS))
+    if later := added_later(table.headers, earlier):
+        shown_later = ", ".join(map(repr, later[:_SHOWN])) + (" …" if len(later) > _SHOWN else "")
+        warnings = (*warnings, gettext(_ADDED_LATER, headers=shown_later))
     shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
-    reader = RowReader(table.headers, dict(chosen.columns), frozenset(before))
+    reader = RowReader(table.headers, dict(chosen.columns), before)
     notes = (*table.notes, *chosen.notes, *warnings)
-    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang)
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang, earlier)
 
 
 def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
@@ -187,6 +197,7 @@ def prepare_output(
     if table.headers and "name" not in prepared.chosen:
         named = parameter("columns", {"name": gettext("HEADER")})
         lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
+    lost += tuple(open_elsewhere(table.path, target))
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)

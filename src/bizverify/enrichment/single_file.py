@@ -118,6 +118,7 @@ def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> 
         encoding=read.encoding,
         json_path=read.json_path,
         has_header=read.has_header,
+        delimiter=read.delimiter,
         data=data,
     )
 

@@ -18,6 +18,7 @@ from bizverify.run.records import ROW_ID
 from bizverify.run.side_files import WrittenSides, letter_list_of
 from bizverify.storage.filesystem import private_folder
 from bizverify.tables import publish_file
+from bizverify.tables.publish import backed_up, find_foreign
 from bizverify.translation import gettext
 
 _KEPT: Final = {
@@ -80,11 +81,14 @@ class AnswersForLetters:
             return None
         answers = mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
         counts = count_letters(answers, self.cost, listed=path is not None)
+        kept: dict[Path, Path] = {}
         if path is not None:
-            with publish_file(path) as temporary:
+            with ExitStack() as backups, publish_file(path) as temporary:
                 if not publish_letters(answers, path, temporary, counts.letters, allow_empty=self.allow_empty):
                     return WrittenSides({}, counts, None, kept_letters=path)
-        return WrittenSides({}, counts, path)
+                foreign = find_foreign({path: temporary})
+                kept = {one: backups.enter_context(backed_up(one, one)) for one in foreign}
+        return WrittenSides({}, counts, path, kept=kept)
 
 
 def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,7 @@ class JointRun:
     observe: Observe | None = None
     inspect: Callable[[pl.LazyFrame], None] | None = None
     passed_over: tuple[str, ...] = ()
+    strays: list[str] = field(default_factory=list)
 
     def plan(self) -> FilesReport:
         """Return what would be done; nothing is written or spent."""
@@ -122,6 +123,7 @@ class JointRun:
             folder,
             planned,
             resources,
+            self.strays,
         )
         return survey.look_at(self.files, keep_going=self.keep_going)
 
@@ -174,7 +176,11 @@ class JointRun:
         with private_folder() as folder:
             for place, table in enumerate(one.tables, 1):
                 made = folder / f"{place}{one.target.path.suffix}"
-                target = one.target if place == len(one.tables) else replace(one.target, path=made, backup=False)
+                target = (
+                    one.target
+                    if place == len(one.tables)
+                    else replace(one.target, path=made, backup=False, private=True)
+                )
                 reports.append(
                     self._publish_table(
                         one, table, target, together.at(begins), joint.of(begins, table.kept.rows), book
@@ -235,7 +241,7 @@ class JointRun:
             plan=plan_together(together.records, [part.plan for part in parts]),
             versions=versions_of(together.engine, self.known),
             failed=dict(failed),
-            passed_over=self.passed_over,
+            passed_over=(*self.passed_over, *self.strays),
             statuses=sum_statuses([part.statuses for part in parts if part.statuses is not None]),
             asked=together.asked,
             purchase=purchase,

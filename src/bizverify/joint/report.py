@@ -18,6 +18,7 @@ from bizverify.report import Report, Versions
 from bizverify.report_display import Shown, listed_counts
 from bizverify.report_html import grade_bar
 from bizverify.run.accounting import LookupPlan
+from bizverify.run.alerts import kept_alert
 from bizverify.run.purchase_lines import lookups_as_dict, purchase_lines, quote_lines
 from bizverify.run.side_files import WrittenSides
 from bizverify.run.status_counts import StatusCounts
@@ -107,7 +108,11 @@ class FilesReport(Shown):
             found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
         failures = (Alert(error) for error in self.failed.values())
         status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
-        kept = self.beside.alerts if self.beside else ()
+        kept = (
+            (*self.beside.alerts, *(kept_alert(path, copy) for path, copy in self.beside.kept.items()))
+            if self.beside
+            else ()
+        )
         return (*failures, *kept, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
 
     def _first_passed_over(self) -> list[str]:

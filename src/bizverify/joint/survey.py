@@ -13,7 +13,7 @@ from bizverify.enrichment.enrichment_run import EnrichmentRun
 from bizverify.enrichment.prepared_table import prepare_output
 from bizverify.enrichment.run_inputs import files_read
 from bizverify.enrichment.single_file import open_input
-from bizverify.errors import BizverifyError, InputError
+from bizverify.errors import BizverifyError, ColumnError, InputError, NoTableError
 from bizverify.joint.kept_records import KeptRecords, keep_records
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.labels.history import LabelHistory
@@ -73,7 +73,7 @@ class InputSurvey:
     """How inputs are looked at.
 
     ``planned``: whether nothing more is to be done, so that each table has its plan. ``resources``: as long as these
-    live, there are copies of remote inputs.
+    live, there are copies of remote inputs. ``strays`` gets sentences on files of a folder that are no tables.
     """
 
     engine: Engine
@@ -86,6 +86,7 @@ class InputSurvey:
     folder: Path
     planned: bool
     resources: ExitStack
+    strays: list[str]
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> tuple[list[SurveyedInput], dict[str, str]]:
         """Look at every input; return those that can be enriched, and why others cannot, by their paths.
@@ -99,11 +100,29 @@ class InputSurvey:
             except BizverifyError as error:
                 if len(files) == 1:
                     raise
-                failed[str(file.path)] = _name_file(file.path, str(error))
+                if file.listed and self._is_stray(file, error):
+                    self.strays.append(gettext("{path}: holds no table, and was passed over", path=file.path))
+                else:
+                    failed[str(file.path)] = _name_file(file.path, str(error))
         self.places.refuse_shared(files, ((one.file, one.target) for one in found))
+        if not found and not failed:
+            raise InputError(
+                gettext(
+                    "none of the files that were found is an input:\n  {reasons}",
+                    reasons="\n  ".join(self.strays[:_NAMED]),
+                )
+            )
         if failed and not (keep_going and found):
             raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
         return found, failed
+
+    def _is_stray(self, file: InputFile, error: BizverifyError) -> bool:
+        """Whether a file is no table at all: of another kind, prose, or one JSON object. A list without numbers is."""
+        if not isinstance(error, ColumnError):
+            return isinstance(error, NoTableError)
+        with fetch_file(file.path) as data, open_input(file.path, data.path, self.read, None) as table:
+            one_object = table.format == "json" and table.count() == 1
+            return error.missing == "b_no" and (one_object or (table.format == "csv" and len(table.headers) == 1))
 
     def _look_at_input(self, file: InputFile, place: int) -> SurveyedInput:
         data = self.resources.enter_context(fetch_file(file.path))

@@ -21,7 +21,7 @@ from bizverify.client import BaseUrl
 from bizverify.dispatch import Halt
 from bizverify.errors import UsageError
 from bizverify.labels.outbox import LabelSender
-from bizverify.labels.output_columns import check_labels, find_label_columns
+from bizverify.labels.output_columns import check_labels
 from bizverify.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
 from bizverify.ledger.schema import ledger_path
 from bizverify.options import ServiceOptions
@@ -31,7 +31,7 @@ from bizverify.run.records import ROW_ID, records
 from bizverify.schema import RECORD_COLUMNS
 from bizverify.storage.filesystem import new_run_id
 from bizverify.tables import Table, reading
-from bizverify.tables.columns import extra_columns, own_columns
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.nested import choose_nested
 from bizverify.translation import gettext, ngettext
 
@@ -131,9 +131,8 @@ def labels_with_lookups(
     ``labels``: as for :func:`bizverify.labels.output_columns.write_labels`; rows whose ``bounced`` is null are left
     out. ``table``: the enriched file; ``columns`` and ``prefix`` are those that it was enriched with.
     """
-    found = (find(table.headers, prefix) for find in (own_columns, find_label_columns, extra_columns))
-    ours = {place for columns in found for place in columns.values()}
     with reading(table):
+        ours = find_earlier_columns(table, prefix).places
         unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
         rows = records(unfolded, chosen.columns, ours)
         lookups = rows.select(ROW_ID, lookup_expr(rows, suspect=True).alias(LOOKUP))

@@ -58,9 +58,11 @@ def label(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    delimiter: str | None = None,
     file_sheet: str | None = None,
     file_encoding: str | None = None,
     file_json_path: str | None = None,
+    file_delimiter: str | None = None,
     output: str | Path | None = None,
     output_encoding: str | None = None,
     unmatched: str | Path | None = None,
@@ -80,8 +82,9 @@ def label(
     that says whether a letter came back each row is one that did.
 
     ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
-    ``file_encoding`` and ``file_json_path`` are that file's, as ``sheet``, ``encoding`` and ``json_path`` are those of
-    ``outcomes``. ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
+    ``file_encoding``, ``file_json_path`` and ``file_delimiter`` are that file's, as ``sheet``, ``encoding``,
+    ``json_path`` and ``delimiter`` are those of ``outcomes``.
+    ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
     ``returns_requested``: whether undeliverable letters were to come back;
     must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
     ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
@@ -109,10 +112,20 @@ def label(
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
     labelled, unused = (None if given is None else as_path(given) for given in (output, unmatched))
     outputs = _Outputs(labelled, output_encoding, unused)
-    with open_mailing(run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path) as mailing:
+    with open_mailing(
+        run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path, delimiter=file_delimiter
+    ) as mailing:
         service_terms, notes = _service_terms(send, mailing, service)
         outputs.check(path, mailing, store)
-        read = read_outcomes(path, columns, sheet=sheet, encoding=encoding, json_path=json_path, mailed=mailed)
+        read = read_outcomes(
+            path,
+            columns,
+            sheet=sheet,
+            encoding=encoding,
+            json_path=json_path,
+            delimiter=delimiter,
+            mailed=mailed,
+        )
         terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
         _check_actions(terms, mailing)

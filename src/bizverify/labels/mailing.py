@@ -20,7 +20,7 @@ from bizverify.labels.enrichments import Enrichment, find_run, find_writer, outp
 from bizverify.options import ENGINE_KINDS
 from bizverify.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice
 from bizverify.tables import FILE_OPTIONS, Table, open_table, reading
-from bizverify.tables.columns import extra_columns, own_columns
+from bizverify.tables.earlier_columns import EarlierColumns, find_earlier_columns
 from bizverify.tables.nested import choose_nested, unfold
 from bizverify.tables.role_content import role_cell
 from bizverify.translation import gettext, ngettext
@@ -104,12 +104,13 @@ def open_mailing(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    delimiter: str | None = None,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
     """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
 
-    ``sheet``, ``encoding``, ``json_path``: of the enriched file, where they are not found rightly. ``besides``: columns
-    of the record or of the nine that the letters have as text, too.
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file, where they are not found rightly.
+    ``besides``: columns of the record or of the nine that the letters have as text, too.
 
     Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
     output is gone, or the file is not an enriched one.
@@ -123,7 +124,9 @@ def open_mailing(
         )
     if sheet is None and by is not None:
         sheet = by.sheet
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, options=FILE_OPTIONS) as table:
+    with open_table(
+        path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, options=FILE_OPTIONS
+    ) as table:
         prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):
@@ -141,8 +144,8 @@ def open_mailing(
             )
         if by is None:
             by, notes = find_writer(path, rows, table.name)
-        unfolded, columns = _record_columns(table, ours | extra_columns(table.headers, prefix), by)
-        letters = _letters(unfolded, ours, columns, besides)
+        unfolded, columns = _record_columns(table, ours.places, by)
+        letters = _letters(unfolded, ours.nine, columns, besides)
         with reading(table):
             id_ = by.id if by else _content_id(letters)
         places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
@@ -161,13 +164,15 @@ def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
         raise
 
 
-def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
+def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
     """The prefix of the nine columns, and where they are."""
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
     prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
     for prefix in sorted(prefixes, key=len):
-        if ours := own_columns(table.headers, prefix):
+        with reading(table):
+            ours = find_earlier_columns(table, prefix)
+        if ours.is_whole:
             return prefix, ours
     raise LabelError(
         gettext(
@@ -181,7 +186,7 @@ def _find_our_columns(table: Table) -> tuple[str, dict[str, int]]:
 
 
 def _letters(
-    table: Table, ours: dict[str, int], chosen: Mapping[str, Choice], besides: Sequence[str] = ()
+    table: Table, ours: Mapping[str, int], chosen: Mapping[str, Choice], besides: Sequence[str] = ()
 ) -> pl.LazyFrame:
     """The rows of an enriched file as :data:`LETTER_SCHEMA`, and the columns ``besides`` as text."""
     ids, schema = table.ids, table.frame.collect_schema()
@@ -210,13 +215,13 @@ def _letters(
     return rows.select([*LETTER_SCHEMA, *besides])
 
 
-def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
+def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
     """Find the columns of the record: under the headers that the run chose, as far as each of them is there once.
 
     The positions are those of the returned table, which has the values within objects as columns.
     """
     headers = unfold(table).headers
-    users = [header for place, header in enumerate(headers) if place not in ours.values()]
+    users = [header for place, header in enumerate(headers) if place not in ours]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
     given: dict[str, str] = {
         role: "|".join("+".join(f"#{headers.index(header) + 1}" for header in parts) for parts in alternatives)
@@ -225,7 +230,7 @@ def _record_columns(table: Table, ours: dict[str, int], by: Enrichment | None) -
     }
     try:
         with reading(table):
-            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, set(ours.values()))
+            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, ours)
     except ColumnError as error:
         if error.missing != "b_no":
             raise

@@ -152,6 +152,7 @@ def read_outcomes(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    delimiter: str | None = None,
     mailed: date | None = None,
 ) -> Outcomes:
     """Read a table of outcomes; raise :class:`InputError` as any reader does, :class:`LabelError` if it says nothing.
@@ -161,7 +162,9 @@ def read_outcomes(
     """
     with (
         fetch_file(path) as data,
-        open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, data=data.path) as table,
+        open_table(
+            path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, data=data.path
+        ) as table,
         reading(table),
     ):
         found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})

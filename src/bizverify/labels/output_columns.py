@@ -1,13 +1,13 @@
 """The three label columns of an enriched file: ``bounced``, ``bounce_reason``, ``bounced_at``.
 
-:func:`write_labels` adds them to a file. What enrichment writes with outcomes (twelve columns) uses
-:func:`find_label_columns`, too.
+:func:`write_labels` adds them to a file.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +16,13 @@ import polars as pl
 from bizverify.column_words import language_of_columns
 from bizverify.errors import LabelError
 from bizverify.run import accounting
+from bizverify.run.alerts import kept_alert
 from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
 from bizverify.schema import LABEL_COLUMNS
 from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
-from bizverify.tables.columns import own_columns
-from bizverify.tables.publish import same_file
+from bizverify.tables.earlier_columns import find_earlier_columns
+from bizverify.tables.publish import backed_up, find_foreign, same_file
 from bizverify.translation import gettext, ngettext
 
 log = logging.getLogger(__name__)
@@ -62,15 +63,16 @@ def write_labels(
     with reading(table):
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
-        earlier = find_label_columns(table.headers, prefix)
-        lang = language_of_columns(table.headers, own_columns(table.headers, prefix)) or "en"
-        layout, notes = lay_out_columns(table.headers, prefix, earlier, range(len(table.headers)), LABEL_COLUMNS, lang)
+        earlier = find_earlier_columns(table, prefix)
+        lang = language_of_columns(table.headers, earlier.nine) or "en"
+        every = range(len(table.headers))
+        layout, notes = lay_out_columns(table.headers, prefix, earlier.labels, every, LABEL_COLUMNS, lang)
         notes += find_losses(table, target, over, leaves_out=False, header_unsure=False)
         for note in (*notes, *find_changes(table, target, layout)):
             warned(note)
         joined = table.frame.with_row_index(ROW_ID).join(labels.lazy(), on=ROW_ID, how="left", maintain_order="left")
         rows = accounting.number_rows(joined)
-        with publish_file(output) as temporary:
+        with ExitStack() as backups, publish_file(output) as temporary:
             tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
             found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
@@ -82,16 +84,10 @@ def write_labels(
                 else []
             )
             accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
+            foreign = find_foreign({output: temporary}, extends=over)
+            for path in [] if over else foreign:
+                warned(kept_alert(path, backups.enter_context(backed_up(path, path))))
     log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
-
-
-def find_label_columns(headers: Sequence[str], prefix: str = "") -> dict[str, int]:
-    """Return the positions of the three columns of an earlier labelling by contract name; empty if there was none.
-
-    It puts them behind the nine. Before them, or in a file that has not the nine, they are the user's own.
-    """
-    nine, labels = own_columns(headers, prefix), own_columns(headers, prefix, LABEL_COLUMNS)
-    return labels if nine and labels and min(labels.values()) > max(nine.values()) else {}
 
 
 def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:

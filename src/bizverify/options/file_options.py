@@ -29,6 +29,7 @@ class ReadOptions:
     json_path: str | None = None
     has_header: bool = True
     input_format: str | None = None
+    delimiter: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, _READ_RULES)

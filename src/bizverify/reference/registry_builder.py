@@ -20,8 +20,9 @@ from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
 from bizverify.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
-from bizverify.tables.columns import choose_columns, own_columns
+from bizverify.tables.columns import choose_columns
 from bizverify.tables.detect import EXTENSIONS
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.publish import same_file
 from bizverify.tables.role_content import role_cell
 from bizverify.translation import gettext, ngettext
@@ -110,6 +111,7 @@ def build_registry(
     columns: Mapping[str, str] | None = None,
     as_of: date | str | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> RegistryReport:
     """Build a registry snapshot from files (or folders of files) with a number and a status column.
 
@@ -132,7 +134,7 @@ def build_registry(
     check_registry_name(output)
     paths = _files(sources, output)
     with ExitStack() as resources:
-        tables = [_open_source(path, encoding, resources) for path in paths]
+        tables = [_open_source(path, encoding, delimiter, resources) for path in paths]
         chosen = [_columns(table, columns) for table in tables]
         parts = [
             _observe_rows(table, choice, _known_on(table, choice, path, fresh))
@@ -197,9 +199,10 @@ def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[
         return _write(found, about, temporary)
 
 
-def _open_source(path: Path, encoding: str | None, resources: ExitStack) -> Table:
-    own = encoding if EXTENSIONS.get(path.suffix.lower()) == "csv" else None
-    table = resources.enter_context(open_table(path, encoding=own, options=ONLY_ENCODING))
+def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
+    if EXTENSIONS.get(path.suffix.lower()) != "csv":
+        encoding = delimiter = None
+    table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_ENCODING))
     resources.enter_context(reading(table))
     return table
 
@@ -234,9 +237,10 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
 
 
 def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
-    ours = own_columns(table.headers, "")
-    chosen = choose_columns(table, ROLES, given, set(ours.values())).columns
-    if ours and "status" not in (given or {}):
+    earlier = find_earlier_columns(table, "")
+    ours = earlier.nine
+    chosen = choose_columns(table, ROLES, given, earlier.places).columns
+    if "biz_status" in ours and "status" not in (given or {}):
         chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
     if ours and "name" not in (given or {}):
         chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
@@ -268,9 +272,11 @@ def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) ->
 
 def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: date | None) -> pl.Expr:
     """The day on which each row's status was known (Date): see :func:`build_registry`; null where nothing tells it."""
-    ours = own_columns(table.headers, "")
+    ours = find_earlier_columns(table, "").nine
     if "as_of" in chosen:
         day = day_expr(pl.col(table.ids[chosen["as_of"].column]))
+    elif ours and "reasons" not in ours:  # nothing dates the statuses of an output
+        day = pl.lit(as_of, pl.Date)
     elif ours:
         reasons = pl.col(table.ids[ours["reasons"]])
         if isinstance(table.frame.collect_schema()[table.ids[ours["reasons"]]], pl.List):

@@ -29,6 +29,7 @@ def report_page(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    delimiter: str | None = None,
     before: str | Path | None = None,
 ) -> Path:
     """Write the page of a run as HTML and return where it is.
@@ -37,7 +38,8 @@ def report_page(
     ``before``: the enriched file of an earlier run, with which it is compared; by default that of the last run over the
     same input whose output is still there. ``letter_cost``: won a letter, for the money at stake. Names, numbers and
     addresses are masked unless ``unmask``.
-    ``sheet``, ``encoding``, ``json_path``: of the enriched file. The page is in the current language, mode 0600.
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. The page is in the current
+    language, mode 0600.
 
     Raises :class:`bizverify.errors.BizverifyError`.
     """
@@ -48,7 +50,7 @@ def report_page(
     file = given if (is_remote(given) or given.is_file()) and not described else None
     if file is None and not described and given.suffix:  # ids have none
         raise InputError(gettext("{path}: there is no such file; check its name, or give the id of a run", path=given))
-    where = {"sheet": sheet, "encoding": encoding, "json_path": json_path}
+    where = {"sheet": sheet, "encoding": encoding, "json_path": json_path, "delimiter": delimiter}
     with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
             raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -274,5 +275,16 @@ def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
             account.rows,
             failed=failed,
             note=note or gettext("no reason is known"),
+        )
+    )
+
+
+def kept_alert(path: Path, backup: Path) -> Alert:
+    """Return what to say of a file that held what bizverify is not known to have written."""
+    return Alert(
+        gettext(
+            "{path} was not as bizverify wrote it last: what somebody wrote there is kept as {backup}",
+            path=path,
+            backup=backup,
         )
     )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bizverify.cloud.remote_path import as_path, is_remote
+from bizverify.cloud.remote_path import as_path, is_remote, path_on_disk
 from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, Lang
+from bizverify.schema import ADDED_COLUMNS, Alert, Lang
 from bizverify.tables import WORKBOOKS, Format, Table, reading
-from bizverify.tables.columns import own_columns
 from bizverify.tables.compression import unpacked_name, url_of
 from bizverify.tables.detect import EXTENSIONS, default_output, output_format, refuse_in_place
+from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.publish import same_file
 from bizverify.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bizverify.tables.table import unique_names
@@ -26,7 +27,10 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``."""
+    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``.
+
+    ``private``: nobody but the run sees the file at ``path``.
+    """
 
     path: Path
     format: Format
@@ -34,6 +38,7 @@ class Target:
     backup: bool
     summary: bool
     streamed: bool = False
+    private: bool = False
 
     @property
     def name(self) -> str:
@@ -78,7 +83,7 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
     """
     target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
     check_terminal(target.format)
-    return replace(target, streamed=True)
+    return replace(target, streamed=True, private=True)
 
 
 def _output_beside(path: Path, format: Format) -> Path:
@@ -94,7 +99,7 @@ def _output_beside(path: Path, format: Format) -> Path:
                 option=parameter("output", default_output(plain.with_suffix(usual), format).name),
             )
         )
-    return default_output(path, format)
+    return path_on_disk(default_output(path, format))
 
 
 def _check_target(target: Target) -> Target:
@@ -162,8 +167,8 @@ def refuse_wide(table: Table, target: Target, prefix: str) -> None:
     if target.format == "xlsx":
         from bizverify.tables import excel
 
-        ours = own_columns(table.headers, prefix)
-        excel.refuse_wide(len(table.headers) + len(ADDED_COLUMNS) - len(ours))
+        ours = find_earlier_columns(table, prefix).nine
+        excel.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
 
 
 def find_losses(
@@ -264,6 +269,35 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
         with reading(table):
             warnings += not_finite(table)
     return warnings
+
+
+def open_elsewhere(source: Path | None, target: Target) -> Iterator[Alert]:
+    """Yield what to say where input or output is open in Excel or LibreOffice, as a lock beside it shows."""
+    if source is not None and (lock := _lock_beside(source)):
+        yield Alert(
+            gettext(
+                "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and "
+                "run again",
+                path=source,
+                lock=lock.name,
+            )
+        )
+    if not target.private and target.path != source and (lock := _lock_beside(target.path)):
+        yield Alert(
+            gettext(
+                "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces "
+                "this run's",
+                path=target.path,
+                lock=lock.name,
+            )
+        )
+
+
+def _lock_beside(path: Path) -> Path | None:
+    if is_remote(path):
+        return None
+    locks = (path.with_name(f"~${path.name}"), path.with_name(f".~lock.{path.name}#"))
+    return next((lock for lock in locks if os.path.lexists(lock)), None)
 
 
 def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:

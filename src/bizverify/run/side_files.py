@@ -29,7 +29,8 @@ class WrittenSides:
 
     ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
     ``letter_list``: the file for the mail house; ``kept_letters``: an earlier one that would have become empty and was
-    kept instead; ``review``: the one of addresses to be decided on, ``unsure`` of them.
+    kept instead; ``review``: the one of addresses to be decided on, ``unsure`` of them. ``kept``: files of several
+    inputs that somebody had edited, and where each is now.
     """
 
     parts: Mapping[str, tuple[Path, int]]
@@ -39,6 +40,7 @@ class WrittenSides:
     review: Path | None = None
     unsure: int = 0
     kept_letters: Path | None = None
+    kept: Mapping[Path, Path] = field(default_factory=dict)
 
     @property
     def alerts(self) -> tuple[Alert, ...]:

@@ -87,7 +87,10 @@ class InputEnrichment:
         ).carry_out()
 
     def _read_options(self, part: InputPart) -> ReadOptions:
-        return ReadOptions(part.columns.by_role() or None, part.sheet, part.encoding, part.json_path, part.has_header)
+        columns = part.columns.by_role() or None
+        return ReadOptions(
+            columns, part.sheet, part.encoding, part.json_path, part.has_header, delimiter=part.delimiter
+        )
 
     def _write_options(self) -> WriteOptions:
         output = self.job.output

@@ -35,8 +35,8 @@ from bizverify.scheduling.output_names import OutputNames
 from bizverify.scheduling.recorder import AnswerRecorder
 from bizverify.scheduling.run_message import channels_of, compose_message, deliver_message
 from bizverify.scheduling.run_store import JobRun, KnownInput, RunStore
-from bizverify.schema import SEOUL
-from bizverify.tables.publish import make_folder
+from bizverify.schema import SEOUL, Alert
+from bizverify.tables.publish import make_folder, sweep_unfinished
 from bizverify.translation import current_language, gettext, join_clauses, use_language
 
 if TYPE_CHECKING:
@@ -249,12 +249,13 @@ class _Run:
         )
 
     def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
+        kept: tuple[Alert, ...] = ()
         if as_path(known.output) != one.output:
-            copy_file(as_path(known.output), one.output, self._mode)
+            kept += copy_file(as_path(known.output), one.output, self._mode)
         if one.latest is not None and (not known.latest or about_file(one.latest) != known.latest):
-            copy_file(one.output, one.latest, self._mode)
+            kept += copy_file(one.output, one.latest, self._mode)
         self._know(one, known)
-        return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows)
+        return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows, kept=kept)
 
     def _verify(self, one: JobInput, fingerprint: str, content: str, known: KnownInput | None) -> InputOutcome:
         recorder = AnswerRecorder(str(one.path), self._job.changes.key)
@@ -263,8 +264,7 @@ class _Run:
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
             report = self._enrich(one, recorder, earlier)
         set_mode(one.output, self._mode)
-        if one.latest is not None:
-            copy_file(one.output, one.latest, self._mode)
+        kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
         self._verified[str(one.path)] = recorder.snapshot()
         parts = report.parts if isinstance(report, FilesReport) else [report]
         was_read = all(content in (part.input_version, part.input_sha256) for part in parts)
@@ -285,6 +285,7 @@ class _Run:
             lost=tuple(sorted(roles_before - roles)),
             unasked=unasked,
             report=report,
+            kept=kept,
         )
         outcome = replace(outcome, exit_code=outcome.code_of_report)
         # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
@@ -375,6 +376,8 @@ class _Run:
         new = [path for path in self._written | changes if str(path) not in known and not is_remote(path)]
         self._about_new = {path: about_file(path) for path in new}
         self._store.note_outputs(self._written | changes)
+        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # a day's own, maybe
+            sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
         """Remove what this job wrote so long ago that nobody keeps it; never what an input has, or may have again.

@@ -58,6 +58,7 @@ class InputPart(_Part, frozen=True):
     encoding: str | None = None
     json_path: str | None = None
     has_header: bool = True
+    delimiter: str | None = None
     columns: ColumnsPart = ColumnsPart()
     force: bool = False
 

@@ -41,7 +41,7 @@ class InputOutcome:
     ``what``: ``verified``; ``unchanged``, its answers and output are those of before; ``failed``, with ``error``;
     ``left`` for the next run, since the deadline came first. ``rows`` of the file, ``paid`` lookups. ``unasked``:
     numbers whose status was due and could not be asked. ``lost``: columns that the run before found and this one did
-    not.
+    not. ``kept``: where copies are that somebody edited.
     """
 
     path: str
@@ -54,11 +54,12 @@ class InputOutcome:
     unasked: int = 0
     lost: tuple[str, ...] = ()
     report: Report | FilesReport | None = field(default=None, repr=False)
+    kept: tuple[Alert, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know of its answers, with the fields of the job file that mend it; alerts stay alerts."""
-        found = self.report.warnings if self.report else ()
+        found = (*self.kept, *(self.report.warnings if self.report else ()))
         return tuple(Alert(name_fields(one)) if isinstance(one, Alert) else name_fields(one) for one in found)
 
     @property

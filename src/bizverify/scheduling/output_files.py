@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -14,20 +15,24 @@ from bizverify.cloud.remote_files import fetch_file
 from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import OutputError
 from bizverify.library_messages import describe_os_error
-from bizverify.schema import seoul_day
+from bizverify.run.alerts import kept_alert
+from bizverify.schema import Alert, seoul_day
 from bizverify.tables import publish_file
-from bizverify.tables.publish import make_folder
+from bizverify.tables.publish import backed_up, find_foreign, make_folder
 from bizverify.translation import gettext
 
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-def copy_file(source: Path, target: Path, mode: int) -> None:
-    """Copy a file: the copy appears whole or not at all."""
+def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
+    """Copy a file: the copy appears whole or not at all. Return where a copy that somebody edited is kept."""
     make_folder(target.parent)
-    with publish_file(target) as temporary, fetch_file(source) as data:
+    with ExitStack() as backups, publish_file(target) as temporary, fetch_file(source) as data:
         shutil.copyfile(data.path, temporary)
+        foreign = find_foreign({target: temporary})
+        alerts = tuple(kept_alert(path, backups.enter_context(backed_up(path, path))) for path in foreign)
     set_mode(target, mode)
+    return alerts
 
 
 def set_mode(path: Path, mode: int) -> None:

@@ -10,7 +10,7 @@ from string import Formatter
 from typing import Final
 
 from bizverify.cloud.remote_files import is_there
-from bizverify.cloud.remote_path import as_path
+from bizverify.cloud.remote_path import as_path, path_on_disk
 from bizverify.errors import UsageError
 from bizverify.tables.compression import unpacked_name
 from bizverify.tables.input_files import InputFile
@@ -70,7 +70,7 @@ class OutputNames:
         stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
         below = "" if input is None else str(input.relative.parent)
         filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
-        return self.folder / as_path(filled.replace("/./", "/")).expanduser()
+        return path_on_disk(self.folder / as_path(filled.replace("/./", "/")).expanduser())
 
     def changes(self, pattern: str) -> Path:
         """Return where what changed is written: beside the file of an earlier run of the day, not in its place."""

@@ -6,6 +6,7 @@
 - ``csv``, ``excel``, ``json`` (packages), ``html``, ``parquet``, ``frames``: the formats
 - ``input_files``: which files a name, glob or folder means; ``standard_streams``: what is piped in and out
 - ``heading``: the header among the first rows; ``header_vocabulary`` and ``headers.toml``: the words of headers
+- ``earlier_columns``: the columns that an earlier run added, wherever they stand now
 - ``columns``: a column for each role; ``column_preference`` (one of several), ``given_columns`` (named by the user),
   ``role_content`` (found by content; joined values), ``nested`` (values within objects)
 
@@ -30,7 +31,7 @@ from bizverify.tables import csv
 from bizverify.tables.compression import File, open_file, packing_of, sink
 from bizverify.tables.detect import detect_format
 from bizverify.tables.publish import is_unfinished, publish_file, remove_unfinished
-from bizverify.tables.table import Enriched, Format, Table
+from bizverify.tables.table import Enriched, Format, Table, with_copies
 from bizverify.translation import gettext, gettext_noop
 
 __all__ = [
@@ -51,19 +52,21 @@ __all__ = [
 ]
 
 WORKBOOKS: Final = ("xlsx", "xls", "xlsb", "ods")
-OPTIONS: Final = {"sheet": "sheet", "encoding": "encoding", "json_path": "json_path"}
+OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "delimiter")}
 """The options of reading, and what they are called by the caller."""
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
 """Their names where two files are read, and this is the enriched one."""
-ONLY_ENCODING: Final = {"encoding": "encoding"}
+ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
 
-_NAMED: Final = re.compile("`(sheet|encoding|json_path)=")
+_NAMED: Final = re.compile("`(sheet|encoding|json_path|delimiter)=")
 """An option as :func:`bizverify.errors.parameter` writes it."""
 _INSTEAD: Final = {
     gettext_noop("choose with `json_path=…`"): gettext_noop("keep one of them in the file"),
     gettext_noop("name its encoding with `encoding=`"): gettext_noop("save it as UTF-8"),
     gettext_noop("in an encoding that `encoding=` has to name"): gettext_noop("not in UTF-8"),
     gettext_noop("`sheet=` chooses another"): gettext_noop("the one that is meant must be the first"),
+    gettext_noop("or name it with `delimiter=…`"): gettext_noop("or divide the cells by commas"),
+    gettext_noop("of a CSV file, name what divides its cells with `delimiter=`"): gettext_noop("call a CSV file .csv"),
     gettext_noop("choose another with `sheet=`"): gettext_noop("put a table first"),
 }
 """Remedies as they stand in messages of readers, in every language (``…``: any value), and those in their place."""
@@ -77,6 +80,7 @@ def open_table(
     encoding: str | None = None,
     json_path: str | None = None,
     has_header: bool = True,
+    delimiter: str | None = None,
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
@@ -84,12 +88,14 @@ def open_table(
 
     ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
     caller that messages may name (see :data:`OPTIONS`).
-    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path`` or a missing header has
-    no meaning for the format.
+    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path``, ``delimiter`` or a
+    missing header has no meaning for the format.
     """
     with ExitStack() as resources:
         try:
-            table = _read_any(open_file(path, resources, data), sheet, encoding, json_path, has_header, resources)
+            table = _read_any(
+                open_file(path, resources, data), sheet, encoding, json_path, has_header, delimiter, resources
+            )
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(
@@ -110,13 +116,15 @@ def _read_any(
     encoding: str | None,
     json_path: str | None,
     has_header: bool,
+    delimiter: str | None,
     resources: ExitStack,
 ) -> Table:
-    path, format = file.path, detect_format(file)
+    path, format = file.path, detect_format(file, delimiter)
     for option, given, formats, meant in (
         ("sheet", sheet, (*WORKBOOKS, "html"), gettext("workbooks")),
         ("encoding", encoding, ("csv", "html"), gettext("CSV files")),
         ("json_path", json_path, ("json",), gettext("JSON documents")),
+        ("delimiter", delimiter, ("csv",), gettext("CSV files")),
         ("has_header", None if has_header else False, ("csv", *WORKBOOKS), gettext("CSV files and workbooks")),
     ):
         if given is not None and format not in formats:
@@ -131,7 +139,7 @@ def _read_any(
                 )
             )
     if format == "csv":
-        return csv.read(file, encoding, resources, has_header=has_header)
+        return csv.read(file, encoding, resources, has_header=has_header, delimiter=delimiter)
     if format in WORKBOOKS:
         from bizverify.tables import excel
 
@@ -167,7 +175,7 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     """
     if encoding is not None and format != "csv":
         raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))
-    result = replace(result, frame=with_words(result.frame, result.lang))
+    result = replace(result, frame=with_copies(with_words(result.frame, result.lang), result.layout))
     if format == "xlsx":
         from bizverify.tables import excel
 

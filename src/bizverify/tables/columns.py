@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +10,9 @@ from typing import Final
 import polars as pl
 
 from bizverify import business_number
-from bizverify.column_words import HEADERS, language_of_columns, role_code, role_word
+from bizverify.column_words import role_code, role_word
 from bizverify.errors import ColumnError, UsageError, parameter
-from bizverify.schema import ADDED_COLUMNS, EXTRA_COLUMNS, LABEL_COLUMNS, Alert, Choice, JoinedColumn
+from bizverify.schema import Alert, Choice, JoinedColumn
 from bizverify.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bizverify.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
 from bizverify.tables.header_vocabulary import ROLES as PARTY_ROLES
@@ -31,7 +30,7 @@ from bizverify.tables.role_content import CONFIDENCE, content_role, headless_ale
 from bizverify.tables.table import TEXTS, Table
 from bizverify.translation import current_language, gettext
 
-__all__ = ["Chosen", "choose_columns", "extra_columns", "has_role", "kept_columns", "named_column", "own_columns"]
+__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column"]
 
 _TIE: Final = 0.05
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
@@ -130,46 +129,6 @@ def choose_columns(
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
         notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
     return Chosen(chosen, notes, objects)
-
-
-def own_columns(headers: Sequence[str], prefix: str, names: Sequence[str] = ADDED_COLUMNS) -> dict[str, int]:
-    """Return where an earlier enrichment put its columns: contract name → position; empty if there was none.
-
-    A file is taken for an enriched one when all ``names``, by default the nine, stand side by side in their order, each
-    under its name or, where the user had a column of that name, with ``_bv``, ``_bv2`` and so on behind it, as
-    ``run.output_layout.lay_out_columns`` calls them, all in English or all in Korean. Anything else is the user's, and
-    is not replaced. The three of an earlier labelling are found in the same way, by
-    ``bizverify.schema.LABEL_COLUMNS``.
-    """
-    spoken = [[_title_of(title, prefix) for title in (of_lang[name] for name in names)] for of_lang in HEADERS.values()]
-    for start in reversed(range(len(headers) - len(names) + 1)):
-        run = headers[start : start + len(names)]
-        for titles in spoken:
-            if all(title.fullmatch(header) for title, header in zip(titles, run, strict=True)):
-                return {name: start + place for place, name in enumerate(names)}
-    return {}
-
-
-def extra_columns(headers: Sequence[str], prefix: str) -> dict[str, int]:
-    """Return where an earlier enrichment put the columns of :data:`EXTRA_COLUMNS`: contract name → position.
-
-    They stand directly behind the nine, or behind the three of a labelling; anything else is the user's.
-    """
-    found: dict[str, int] = {}
-    nine = own_columns(headers, prefix)
-    titles_of = HEADERS[language_of_columns(headers, nine) or "en"]
-    titles = {name: _title_of(titles_of[name], prefix) for name in (*LABEL_COLUMNS, *EXTRA_COLUMNS)}
-    behind = max(nine.values(), default=len(headers)) + 1
-    for place, header in enumerate(headers[behind:], behind):
-        name = next((name for name, title in titles.items() if title.fullmatch(header)), None)
-        if name is None or name in found:
-            break
-        found[name] = place
-    return {name: place for name, place in found.items() if name in EXTRA_COLUMNS}
-
-
-def _title_of(header: str, prefix: str) -> re.Pattern[str]:
-    return re.compile(rf"{re.escape(prefix + header)}(_bv[0-9]*)?")
 
 
 def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-from bizverify.errors import InputError, OutputError, UsageError
+from bizverify.errors import InputError, NoTableError, OutputError, UsageError
 from bizverify.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bizverify.tables.table import Format
 from bizverify.translation import gettext, gettext_noop
@@ -72,8 +72,11 @@ _MAIL_HEADER: Final = re.compile(rb"[a-z-]+: ")
 _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
-def detect_format(file: File) -> Format:
-    """Return the format of a file; raise :class:`InputError` when there is none that is read."""
+def detect_format(file: File, delimiter: str | None = None) -> Format:
+    """Return the format of a file; raise :class:`InputError` when there is none that is read.
+
+    ``delimiter``: what the user says to stand between the cells of a text.
+    """
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
@@ -89,7 +92,7 @@ def detect_format(file: File) -> Format:
             else gettext("holds zero bytes only")
         )
         raise InputError(gettext("{path}: {what}; export or copy it again", path=file.path, what=what))
-    return _binary_format(file, head) or _text_format(file, head)
+    return _binary_format(file, head) or _text_format(file, head, named=delimiter is not None)
 
 
 def output_format(path: Path) -> Format:
@@ -145,7 +148,7 @@ def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
     ``mark``: what stands before the extension.
     """
     plain = unpacked_name(path)
-    own = EXTENSIONS.get(plain.suffix.lower(), format) == format
+    own = EXTENSIONS.get(plain.suffix.lower()) == format
     usual = _SUFFIXES["xlsx" if format in _READ_ONLY else format][0]
     suffix = plain.suffix if own and plain.suffix and format not in _READ_ONLY else usual
     packed = path.suffix if path.suffix.lower() in SUFFIXES and format in _PACKABLE else ""
@@ -161,7 +164,7 @@ def _binary_format(file: File, head: bytes) -> Format | None:
         return _ole_format(file)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(file) or _ends_with(file, magic)):
-            raise InputError(gettext("{path}: is {what}", path=file.path, what=gettext(what)))
+            raise NoTableError(gettext("{path}: is {what}", path=file.path, what=gettext(what)))
     return None
 
 
@@ -231,7 +234,7 @@ def _ole_format(file: File) -> Format:
     return "xls"
 
 
-def _text_format(file: File, head: bytes) -> Format:
+def _text_format(file: File, head: bytes, *, named: bool) -> Format:
     suffix = file.name.suffix.lower()
     by_name = EXTENSIONS.get(suffix)
     start = head.removeprefix(codecs.BOM_UTF8).lstrip()
@@ -243,18 +246,19 @@ def _text_format(file: File, head: bytes) -> Format:
     if by_name == "csv" and suffix != ".txt":
         return "json" if _OBJECTS.match(start) else by_name
     if b"\x00" in head and not utf16:
-        raise InputError(
+        raise NoTableError(
             gettext(
                 "{path}: holds binary data of no known format; {readable}", path=file.path, readable=gettext(READABLE)
             )
         )
     if start[:1] == b"{" or _ARRAY.match(start):
         return "json"
-    if by_name is not None or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
+    if by_name is not None or named or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
         return "csv"  # also a text that bears the name of a workbook
-    raise InputError(
+    raise NoTableError(
         gettext(
-            "{path}: neither its extension nor its content is of a known format; {readable}",
+            "{path}: neither its extension nor its content is of a known format; {readable}; of a CSV file, name what "
+            "divides its cells with `delimiter=`",
             path=file.path,
             readable=gettext(READABLE),
         )

@@ -8,14 +8,16 @@ from __future__ import annotations
 import glob
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from bizverify.cloud.remote_files import is_there, list_files
-from bizverify.cloud.remote_path import STORES, RemotePath, as_path
+from bizverify.cloud.remote_path import STORES, RemotePath, as_path, path_on_disk
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.compression import unpacked_name, url_of
 from bizverify.tables.detect import EXTENSIONS
@@ -71,7 +73,7 @@ def is_one_file(given: str | Path) -> bool:
     path = as_path(given)
     if isinstance(path, RemotePath):
         return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
-    return not os.path.isdir(given) and (os.path.exists(given) or not glob.has_magic(str(given)))  # noqa: PTH110, PTH112
+    return not os.path.isdir(path) and (os.path.exists(path) or not glob.has_magic(str(given)))  # noqa: PTH110, PTH112
 
 
 def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
@@ -80,7 +82,7 @@ def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
     Of a folder they are the tables in it, and in a dataset that is partitioned (``country=KR/``), all below.
     ``folder``: from where relative names are taken. Raises :class:`InputError` where no file is meant.
     """
-    place = folder / as_path(given).expanduser()
+    place = path_on_disk(folder / _expand_home(as_path(given)))
     if isinstance(place, RemotePath):
         return _remote_files(place)
     if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises where a name is too long
@@ -90,6 +92,12 @@ def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
     else:
         found = _matches(str(given), folder)
     return _in_order(place, found)
+
+
+def _expand_home(path: Path) -> Path:
+    with suppress(RuntimeError):  # `~$a.xlsx` is nobody's home
+        return path.expanduser()
+    return path
 
 
 def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
@@ -142,6 +150,8 @@ def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Se
     What an earlier run wrote is not enriched again: ``NAME.enriched.EXT``, and what lies in ``output_folder``. Nor is,
     unless somebody named it, a backup, and what the run reads besides (``read_besides``: a registry, a ledger).
     """
+    if one.path.name.startswith("~$"):  # a shell has expanded `*.xlsx`
+        return gettext("{path}: is what Excel leaves beside an open workbook, and was passed over", path=one.path)
     if _EARLIER.fullmatch(one.path.name) or _is_in(one, output_folder):
         return gettext("{path}: is the output of an earlier run, and was passed over", path=one.path)
     if one.listed and _BACKUP.fullmatch(one.path.name):
@@ -220,11 +230,14 @@ def _is_table(path: Path) -> bool:
 
 def _matches(pattern: str, folder: Path) -> list[InputFile]:
     """The files that a glob means, and those in the folders that it means."""
-    named = Path(pattern).expanduser()
-    base = folder / _fixed_part(named)
+    named = _expand_home(Path(pattern))
+    fixed = _fixed_part(named)
+    base = path_on_disk(folder / fixed)
+    rest = str(Path(*named.parts[len(fixed.parts) :]))
+    spelled = {unicodedata.normalize(form, rest) for form in ("NFC", "NFD")}  # macOS spells Hangul in letters
+    patterns = [str(Path(glob.escape(str(base))) / one) for one in spelled]
     found = list[InputFile]()
-    for match in glob.iglob(str(Path(glob.escape(str(folder))) / named), recursive=True):  # noqa: PTH207 - `**/*` is files, too
-        path = Path(match)
+    for path in {Path(match) for one in patterns for match in glob.iglob(one, recursive=True)}:  # noqa: PTH207 - `**/*` is files, too
         if path.is_dir():
             found += [InputFile(one.path, base, listed=True) for one in _files_in(path)] if "**" not in pattern else []
         elif not path.name.startswith(_NOT_MEANT):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,7 @@ from bizverify.storage.filesystem import (
     make_folders,
     remove_unless_locked,
     set_mode,
+    state_directory,
     sync_file,
     sync_folder,
 )
@@ -34,7 +36,9 @@ from bizverify.translation import gettext
 _OURS: Final = ".bizverify-"
 _UNFINISHED: Final = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-")
 _NAME_KEPT: Final = 100
-_STALE: Final = 24 * 3600.0
+_STALE_S: Final = 3600.0
+_CONTENTS_KNOWN: Final = 100
+"""How many contents are remembered of all files of one name."""
 
 
 @contextmanager
@@ -46,7 +50,7 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 
     The file is created beside it with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
     replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
-    is what it was. A symbolic link is followed, not replaced. What a run that was killed a day ago has left is removed.
+    is what it was. A symbolic link is followed, not replaced. What killed runs have left in the folder is removed.
     Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
     """
     if isinstance(target, RemotePath):
@@ -112,6 +116,48 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
                 backup.unlink()
 
 
+def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
+    """Return the files that hold what we are not known to have written; record what is about to be published there.
+
+    ``files``: the finished file of each path. ``extends``: it has all that the old one has, so where that is foreign,
+    it is, too. Nobody records what objects in a bucket hold: its versions keep them.
+    """
+    foreign = []
+    for path, finished in files.items():
+        if is_remote(path):
+            continue
+        # by the name alone: folders are moved
+        name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
+        record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
+        known, old, new = _recorded(record), _digest(path), _digest(finished)
+        if old == new:  # nothing changes: what somebody wrote into it stays foreign
+            continue
+        if old not in (None, *known):
+            foreign.append(path)
+            if extends:
+                continue
+        with suppress(OSError):  # without a record, the next run keeps one copy too many
+            make_folders(record.parent)
+            written = [*(one for one in known if one != new), new or ""]
+            record.write_text("\n".join(written[-_CONTENTS_KNOWN:]), encoding="ascii")
+    return foreign
+
+
+def _recorded(record: Path) -> list[str]:
+    try:
+        return record.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:  # not there; or it cannot be read, and publishing will say why
+        return None
+
+
 def same_file(one: Path, other: Path) -> bool:
     """Whether two paths lead to one file, through links of either kind too; it need not exist yet."""
     with suppress(OSError):  # a name that is too long; using it will say so
@@ -149,7 +195,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
                 "{target}: the folder {parent} does not exist; create it first", target=target, parent=target.parent
             )
         )
-    _sweep(target)
+    sweep_unfinished(target.parent)
     temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
     descriptor = None
     try:
@@ -177,16 +223,17 @@ def _kept_name(target: Path) -> str:
     return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
 
 
-def _sweep(target: Path) -> None:
-    """Remove temporary files of ``target`` that a killed run has left: older than a day, and none holds their lock.
+def sweep_unfinished(folder: Path) -> None:
+    """Remove the temporary files, of whatever output, that killed runs have left: they may hold people's addresses.
 
-    They may hold people's addresses, so they are not left lying about.
+    A run holds the lock of each of its own. The hour is for a run that has made its file and not locked it yet, and for
+    clocks that differ.
     """
-    pattern = re.compile(rf"{_UNFINISHED.pattern}{re.escape(_kept_name(target))}")
     with suppress(OSError):
-        for left in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
-            if time.time() - left.lstat().st_mtime > _STALE:
-                remove_unless_locked(left)
+        for left in [path for path in folder.iterdir() if is_unfinished(path)]:
+            with suppress(OSError):  # Windows does not remove what another run has open
+                if time.time() - left.lstat().st_mtime > _STALE_S:
+                    remove_unless_locked(left)
 
 
 def _backup(target: Path, apart_from: Path) -> Path:

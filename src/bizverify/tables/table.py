@@ -122,7 +122,7 @@ class Enriched:
 
 def written_column(column: str, *, lists: bool) -> pl.Expr:
     """A column of an enriched frame as it is written: reasons as a list of strings where ``lists``."""
-    if column == "reasons" and lists:
+    if contract_name(column) == "reasons" and lists:
         return pl.col(column).str.split(REASON_SEPARATOR)
     return pl.col(column)
 
@@ -139,6 +139,17 @@ def typed_columns(result: Enriched) -> list[str]:
     """The columns of an output that have a column of :func:`typed_id` beside them."""
     there = set(result.frame.collect_schema().names())
     return [column for column, _ in result.layout if typed_id(column) in there]
+
+
+def contract_name(column: str) -> str:
+    """The contract name of an added column: ``action`` also of ``action+2``, its copy where it stands twice."""
+    return column.partition("+")[0]
+
+
+def with_copies(frame: pl.LazyFrame, layout: Sequence[tuple[str, str]]) -> pl.LazyFrame:
+    """Add the columns of a layout that hold the same as another."""
+    copies = [column for column, _ in layout if column != contract_name(column)]
+    return frame.with_columns(pl.col(contract_name(column)).alias(column) for column in copies)
 
 
 def column_ids(count: int) -> list[str]:

@@ -54,16 +54,17 @@ def sync(
     sheet: str | None = None,
     encoding: str | None = None,
     json_path: str | None = None,
+    delimiter: str | None = None,
     prefix: str = "",
     progress: AskedProgress = True,
     **terms: Unpack[ServiceTerms],
 ) -> SyncReport:
     """Hold the businesses of a file against a watch list; with ``apply`` make the list that of the file.
 
-    ``file`` is any table that :func:`bizverify.enrich` reads, ``columns``, ``sheet``, ``encoding``, ``json_path`` and
-    ``prefix`` as there. What is in the file and not on the list is added, name and address that differ are changed,
-    what is not in the file is removed, at the end, and not at all with ``keep``. ``force`` allows what is refused
-    otherwise: removing more than half of a list of 20 businesses or more, or all of any list.
+    ``file`` is any table that :func:`bizverify.enrich` reads, ``columns``, ``sheet``, ``encoding``, ``json_path``,
+    ``delimiter`` and ``prefix`` as there. What is in the file and not on the list is added, name and address that
+    differ are changed, what is not in the file is removed, at the end, and not at all with ``keep``. ``force`` allows
+    what is refused otherwise: removing more than half of a list of 20 businesses or more, or all of any list.
 
     It may be called again at any time: it reads the list first, so what was done is not done again. ``local`` and
     ``terms`` choose the list. Raises :class:`bizverify.errors.BizverifyError` where the file or the list cannot be
@@ -72,7 +73,7 @@ def sync(
     check_keywords(sync, terms, ServiceTerms)
     watches = open_store(local, **terms)
     path = as_path(file)
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path) as table:
+    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter) as table:
         stages = prepare_table(table, columns, prefix)
         with reading(table):
             found = businesses(stages.rows)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
-from bizverify.errors import InputError
+from bizverify.errors import InputError, UsageError, parameter
 from bizverify.tables.csv.encoding import MARKED_UTF8, Coding
 from bizverify.tables.csv.line_check import bare_cr
 from bizverify.tables.heading import LOOK, Heading, find_heading, headless
@@ -19,7 +20,10 @@ from bizverify.tables.size_limits import limits, or_raise_limit
 from bizverify.translation import gettext
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
-_NAMED: Final = re.compile(r'"?sep=([,;\t|:^~#!])"?\n?', re.IGNORECASE)
+_NAMED: Final = re.compile(r'"?sep=([!#-/:-@[-`{-~\x01-\t\x1c-\x1f])"?\n?', re.IGNORECASE)
+_ODD: Final = "^~:#!&\x01\x02\x03\x04\x05\x06\x07\x08\x1c\x1d\x1e\x1f"
+"""Delimiters that are not assumed, since cells hold them, too."""
+_REGULAR: Final = 0.9
 _JUDGED: Final = 200
 
 LineEnd = Literal["\n", "\r\n", "\r"]
@@ -58,16 +62,44 @@ class Dialect:
         return self.prolog.count("\n")
 
 
+def read_delimiter(given: str) -> str:
+    r"""Return the character that is meant, by itself or as an escape (``\t``, ``\x01``) as a command line has it.
+
+    Raises :class:`UsageError` for what divides no cells.
+    """
+    found = given
+    if re.fullmatch(r"\\(t|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})", given):
+        found = "\t" if given == "\\t" else chr(int(given[2:], 16))
+    if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
+        option = parameter("delimiter", given)
+        raise UsageError(
+            gettext(
+                "{option}: must be one character of ASCII that stands between cells, such as ; ^ \\t or \\x01",
+                option=option,
+            )
+        )
+    return found
+
+
 def sniff_dialect(
-    path: Path, name: Path, coding: Coding, sample: str, *, ended: bool, has_header: bool
+    path: Path,
+    name: Path,
+    coding: Coding,
+    sample: str,
+    *,
+    ended: bool,
+    has_header: bool,
+    delimiter: str | None = None,
 ) -> tuple[Dialect, tuple[str, ...]]:
     """Return the dialect and the headers of the file ``path`` from its first part, ``sample``, of whole lines.
 
-    ``name``: the path without the suffix of its packing. Lines that end in a bare CR end in LF in ``sample`` (see
-    :attr:`Coding.bare_cr`). Raises :class:`InputError` when there is no header.
+    ``name``: the path without the suffix of its packing. ``delimiter``: the one that the user names.
+    Lines that end in a bare CR end in LF in ``sample`` (see :attr:`Coding.bare_cr`). Raises :class:`InputError` when
+    there is no header.
     """
     lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
-    delimiter, records, starts, heading = _split(path, name, lines, has_header)
+    given = read_delimiter(delimiter) if delimiter is not None else None
+    delimiter, records, starts, heading = _split(path, name, lines, has_header, given)
     headed = heading.last >= 0
     above = starts[heading.last] if headed else int(bool(lines and _named_delimiter(lines)))
     line_end: LineEnd = "\r" if coding.bare_cr else "\r\n" if 2 * sample.count("\r\n") > sample.count("\n") else "\n"
@@ -82,14 +114,14 @@ def sniff_dialect(
 
 
 def _split(
-    path: Path, name: Path, lines: list[str], has_header: bool
+    path: Path, name: Path, lines: list[str], has_header: bool, given: str | None
 ) -> tuple[str, list[list[str]], list[int], Heading]:
     """The delimiter, the first records, the line (from 0) that each begins in, and the header among them.
 
     A delimiter that does not divide the header is none: the file has one column then.
     """
-    alone = "\t" if name.suffix.lower() in (".tsv", ".tab") else ","
-    for delimiter in (*_delimiters(lines), alone):
+    alone = given or ("\t" if name.suffix.lower() in (".tsv", ".tab") else ",")
+    for delimiter in (alone,) if given else (*_delimiters(lines), alone):
         records, starts = _records(lines, delimiter)
         if not records:
             break
@@ -99,11 +131,29 @@ def _split(
         rows = records[1:] if _named_delimiter(lines) else records
         heading = (None if has_header else headless(rows, name=str(path))) or find_heading(records, name=str(path))
         _refuse_wide(path, len(heading.headers))
+        if delimiter == alone and not given and len(heading.headers) == 1:
+            _refuse_odd(path, lines)
         if delimiter == alone or len(heading.headers if heading.last < 0 else records[heading.last]) > 1:
             return delimiter, records, starts, heading
     if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
         raise bare_cr(path, 1)
     raise InputError(gettext("{path}: has no header line, or its quotes do not match", path=path))
+
+
+def _refuse_odd(path: Path, lines: list[str]) -> None:
+    """Raise :class:`InputError` where an unusual character divides nearly all lines into as many fields."""
+    for odd, (share, _) in _scores(lines, _ODD).items():
+        if share >= _REGULAR:
+            shown = odd if odd.isprintable() else f"\\x{ord(odd):02x}"
+            raise InputError(
+                gettext(
+                    "{path}: the cells seem to be divided by {character}; put a line sep={character} above the header, "
+                    "as Excel understands it, or name it with {option}",
+                    path=path,
+                    character=shown,
+                    option=parameter("delimiter", shown),
+                )
+            )
 
 
 def _refuse_wide(path: Path, columns: int) -> None:
@@ -125,14 +175,20 @@ def _delimiters(lines: list[str]) -> list[str]:
     """The one that Excel's line ``sep=`` names, else candidates: first what splits most lines equally, into more."""
     if lines and (named := _named_delimiter(lines)):
         return [named]
+    scores = _scores(lines, _DELIMITERS)
+    return sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
+
+
+def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[float, int]]:
+    """For each delimiter that divides any line: the share of lines with the usual number of fields, and that number."""
     scores = {}
-    for delimiter in _DELIMITERS:
+    for delimiter in delimiters:
         widths = Counter(map(len, filter(None, _records(lines[:_JUDGED], delimiter)[0])))
         several = {width: count for width, count in widths.items() if width > 1}
         if several:
             width = max(several, key=lambda width: (several[width], width))
             scores[delimiter] = (several[width] / widths.total(), width)
-    return sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
+    return scores
 
 
 def _named_delimiter(lines: list[str]) -> str | None:

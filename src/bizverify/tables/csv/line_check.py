@@ -24,7 +24,7 @@ from bizverify.errors import InputError
 from bizverify.tables.table import column_ids
 from bizverify.translation import gettext, gettext_noop, ngettext
 
-NAMED: Final = 10
+NAMED: Final = 20
 _OPEN: Final = 4 << 20
 _SHAPES: Final = 10_000
 _QUOTED: Final = re.compile(rb'"[^"]*+"')
@@ -47,7 +47,7 @@ _TOO_LONG: Final = {
 
 @dataclass(slots=True)
 class LineNumbers:
-    """Line numbers: the first ten, and how many there are."""
+    """Line numbers: the first twenty, and how many there are."""
 
     first: list[int] = field(default_factory=list)
     count: int = 0

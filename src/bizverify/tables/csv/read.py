@@ -26,7 +26,9 @@ _TWO: Final = gettext_noop(", or if files of two encodings were put together, sa
 _SPACE: Final = SPACE.encode()
 
 
-def read(file: File, encoding: str | None, resources: ExitStack, *, has_header: bool = True) -> Table:
+def read(
+    file: File, encoding: str | None, resources: ExitStack, *, has_header: bool = True, delimiter: str | None = None
+) -> Table:
     """Open a CSV file as a table of text columns.
 
     Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Short lines are kept, their missing
@@ -38,7 +40,7 @@ def read(file: File, encoding: str | None, resources: ExitStack, *, has_header: 
     Raises :class:`InputError` for bytes that do not decode, for lines with more fields than the header, for quotes that
     do not match, for NUL bytes, and for a CR in a cell without quotes.
     """
-    return decode_file(file, encoding, lambda coding: _read(file, coding, resources, has_header))
+    return decode_file(file, encoding, lambda coding: _read(file, coding, resources, has_header, delimiter))
 
 
 def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
@@ -122,10 +124,16 @@ class _CheckedFile:
     raw_spaces: int
 
 
-def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool) -> Table:
+def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool, delimiter: str | None) -> Table:
     sample = sample_of(file, coding)
     dialect, headers = sniff_dialect(
-        file.path, file.name, coding, sample, ended=_is_ended(file, coding), has_header=has_header
+        file.path,
+        file.name,
+        coding,
+        sample,
+        ended=_is_ended(file, coding),
+        has_header=has_header,
+        delimiter=delimiter,
     )
     looked = _check_file(file, dialect, resources)
     frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)

@@ -18,7 +18,7 @@ from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.compression import unpacked_name
 from bizverify.tables.csv.dialect import Dialect
 from bizverify.tables.csv.encoding import Coding, coding_named
-from bizverify.tables.table import Enriched, Table, flat, positional, refuse_binary
+from bizverify.tables.table import Enriched, Table, contract_name, flat, positional, refuse_binary
 from bizverify.translation import gettext
 
 _CHUNK: Final = 1 << 20
@@ -116,7 +116,7 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
 def _escape_formulas(result: Enriched) -> pl.LazyFrame:
     """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
-    ours = [name for name, _ in result.layout if name in OUR_COLUMNS and schema[name] == pl.String]
+    ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
     return result.frame.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in ours)
 
 
@@ -157,7 +157,7 @@ def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.L
     always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _UNQUOTED
     names = rows.collect_schema().names()
     return rows.with_columns(
-        _in_quotes(pl.col(name), dialect.delimiter, always=column in always)
+        _in_quotes(pl.col(name), dialect.delimiter, always=contract_name(column) in always)
         for name, (column, _) in zip(names, result.layout, strict=True)
     )
 

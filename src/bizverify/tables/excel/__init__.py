@@ -26,7 +26,7 @@ from bizverify.tables.excel.extend import count_rows, extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.proof import prove_created
 from bizverify.tables.excel.read import Sheet, read
-from bizverify.tables.table import Enriched, Table, flat, refuse_binary, typed_columns, typed_id
+from bizverify.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
 from bizverify.translation import gettext
 
 __all__ = ["Sheet", "count_rows", "read", "refuse", "refuse_wide", "write"]
@@ -82,7 +82,7 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
     keeps_all = _keeps_all(result)
     refuse(result.table, target, anew=not keeps_all, summary=result.summary is not None)
     if isinstance(source, Sheet) and file is not None and keeps_all:
-        added = [column for column, _ in result.layout if column in OUR_COLUMNS]
+        added = [column for column, _ in result.layout if contract_name(column) in OUR_COLUMNS]
         # the user's styles, which the new cells get, show no dates
         cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
@@ -101,5 +101,5 @@ def _keeps_all(result: Enriched) -> bool:
     """Whether the output has all of the user's columns where they stood, ours of an earlier run among them."""
     own = result.layout[: len(result.table.headers)]
     return [header for _, header in own] == list(result.table.headers) and all(
-        column in (f"c{place}", *OUR_COLUMNS) for place, (column, _) in enumerate(own)
+        contract_name(column) in (f"c{place}", *OUR_COLUMNS) for place, (column, _) in enumerate(own)
     )

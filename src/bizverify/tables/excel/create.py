@@ -30,7 +30,7 @@ from bizverify.tables.excel.package import SUMMARY, copy_package, sheet_parts
 from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
-from bizverify.tables.table import Enriched, Section, typed_id
+from bizverify.tables.table import Enriched, Section, contract_name, typed_id
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         title = sheet.cell(_HEADER_ROW, number)
         title.font, title.fill, title.border = font, fill, border
         sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
-        width = WIDTHS.get(column) or _width(name, frame[column])
+        width = WIDTHS.get(contract_name(column)) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
             _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
@@ -221,7 +221,7 @@ def _colour_grades(sheet: Worksheet, cells: str) -> None:
 
 
 def _number_format(column: str, dtype: pl.DataType) -> str:
-    if column == "bounce_prob":
+    if contract_name(column) == "bounce_prob":
         return "0.0%"
     if dtype == pl.Date:
         return _DAY_FORMAT

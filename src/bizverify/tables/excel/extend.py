@@ -39,7 +39,7 @@ from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheet_metadata import Styles
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, unusual
 from bizverify.tables.excel.xml_edit import Edit, apply_edits
-from bizverify.tables.table import Enriched, Table
+from bizverify.tables.table import Enriched, Table, contract_name
 from bizverify.translation import gettext
 
 _BLOCK: Final = 20_000
@@ -301,7 +301,10 @@ def _plan_splice(
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
         *sheet_metadata.width_edits(
-            sheet.around, sheet.elements, {n: WIDTHS[column] for column, n in columns.items()}, replaced=replaced
+            sheet.around,
+            sheet.elements,
+            {n: WIDTHS[contract_name(column)] for column, n in columns.items()},
+            replaced=replaced,
         ),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
         *more,
@@ -323,7 +326,7 @@ def _plan_splice(
 def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int]) -> dict[str, int]:
     """The sheet's column (from 1) of each added column: where it stood before, else behind everything."""
     own = len(result.table.headers)
-    added = [(place, column) for place, (column, _) in enumerate(result.layout) if column in OUR_COLUMNS]
+    added = [(place, column) for place, (column, _) in enumerate(result.layout) if contract_name(column) in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
     arrays = sheet.array_areas(*rows)
     if any(area.left <= number <= area.right for area in arrays for number in places.values()):
@@ -354,7 +357,7 @@ def _styles(
     percent = dict(text)
     if styles is not None:
         text = {style: styles.for_text(style) for style in text}
-        if frame is not None and "bounce_prob" in columns:
+        if frame is not None and "bounce_prob" in map(contract_name, columns):
             percent = {style: styles.for_percent(style or "0") for style in found}
     kinds = {"text": text, "percent": percent if frame is not None else text}
     frame = pl.DataFrame() if frame is None else frame
@@ -365,7 +368,7 @@ def _styles(
         else:
             series = beside.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
             frame, looks[kind] = frame.with_columns(series), pl.col(series.name)
-    return {column: looks["percent" if column == "bounce_prob" else "text"] for column in columns}, frame
+    return {column: looks["percent" if contract_name(column) == "bounce_prob" else "text"] for column in columns}, frame
 
 
 def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles: Styles | None) -> list[Edit]:

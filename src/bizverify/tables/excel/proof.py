@@ -22,7 +22,7 @@ from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel import create
 from bizverify.tables.excel.cells import column_letter
 from bizverify.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
-from bizverify.tables.table import Enriched
+from bizverify.tables.table import Enriched, contract_name
 from bizverify.translation import gettext
 
 _CELLS_AT_ONCE: Final = 2_500_000
@@ -263,8 +263,8 @@ def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
         sheets = [*sheet_parts(archive).items()][: len(starts)]
     for (name, part), start, stop in zip(sheets, starts, [*starts[1:], frame.height], strict=True):
         rows = frame[start:stop]
-        added = {number: (title, rows[column]) for number, (column, title) in numbered if column in OUR_COLUMNS}
-        own = {number: rows[column] for number, (column, _) in numbered if column not in OUR_COLUMNS}
+        added = {number: (title, rows[column]) for number, (column, title) in numbered if contract_name(column) in OUR_COLUMNS}
+        own = {number: rows[column] for number, (column, _) in numbered if contract_name(column) not in OUR_COLUMNS}
         header = 1 + (0 if start else len(result.table.title_rows))
         if added:
             FinishedSheet(name, part, result.table.name, 1, header, added).prove_new(path, own)

@@ -17,6 +17,7 @@ from bizverify.tables.table import (
     Enriched,
     Format,
     Table,
+    contract_name,
     json_text,
     refuse_binary,
     typed_columns,
@@ -147,7 +148,7 @@ def _token(column: str) -> pl.Expr:
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
     """Each object's own text with our fields put behind its own."""
-    added = [(column, header) for column, header in result.layout if column in OUR_COLUMNS]
+    added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
     laid_out = {column for column, _ in result.layout}
     table = result.table
     dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}

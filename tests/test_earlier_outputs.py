@@ -1,0 +1,273 @@
+"""Outputs that people worked in: enriched again, or replaced by the next run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import openpyxl
+import polars as pl
+import pytest
+
+import bizverify as bv
+from bizverify.column_words import HEADERS
+from bizverify.schema import Alert
+from conftest import NINE, SAMPLE, write
+
+KOREAN = [HEADERS["ko"][name] for name in NINE]
+KNOWN: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
+STALE = "hold"
+
+
+def read(path: Path) -> pl.DataFrame:
+    if path.suffix == ".csv":
+        return pl.read_csv(path, infer_schema=False)
+    if path.suffix == ".parquet":
+        return pl.read_parquet(path)
+    if path.suffix == ".json":
+        return pl.read_json(path)
+    header, *rows = openpyxl.load_workbook(path).worksheets[0].iter_rows(values_only=True)
+    cells = [[None if cell is None else str(cell) for cell in row] for row in rows]
+    return pl.DataFrame(cells, schema=[*map(str, header)], orient="row")
+
+
+def save(frame: pl.DataFrame, path: Path) -> Path:
+    if path.suffix == ".csv":
+        frame.write_csv(path)
+    elif path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".json":
+        frame.write_json(path)
+    else:
+        book = openpyxl.Workbook()
+        for row in (frame.columns, *frame.rows()):
+            book.active.append(row)
+        book.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pl.DataFrame]:
+    """The sample enriched, with Korean headers where asked for."""
+    made: dict[str, pl.DataFrame] = {}
+
+    def of(headers: str) -> pl.DataFrame:
+        if headers not in made:
+            out = tmp_path_factory.mktemp("first") / "out.csv"
+            bv.enrich(SAMPLE / "customers.csv", out, headers=headers, **KNOWN)
+            made[headers] = read(out)
+        return made[headers]
+
+    return of
+
+
+def moved(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    return frame.select(names[3], names[2], *(name for name in frame.columns if name not in names[2:4]))
+
+
+def deleted(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    return frame.drop(names[1], names[6], names[8])
+
+
+def inserted(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    place = frame.columns.index(names[4])
+    memo = pl.Series("내 메모", [f"통화 {row}" for row in range(frame.height)])
+    return frame.insert_column(place, memo)
+
+
+@pytest.mark.parametrize("edit", [moved, deleted, inserted])
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".json", ".parquet"])
+@pytest.mark.parametrize("headers", ["en", "ko"])
+def test_our_columns_are_replaced_wherever_they_stand(
+    tmp_path: Path,
+    first: Callable[[str], pl.DataFrame],
+    edit: Callable[[pl.DataFrame, list[str]], pl.DataFrame],
+    suffix: str,
+    headers: str,
+) -> None:
+    """No stale verdict stays, nothing gets a suffix, and the user's cells are those that they were."""
+    if headers == "ko" and suffix in (".json", ".parquet"):
+        pytest.skip("Korean headers are for CSV files and workbooks")
+    names = KOREAN if headers == "ko" else NINE
+    whole = first(headers)
+    edited = edit(whole.clone(), names)
+    action = names[3]
+    stale = edited.with_columns(pl.lit(STALE if headers == "en" else "보류").alias(action))
+    source = save(stale, tmp_path / f"edited{suffix}")
+    report = bv.enrich(source, tmp_path / f"again{suffix}", **KNOWN)
+    again = read(tmp_path / f"again{suffix}")
+    assert not [name for name in again.columns if "_bv" in name]
+    assert again.columns[: len(edited.columns)] == edited.columns or suffix == ".json"
+    assert sorted(again.columns) == sorted({*edited.columns, *names})
+    assert again[action].cast(pl.String).to_list() == whole[action].to_list()
+    own = [name for name in edited.columns if name not in names]
+    before = read(source)
+    assert again.select(own).equals(before.select(own))
+    assert report.replaced["action"] == whole[action].ne_missing(stale[action]).sum()
+    assert report.as_dict()["replaced"] == dict(report.replaced)
+
+
+def test_a_changed_verdict_and_address_are_counted_and_told(
+    tmp_path: Path, first: Callable[[str], pl.DataFrame]
+) -> None:
+    """Somebody made calls and typed what they learned into our columns: the report says that it was replaced."""
+    row = pl.int_range(pl.len())
+    edited = first("en").with_columns(
+        pl.when(row < 3).then(pl.lit("전화함")).otherwise("action").alias("action"),
+        pl.when(row < 2).then(pl.lit("서울특별시 중구 세종대로 110")).otherwise("fixed_address").alias("fixed_address"),
+    )
+    report = bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
+    assert report.replaced == {"action": 3, "fixed_address": 2}
+    assert isinstance(report.warnings[0], Alert)
+    same = bv.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **KNOWN)
+    assert not same.replaced
+    assert read(tmp_path / "third.csv").equals(first("en"))
+
+
+def test_a_grade_of_the_users_own_outlives_the_loss_of_ours(
+    tmp_path: Path, first: Callable[[str], pl.DataFrame]
+) -> None:
+    """A company grades its customers A to E; `grade_bv` was deleted from the output, and theirs is no verdict."""
+    frame = first("en").drop("grade")
+    theirs = pl.Series("grade", ["ABCDE"[row * 7 % 5] for row in range(frame.height)])
+    edited = frame.insert_column(1, theirs)
+    bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
+    again = read(tmp_path / "again.csv")
+    assert again["grade"].to_list() == theirs.to_list()
+    assert again["grade_bv"].to_list() == first("en")["grade"].to_list()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"grade": "A", "action": "send", "status": "open"},
+        {"grade": "B", "action": "hold", "reasons": "고객 요청", "row_note": "VIP"},
+        {"조치": "발송", "처리 상태": "완료", "처리 메모": "메모"},
+        {"bounced": "true", "bounce_reason": "이사", "bounced_at": "2026-01-01", "grade": "A"},
+    ],
+)
+@pytest.mark.parametrize("headers", ["en", "ko"])
+def test_a_list_that_never_was_an_output_keeps_its_columns(
+    tmp_path: Path, columns: dict[str, str], headers: str
+) -> None:
+    """Columns that happen to be called like ours stay as they are, in every run."""
+    names, cells = ",".join(columns), ",".join(columns.values())
+    source = write(tmp_path / "in.csv", f"사업자번호,{names}\n124-81-00998,{cells}\n220-81-62517,{cells}\n")
+    for run in range(3):
+        bv.enrich(source, tmp_path / f"{run}.csv", headers=headers)
+        source = tmp_path / f"{run}.csv"
+        found = read(source)
+        assert found.columns[: len(columns) + 1] == ["사업자번호", *columns]
+        assert found.select([*columns]).rows() == [tuple(columns.values())] * 2
+        assert len(found.columns) == len(columns) + 10
+
+
+def test_a_verdict_that_an_older_version_left_behind_is_replaced_too(
+    tmp_path: Path, first: Callable[[str], pl.DataFrame]
+) -> None:
+    """It wrote `action_bv` beside a stale `action` where one of our columns was missing."""
+    whole = first("en")
+    stale = whole.drop("reasons").with_columns(pl.lit(STALE).alias("action"))
+    both = pl.concat([stale, whole.select(pl.col(name).alias(f"{name}_bv") for name in NINE)], how="horizontal")
+    for suffix in (".csv", ".xlsx", ".json", ".parquet"):
+        bv.enrich(save(both, tmp_path / f"both{suffix}"), tmp_path / f"again{suffix}", **KNOWN)
+        again = read(tmp_path / f"again{suffix}")
+        assert sorted(again.columns) == sorted(both.columns)
+        assert again["action"].to_list() == again["action_bv"].to_list() == whole["action"].to_list()
+
+
+def test_extra_columns_and_outcomes_are_replaced_where_they_stand(tmp_path: Path) -> None:
+    """A memo between them, and one of them deleted."""
+    options: dict[str, Any] = KNOWN | {"extra_columns": ["duplicate_of", "match_level"]}
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "first.csv", with_outcomes=True, **options)
+    whole = read(tmp_path / "first.csv")
+    edited = whole.with_columns(pl.lit("none").alias("match_level"), pl.lit("2020-01-01").alias("bounced_at"))
+    edited = edited.insert_column(whole.columns.index("match_level"), pl.lit("메모").alias("메모")).drop("bounced")
+    bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", with_outcomes=True, **KNOWN)
+    again = read(tmp_path / "again.csv")
+    assert sorted(again.columns) == sorted([*edited.columns, "bounced"])
+    assert again["match_level"].equals(whole["match_level"])
+    assert again["bounced_at"].null_count() == again.height
+
+
+# ── the output of the run before ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_notes_in_an_output_outlive_the_next_run(tmp_path: Path, run: Callable[..., CompletedProcess[str]]) -> None:
+    """What staff wrote into ``NAME.enriched.xlsx`` is kept beside it, once for each time, and told."""
+    out, rows = tmp_path / "customers.enriched.xlsx", []
+    (tmp_path / "customers.xlsx").write_bytes((SAMPLE / "customers.xlsx").read_bytes())
+    assert run("enrich", "customers.xlsx").returncode == 0
+    assert json_of_run(run("enrich", "customers.xlsx", "--json"))["kept"] == {}
+    for times in (1, 2):
+        book = openpyxl.load_workbook(out)
+        book.active.cell(2, 30, f"전화함 {times}")
+        book.save(out)
+        rows.append(out.read_bytes())
+        found = run("enrich", "customers.xlsx", "--json")
+        copy = tmp_path / f"customers.enriched.xlsx.bak{'' if times == 1 else times}"
+        told = json_of_run(found)
+        assert told["kept"] == {str(out.name): str(copy.name)} or told["kept"] == {str(out): str(copy)}
+        assert [copy.name in warning for warning in told["warnings"]].count(True) == 1
+        assert copy.read_bytes() == rows[-1]
+    assert [one.read_bytes() for one in sorted(tmp_path.glob("*.bak*"))] == rows
+    assert openpyxl.load_workbook(out).active.cell(2, 30).value is None
+
+
+def json_of_run(done: CompletedProcess[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_file_of_somebody_elses_and_a_decided_review_are_kept(tmp_path: Path) -> None:
+    """The output replaces a file that no run wrote; the review list was filled in and not applied yet."""
+    out, review = write(tmp_path / "out.csv", "내 파일\n"), tmp_path / "review.xlsx"
+    options: dict[str, Any] = KNOWN | {"review": review}
+    assert bv.enrich(SAMPLE / "customers.csv", out, **options).backup == str(tmp_path / "out.csv.bak")
+    book = openpyxl.load_workbook(review)
+    book.active.cell(2, 1, "1")
+    book.save(review)
+    decided = review.read_bytes()
+    report = bv.enrich(SAMPLE / "customers.csv", out, **options)
+    assert dict(report.kept) == {str(review): str(tmp_path / "review.xlsx.bak")}
+    assert (tmp_path / "review.xlsx.bak").read_bytes() == decided
+    assert (tmp_path / "out.csv.bak").read_text(encoding="utf-8") == "내 파일\n"
+    assert not bv.enrich(SAMPLE / "customers.csv", out, **options).kept
+
+
+def test_a_list_of_letters_over_several_inputs_is_kept_too(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes((SAMPLE / "customers.csv").read_bytes())
+    letters = write(tmp_path / "letters.csv", "우리 주소록\n")
+    report = bv.enrich([tmp_path / "a.csv", tmp_path / "b.csv"], letters=letters, **KNOWN)
+    assert (tmp_path / "letters.csv.bak").read_text(encoding="utf-8") == "우리 주소록\n"
+    assert any(isinstance(one, Alert) and "letters.csv.bak" in one for one in report.warnings)
+
+
+def test_without_a_record_one_copy_too_many_is_kept(tmp_path: Path, state_directory: Path) -> None:
+    """A state folder that was lost says nothing of what we wrote."""
+    out = tmp_path / "out.csv"
+    bv.enrich(SAMPLE / "customers.csv", out)
+    bv.enrich(SAMPLE / "customers.csv", out)
+    assert not list(tmp_path.glob("*.bak"))
+    for record in (state_directory / "written").iterdir():
+        record.unlink()
+    write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
+    assert bv.enrich(tmp_path / "in.csv", out).kept
+
+
+def test_outcomes_written_into_an_output_are_not_taken_for_notes_and_hide_none(tmp_path: Path) -> None:
+    """`label` extends the very file: what it wrote is known, what somebody wrote into it before is not."""
+    source, out = SAMPLE / "customers.csv", tmp_path / "out.csv"
+    outcomes = write(tmp_path / "back.csv", "사업자번호,반송여부,반송사유\n124-81-00998,Y,이사\n")
+    options: dict[str, Any] = {"mailed": "2026-11-01", "returns_requested": True}
+    for notes in ("", "메모\n"):
+        bv.enrich(source, out)
+        if notes:
+            header, *lines = out.read_text(encoding="utf-8-sig").splitlines()
+            write(out, "\n".join([f"{header},메모", *(f"{line},전화" for line in lines), ""]))
+        bv.label(outcomes, file=out, output=out, **options)
+        assert bool(bv.enrich(source, out).kept) == bool(notes)
