@@ -263,8 +263,9 @@ def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
         sheets = [*sheet_parts(archive).items()][: len(starts)]
     for (name, part), start, stop in zip(sheets, starts, [*starts[1:], frame.height], strict=True):
         rows = frame[start:stop]
-        added = {number: (title, rows[column]) for number, (column, title) in numbered if contract_name(column) in OUR_COLUMNS}
-        own = {number: rows[column] for number, (column, _) in numbered if contract_name(column) not in OUR_COLUMNS}
+        ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+        added = {number: (title, rows[column]) for number, (column, title) in numbered if number in ours}
+        own = {number: rows[column] for number, (column, _) in numbered if number not in ours}
         header = 1 + (0 if start else len(result.table.title_rows))
         if added:
             FinishedSheet(name, part, result.table.name, 1, header, added).prove_new(path, own)
