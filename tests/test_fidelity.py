@@ -218,11 +218,6 @@ def test_a_pandas_column_of_mixed_objects_is_read_as_text_and_kept(values: list[
     pd.testing.assert_frame_equal(bv.verify_frame(frame)[["b_no"]], frame)
 
 
-def test_a_pandas_column_that_nothing_can_hold_is_refused() -> None:
-    with pytest.raises(InputError, match="column 'z': complex128 values cannot be read"):
-        bv.verify_frame(pd.DataFrame({"b_no": [N], "z": [1 + 2j]}))
-
-
 def test_column_names_that_repeat_are_given_back_as_they_are() -> None:
     frame = pd.DataFrame([[N, "a", "b"]], columns=["b_no", "memo", "memo"])
     table = pa.Table.from_arrays([pa.array([N]), pa.array(["a"]), pa.array(["b"])], names=["b_no", "memo", "memo"])
