@@ -92,6 +92,9 @@ STALE = (
 )
 """Levels that go together: a list that nobody has cared for has all of them."""
 
+LATER = {"status:without_numbers", *(f"completeness:{level}" for level in FEATURES["completeness"])}
+"""Levels that are newer than these worlds and occur in none: drawing for them would make every world another one."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -105,7 +108,7 @@ class World:
     @classmethod
     def of(cls, seed: int, spread: float = 0.55) -> World:
         rng = np.random.default_rng(seed)
-        names = [f"{feature}:{level}" for feature, level in TERMS]
+        names = [name for feature, level in TERMS if (name := f"{feature}:{level}") not in LATER]
         strength = {name: float(np.exp(rng.normal(0, 0.15 if name.startswith("region") else spread))) for name in names}
         return cls(strength | {"all": float(np.exp(rng.normal(0, 0.3)))}, float(rng.uniform(0.85, 0.97)))
 

@@ -16,7 +16,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.cancellation import CancelToken
-from bizverify.errors import DoubtError, NotFoundError, ServiceError, ShapeError, StoppedError
+from bizverify.errors import NotFoundError, ServiceError, ShapeError, StoppedError, UnavailableError
 from bizverify.labels.output_columns import LABEL_DTYPES
 from bizverify.ledger import LedgerRun, RunRecord
 from bizverify.options import ServiceKeywords, service_options
@@ -308,6 +308,6 @@ def test_an_account_that_asks_to_come_later_is_not_passed_over(service: FakeServ
     """503 with a Retry-After of an hour: nothing is bought, with a budget or without; the same command goes on."""
     service.faults.add(Fault("me", Status(503, retry_after=3600)))
     for options in ({}, {"budget": 5}):
-        with pytest.raises(DoubtError, match="503"):
+        with pytest.raises(UnavailableError, match="503"):
             bv.enrich(customers(tmp_path / "in.csv", 10), engine="verify", **options, **QUICK)
     assert service.paid_total == 0

@@ -41,7 +41,8 @@ def test_none_is_made_beside_files_of_a_lost_one(tmp_path: Path, words: tuple[st
     db = tmp_path / "db.sqlite"
     results = with_a_job(db)
     away = db.rename(tmp_path / "away")
-    done = run(*words, "--db", db)
+    with logged():  # `serve` sets the log of its process up
+        done = run(*words, "--db", db)
     assert (done.returncode, db.exists(), results.exists()) == (2, False, True)
     assert f"{db.name}.files" in done.stdout + done.stderr
     away.rename(db)

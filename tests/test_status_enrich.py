@@ -196,7 +196,7 @@ def test_without_a_key_nobody_is_asked_and_the_first_line_names_the_way(
     assert "`bizverify data build-registry" in first
     refused = run("enrich", source, "-o", "other.csv", "--status", "nts")
     assert refused.returncode == 2
-    assert "set BIZVERIFY_NTS_KEY, or name a file that holds it (--nts-key-file" in refused.stderr
+    assert "set BIZVERIFY_NTS_KEY to it, or BIZVERIFY_NTS_KEY_FILE" in refused.stderr
     assert asked.calls == 0
 
 

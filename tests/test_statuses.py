@@ -129,7 +129,7 @@ def test_without_a_key_the_command_says_how_to_get_one(url: str, run: Run) -> No
     missing = run("status", SAMSUNG, env={"BIZVERIFY_NTS_KEY": ""})
     assert missing.returncode == 2
     assert "docs/data-sources.md" in missing.stderr
-    assert "--nts-key-file" in missing.stderr
+    assert "BIZVERIFY_NTS_KEY_FILE" in missing.stderr
     refused = run("status", SAMSUNG, env={"BIZVERIFY_NTS_KEY": "wrong-key"})
     assert refused.returncode == 4
     assert "wrong-key" not in refused.stdout + refused.stderr

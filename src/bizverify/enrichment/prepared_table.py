@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -20,6 +21,8 @@ from bizverify.run.records import records
 from bizverify.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Alert, Choice, Lang
 from bizverify.tables import Table, reading
 from bizverify.tables.columns import Chosen, kept_columns, named_column
+from bizverify.tables.compression import unpacked_name
+from bizverify.tables.detect import EXTENSIONS
 from bizverify.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
 from bizverify.tables.given_columns import listed_headers
 from bizverify.tables.nested import choose_nested, held_choice, unfold
@@ -172,6 +175,21 @@ def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
     )
 
 
+def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
+    plain = unpacked_name(table.path or Path())
+    suffix = plain.suffix
+    if not suffix or suffix.lower() in EXTENSIONS or target.path.stem != f"{plain.stem}.enriched":
+        return ()
+    return (
+        gettext(
+            "{suffix} files are not written, so the output is {name}; {option} names another",
+            suffix=suffix,
+            name=target.path.name,
+            option=parameter("output"),
+        ),
+    )
+
+
 def prepare_output(
     table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
 ) -> PreparedTable:
@@ -198,6 +216,7 @@ def prepare_output(
         named = parameter("columns", {"name": gettext("HEADER")})
         lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
     lost += tuple(open_elsewhere(table.path, target))
+    lost += _other_extension(table, target)
     if len(table.sheets) > 1:
         every = parameter("sheet", ALL_SHEETS)
         lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)

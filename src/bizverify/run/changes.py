@@ -203,10 +203,10 @@ def compare(
     other = both.filter(pl.any_horizontal(is_new, is_gone, *differs)).with_columns(_NUMBER_EXPR)
     other = other.join(known, _NUMBER, "left").join(now, _NUMBER, "left", suffix=_NOW)
     says_so = pl.when(~is_gone & (pl.col("biz_status") == pl.col(f"{_STATUS}{_NOW}"))).then(pl.col(_PLACE))
-    is_told = (says_so == says_so.min().over(_NUMBER)).fill_null(False)
-    kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone, is_told).items()]
+    bears_news = (says_so == says_so.min().over(_NUMBER)).fill_null(False)
+    kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone, bears_news).items()]
     record = [pl.coalesce(name, f"{name}{BEFORE}") for name in ("input", *RECORD)]
-    status = pl.coalesce(f"biz_status{BEFORE}", pl.when(is_new | is_told).then(_STATUS))
+    status = pl.coalesce(f"biz_status{BEFORE}", pl.when(is_new | bears_news).then(_STATUS))
     return (
         other.sort(_PLACE, KEY, nulls_last=True)
         .with_columns(
@@ -217,8 +217,8 @@ def compare(
     )
 
 
-def _rules(is_new: pl.Expr, is_gone: pl.Expr, is_told: pl.Expr) -> dict[Change, pl.Expr]:
-    """Return when a row counts as each kind; ``is_told``: it is the row that stands for its number."""
+def _rules(is_new: pl.Expr, is_gone: pl.Expr, bears_news: pl.Expr) -> dict[Change, pl.Expr]:
+    """Return when a row counts as each kind; ``bears_news``: it is the row that stands for its number."""
     status, status_before = pl.col("biz_status"), pl.col(_STATUS)
     stayed = ~is_new & ~is_gone
     grade, grade_before = _rank("grade", GRADES)
@@ -227,9 +227,9 @@ def _rules(is_new: pl.Expr, is_gone: pl.Expr, is_told: pl.Expr) -> dict[Change, 
         pl.col(name) != pl.col(f"{name}{BEFORE}") for name in ("fixed_zipcode", "fixed_address")
     )  # null where one of the two has none: a correction that was not there before is no change of the address
     return {
-        "closed": is_told & (status == "closed") & (status_before != "closed"),
-        "suspended": is_told & (status == "suspended") & (status_before != "suspended"),
-        "reopened": is_told & (status == "active") & status_before.is_in(["closed", "suspended"]),
+        "closed": bears_news & (status == "closed") & (status_before != "closed"),
+        "suspended": bears_news & (status == "suspended") & (status_before != "suspended"),
+        "reopened": bears_news & (status == "active") & status_before.is_in(["closed", "suspended"]),
         "risk_up": stayed & (grade > grade_before),
         "risk_down": stayed & (grade < grade_before),
         "action_up": stayed & (action > action_before),

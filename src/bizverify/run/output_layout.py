@@ -13,8 +13,8 @@ from bizverify.column_words import HEADERS
 from bizverify.errors import OutputError, UsageError, parameter
 from bizverify.schema import ADDED_COLUMNS, Alert, Lang
 from bizverify.tables import WORKBOOKS, Format, Table, reading
-from bizverify.tables.compression import unpacked_name, url_of
-from bizverify.tables.detect import EXTENSIONS, default_output, output_format, refuse_in_place
+from bizverify.tables.compression import url_of
+from bizverify.tables.detect import default_output, output_format, refuse_in_place
 from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.publish import same_file
 from bizverify.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
@@ -59,7 +59,7 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
         raise UsageError(gettext("`backup=False` is for `in_place=True`: nothing else replaces the input"))
-    target = as_path(output) if output is not None else _output_beside(path, format)
+    target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
     if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
         raise OutputError(gettext("{url}: is a URL, and of those only s3://, gs:// and az:// are written", url=url))
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
@@ -84,22 +84,6 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
     target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
     check_terminal(target.format)
     return replace(target, streamed=True, private=True)
-
-
-def _output_beside(path: Path, format: Format) -> Path:
-    plain = unpacked_name(path)
-    if plain.suffix and plain.suffix.lower() not in EXTENSIONS:
-        usual = next(suffix for suffix, of in EXTENSIONS.items() if of == format)
-        raise OutputError(
-            gettext(
-                "{path}: is read as {format}, but {suffix} files are not written; name the output with {option}",
-                path=path,
-                format=format,
-                suffix=plain.suffix,
-                option=parameter("output", default_output(plain.with_suffix(usual), format).name),
-            )
-        )
-    return path_on_disk(default_output(path, format))
 
 
 def _check_target(target: Target) -> Target:

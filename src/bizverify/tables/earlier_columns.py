@@ -102,11 +102,11 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
     candidates = _candidates(table.headers, prefix)
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
-    candidates = _judged(table, candidates)
+    candidates = _judge(table, candidates)
     ours: list[_Candidate] = []
     for lang in HEADERS:
         nine = [one for one in candidates if one.lang == lang and one.name in ADDED_COLUMNS]
-        chosen = _chosen(nine) if _is_output(nine) else []
+        chosen = _choose(nine) if _is_output(nine) else []
         others = [one for one in nine if one not in chosen and one.level != _FOREIGN]
         # of an even earlier run, which a later one took for the user's
         ours += chosen + (others if len({one.name for one in others}) >= _MANY else [])
@@ -114,12 +114,12 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
         return EarlierColumns()
     places = sorted(one.place for one in ours)
     behind = [one for one in candidates if one.place > places[len(places) // 2]]
-    labels = [one for one in _chosen(behind, LABEL_COLUMNS) if one.level != _FOREIGN]
+    labels = [one for one in _choose(behind, LABEL_COLUMNS) if one.level != _FOREIGN]
     has_labels = len({one.name for one in labels}) >= _LABELS
     return EarlierColumns(
         _by_name(ours),
         _by_name(labels if has_labels else ()),
-        _by_name(one for one in _chosen(behind, EXTRA_COLUMNS) if one.level != _FOREIGN),
+        _by_name(one for one in _choose(behind, EXTRA_COLUMNS) if one.level != _FOREIGN),
     )
 
 
@@ -147,7 +147,7 @@ def _split_suffix(header: str) -> tuple[str, str | None]:
     return (found[1], found[2]) if found else (header, None)
 
 
-def _judged(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     """Judge the candidates by their first cells: most of those that hold anything decide."""
     ids = table.ids
     schema = table.frame.collect_schema()
@@ -208,7 +208,7 @@ def _is_output(candidates: Sequence[_Candidate]) -> bool:
     return len(names) >= _MANY or (len(names) >= _SOME and len(proofs) >= _PROOFS and len(coined) >= _COINED)
 
 
-def _chosen(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUMNS) -> list[_Candidate]:
+def _choose(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUMNS) -> list[_Candidate]:
     """Choose the columns of each name that are ours: by their cells those of the last suffix, else by their place."""
     at = {one.place: one for one in candidates if one.level != _FOREIGN}
     chosen: list[_Candidate] = []

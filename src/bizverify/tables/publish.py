@@ -129,7 +129,7 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
         # by the name alone: folders are moved
         name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
         record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
-        known, old, new = _recorded(record), _digest(path), _digest(finished)
+        known, old, new = _read_record(record), _digest(path), _digest(finished)
         if old == new:  # nothing changes: what somebody wrote into it stays foreign
             continue
         if old not in (None, *known):
@@ -143,7 +143,7 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
     return foreign
 
 
-def _recorded(record: Path) -> list[str]:
+def _read_record(record: Path) -> list[str]:
     try:
         return record.read_text(encoding="ascii").split()
     except (OSError, ValueError):

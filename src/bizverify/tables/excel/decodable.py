@@ -143,11 +143,7 @@ def _edit_xls(data: bytes, path: Path) -> bytes:
                 edited[pieces[at // size] + at % size] = byte
     except (struct.error, IndexError, ValueError) as error:
         raise InputError(
-            gettext(
-                "{path}: is not a readable workbook ({what}); open it in Excel and save it again",
-                path=path,
-                what=error,
-            )
+            gettext("{path}: is a damaged workbook; open it in Excel and save it again", path=path)
         ) from error
     return bytes(edited)
 

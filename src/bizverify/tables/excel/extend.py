@@ -191,7 +191,7 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             made = folder / f"{len(left)}{target.suffix}" if left else target
             copy_package(data, made, changed, size)
             prove_same_parts(data, made, changed)
-            finished = _finished(frame, source, part, added)
+            finished = _finish(frame, source, part, added)
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
                 proofs = [pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)]
                 if not left:
@@ -201,7 +201,7 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             data = made
 
 
-def _finished(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
+def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
     cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
     return FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
 

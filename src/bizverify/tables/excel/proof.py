@@ -88,7 +88,7 @@ class FinishedSheet:
         """Yield a part in pieces that expat parses on their way; :class:`AccountingError` unless it is well-formed."""
         parser = expat.ParserCreate(namespace_separator=" ")
 
-        def parsed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        def parse_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
             for piece in pieces:
                 parser.Parse(piece, False)
                 yield piece
@@ -96,7 +96,7 @@ class FinishedSheet:
 
         try:
             with closing(part_pieces(archive, part)) as pieces:
-                yield parsed(pieces)
+                yield parse_pieces(pieces)
         except expat.ExpatError as error:
             raise self.refuse(f"{part}: {error}") from error
 
@@ -248,6 +248,8 @@ def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.S
     """Whether cells are those of an added column from ``offset`` on, counted from its header."""
     texts = pl.concat([pl.Series([title]), values.cast(pl.String)]).slice(offset, len(found)).fill_null("")
     same = found == texts.str.replace_many(_STAY_SPELLED)
+    if values.dtype == pl.Date:
+        same |= found == texts + " 00:00:00"
     if values.dtype.is_numeric():
         numbers = texts.cast(pl.Float64, strict=False)
         same |= ((found.cast(pl.Float64, strict=False) - numbers).abs() < _NINE_DECIMALS).fill_null(False)
