@@ -148,6 +148,40 @@ def test_a_number_column_without_numbers_is_named(tmp_path: Path, number: str) -
     assert (report.counts["verified"], set(report.columns)) == (2, {"address"})
 
 
+@pytest.mark.parametrize(
+    ("header", "cell"),
+    [
+        ("제주지역여부", "N"),
+        ("부산 담당자", "김"),
+        ("법정동코드", "1168010100"),
+        ("접수번호", "2026110101"),
+        ("대표전화", "0212345678"),
+    ],
+)
+def test_a_column_beside_the_addresses_does_not_refuse_the_list(tmp_path: Path, header: str, cell: str) -> None:
+    """A header that names a province is no address, and a code of ten digits that repeats is no business number."""
+    rows = "".join(f"가나{place},서울 종로구 종로 {place},{cell}\n" for place in range(1, 7))
+    report = bv.plan(write(tmp_path / "in.csv", f"상호,주소,{header}\n{rows}"))
+    assert set(report.columns) == {"name", "address"}
+    assert is_told_first(report)
+
+
+@pytest.mark.parametrize("divided", ["¦", "  ", " * "])
+def test_lines_that_were_not_divided_are_no_addresses(tmp_path: Path, divided: str) -> None:
+    lines = [("사업자번호", "상호", "주소"), ("124-81-00998", "가나", "서울 종로구 종로 426")]
+    source = write(tmp_path / "in.csv", "".join(divided.join(line) + "\n" for line in lines))
+    with pytest.raises(ColumnError, match="delimiter="):
+        bv.plan(source)
+
+
+def test_names_that_begin_with_a_province_are_no_addresses(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", "상호,전화\n서울상사,02-1\n부산식당,051-1\n")
+    with pytest.raises(ColumnError):
+        bv.plan(source)
+    with pytest.raises(ColumnError):
+        bv.verify_frame(pl.read_csv(source))
+
+
 def test_a_list_of_addresses_without_a_header_is_refused(tmp_path: Path) -> None:
     """Its first row would be lost as the header."""
     source = write(tmp_path / "in.csv", "가나,서울 종로구 종로 426\n다라,서울 종로구 종로 1\n")

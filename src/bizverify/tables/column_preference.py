@@ -21,7 +21,7 @@ from bizverify.tables.header_vocabulary import (
     notation_of,
     purpose_of,
 )
-from bizverify.tables.role_content import CONFIDENCE, NUMBERED, PROVINCE, holds_address, is_filled
+from bizverify.tables.role_content import BEGINNING, CONFIDENCE, PROVINCE, holds_address, is_filled, is_sure_address
 from bizverify.tables.table import Table
 from bizverify.translation import current_language, gettext, gettext_noop
 
@@ -44,7 +44,6 @@ _MARGIN: Final = 0.05
 _MOSTLY: Final = 0.5
 _FEW: Final = 0.1
 _SAME: Final = 0.95
-_BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
 """What an address has and its rest has not: 가동 101호 is one in a building."""
 _ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
@@ -173,9 +172,7 @@ class ColumnCandidates:
             names[at]: at for at in places if names[at] in sampled and not is_trap("address", self.table.headers[at])
         }
         cells = {at: pl.col(id_) for id_, at in ids.items()}
-        sure = [
-            holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(_BEGINNING) for cell in cells.values()
-        ]
+        sure = map(is_sure_address, cells.values())
         shares = self._sample.select(one.mean().fill_null(0.0).alias(id_) for one, id_ in zip(sure, ids, strict=True))
         return max(zip(cells, shares.row(0), strict=True), key=lambda one: one[1]) if ids else (-1, 0.0)
 
@@ -207,7 +204,7 @@ class ColumnCandidates:
     def _begins(self, detail: Candidate) -> bool:
         """Whether most cells of a detail hold more than the rest of an address, as far as they hold anything."""
         cell = pl.col(self.table.ids[detail.place])
-        return self._shares(detail.place, cell.str.contains(_BEGINNING))[1] >= detail.filled * _MOSTLY
+        return self._shares(detail.place, cell.str.contains(BEGINNING))[1] >= detail.filled * _MOSTLY
 
     def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
         """An alert where there are parts of addresses and no column with addresses."""

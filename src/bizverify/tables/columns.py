@@ -26,7 +26,7 @@ from bizverify.tables.header_vocabulary import (
     side_of,
     split_number,
 )
-from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert, holds_address, is_filled, is_json
+from bizverify.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json, is_sure_address
 from bizverify.tables.table import TEXTS, Table
 from bizverify.translation import current_language, gettext
 
@@ -108,8 +108,7 @@ def choose_columns(
         empty = not sample.height
         numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
         special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
-        may_lack = address_list and not (numbered or special or _may_hold_numbers(table, shares))
-        if not may_lack or not _holds_addresses(sample):
+        if numbered or special or not address_list or _may_hold_numbers(table, shares, headless=headless):
             chosen[key], notes = special or _best(
                 table, numbered or _blank_column(table, sample, fitting, shares), shares
             )
@@ -119,12 +118,11 @@ def choose_columns(
     for role in others:
         left = [place for place in free if place not in _taken_columns(chosen) | objects]
         if not headless:
-            number = chosen[key].column if key in chosen else None
-            notes += _add_role(columns, role, _pools(role, left, number, groups), chosen)
+            notes += _add_role(columns, role, _pools(role, left, chosen.get(key), groups), chosen)
         elif role not in chosen and (by_content := content_role(table, sample, role, left, chosen.get("address"))):
             chosen[role] = by_content
     if key not in chosen:
-        notes = (*notes, *_without_number(table, fitting, headless=headless))
+        notes += _settle_without_number(table, sample, fitting, shares, chosen, headless=headless)
     chosen = {role: chosen[role] for role in roles if role in chosen}
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
         notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
@@ -194,9 +192,9 @@ def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], ad
     return Preferred(max(rated, key=lambda choice: choice.confidence, default=None))
 
 
-def _pools(role: str, places: Sequence[int], number: int | None, groups: Sequence[Party]) -> list[list[int]]:
+def _pools(role: str, places: Sequence[int], number: Choice | None, groups: Sequence[Party]) -> list[list[int]]:
     """The places among which a role's column is chosen: those of the number's party, then those of no party."""
-    own = [party.columns for party in groups if party.number == number]
+    own = [party.columns for party in groups if number is not None and party.number == number.column]
     if not own or role not in PARTY_ROLES:
         return [list(places)]
     others = frozenset[int]().union(*(party.columns for party in groups))
@@ -238,10 +236,11 @@ def _holds_number(table: Table, choice: Choice, shares: Mapping[int, _Numbers], 
     return bool(table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
 
 
-def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers]) -> bool:
-    """Whether half of a column are right numbers, or of a column too short to judge by its check digits, numbers."""
+def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> bool:
+    """Whether half of the cells of a column are right numbers; in a list without headers few numbers are enough."""
+    unsure = 1.0 if headless else 0.0
     return any(
-        (held.ten or 0.0) * (1.0 if held.right is None else held.right) >= _MOSTLY
+        (held.ten or 0.0) * (unsure if held.right is None else held.right) >= _MOSTLY
         and not is_trap("b_no", table.headers[place])
         for place, held in shares.items()
     )
@@ -282,17 +281,38 @@ def _by_party(
 
 
 def _holds_addresses(sample: pl.DataFrame) -> bool:
-    held = sample.select(holds_address(pl.col(id_)).any().fill_null(False).alias(id_) for id_ in sample.columns)
+    held = sample.select(is_sure_address(pl.col(id_)).any().fill_null(False).alias(id_) for id_ in sample.columns)
     return any(held.row(0))
 
 
-def _without_number(table: Table, fitting: Sequence[Choice], *, headless: bool) -> tuple[Alert, ...]:
+def _is_address_list(table: Table, sample: pl.DataFrame, address: Choice, fitting: Sequence[Choice]) -> bool:
+    """Whether a table without numbers has an address column; that of a whole line has the number's header, too."""
+    if any(level_of("b_no", part.header) for part in address.parts):
+        return False
+    filled = [is_filled(pl.col(table.ids[part.column]).cast(pl.String)) for part in address.parts]
+    return not fitting or bool(sample.select(pl.any_horizontal(filled).any()).item())
+
+
+def _settle_without_number(
+    table: Table,
+    sample: pl.DataFrame,
+    fitting: Sequence[Choice],
+    shares: Mapping[int, _Numbers],
+    chosen: dict[str, Choice],
+    *,
+    headless: bool,
+) -> tuple[Alert, ...]:
     """Alerts about the columns of an address list that fit the number by their header only.
 
-    Raises :class:`ColumnError` for a first row that is one of the list: it would be lost as the header.
+    Where there are no addresses either, a blank column is chosen. Raises :class:`ColumnError` if there is none, and for
+    a first row that is one of the list: it would be lost as the header.
     """
-    titles = pl.DataFrame({"title": table.headers}, schema={"title": pl.String})
-    if not headless and titles.select(holds_address(pl.col("title")).any()).item():
+    address = chosen.get("address")
+    if address is None or not _is_address_list(table, sample, address, fitting):
+        chosen["b_no"] = _blank_column(table, sample, fitting, shares)[0]
+        return ()
+    titles = pl.DataFrame({"title": [part.header for part in address.parts]}, schema={"title": pl.String})
+    if address.why == "content" and not headless and titles.select(is_sure_address(pl.col("title")).any()).item():
         raise ColumnError(
             gettext(
                 "{name}: has no header, its first row holds an address already; give {parameter}, or put a row of "
@@ -303,7 +323,13 @@ def _without_number(table: Table, fitting: Sequence[Choice], *, headless: bool) 
             missing="b_no",
         )
     return tuple(
-        Alert(gettext("{choice} holds no number of ten digits, so it is not used", choice=_quote_choice(choice)))
+        Alert(
+            gettext(
+                "{choice} holds no number of ten digits, so it is not used: its numbers are missing, rounded, masked "
+                "or cut",
+                choice=_quote_choice(choice),
+            )
+        )
         for choice in fitting
     )
 
@@ -321,6 +347,8 @@ def _blank_column(
     about = gettext(
         "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
     )
+    if len(table.headers) == 1 and fitting:
+        about += gettext("; if that is a whole line, name what divides it with {option}", option=parameter("delimiter"))
     named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
     raise ColumnError(
         gettext(

@@ -33,6 +33,7 @@ NUMBERED: Final = (
 )
 """A road, a lot or a district with the number behind it."""
 ADDRESS: Final = rf"{PROVINCE}|{NUMBERED}"
+BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
 """What looks like an address."""
 
 _BLANKS: Final = [
@@ -157,6 +158,11 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
 def holds_address(cell: pl.Expr) -> pl.Expr:
     """Whether a text looks like an address, more than a district's name (Boolean, null for null)."""
     return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
+
+
+def is_sure_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text begins and is numbered as an address is (Boolean, null for null)."""
+    return holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(BEGINNING)
 
 
 def _holds(role: str, cell: pl.Expr) -> pl.Expr:
