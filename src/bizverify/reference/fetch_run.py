@@ -34,8 +34,8 @@ _MOST_TAKEN: Final = 10_000
 _TRIES: Final = 3
 """How often a number is asked that the replies leave out, or a call that is refused though the key was good before."""
 _CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
-_CLAIM_S: Final = 120.0
-"""Seconds for which a run claims numbers: a killed run holds up others no longer."""
+_CLAIM_S: Final = 10.0
+"""Seconds for which a run claims numbers, again and again while it lasts: a killed run holds up others no longer."""
 _LOOK_EVERY_S: Final = 0.5
 _PAUSED: Final = 5
 _INTERRUPTED: Final = 130
@@ -228,6 +228,7 @@ class FetchRun:
 
     async def _store_often(self) -> None:
         """Store what came in, again and again; an error, a full disk say, ends the run."""
+        renewed = time.time()
         while True:
             await anyio.sleep(_COMMIT_EVERY)
             try:
@@ -235,6 +236,9 @@ class FetchRun:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(self._write, group)
                 self._count(group)
+                if (now := time.time()) - renewed > _CLAIM_S / 4:
+                    self._store.renew_claims(self._run_id, now + _CLAIM_S)
+                    renewed = now
                 self._read_usage()
             except BizverifyError as error:
                 self.dispatcher.cancel(Halt("fault", str(error), error))

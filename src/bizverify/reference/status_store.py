@@ -231,6 +231,11 @@ class StatusStore:
             mine = pl.Series([number for (number,) in db.execute(query, (run, values))], dtype=pl.UInt64)
         return numbers.filter(numbers.is_in(mine.implode()))
 
+    def renew_claims(self, run: str, until: float) -> None:
+        """Keep all claims of a run until a later time."""
+        with self._transaction() as db:
+            db.execute("UPDATE claims SET until = ? WHERE run = ?", (until, run))
+
     def release_claims(self, run: str) -> None:
         """Drop all claims of a run."""
         with self._transaction() as db:
