@@ -58,7 +58,16 @@ PARSED: Final[dict[str, pl.DataType]] = {
 """The columns that `parse` adds, and their types."""
 
 _OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
-_BESIDE: Final = rf"(?:{_OTHER_PLACE})(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게))"
+_BESIDE: Final = "|".join(
+    (
+        rf"(?:^|[^가-힣])(?:{_OTHER_PLACE})(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게))",
+        rf"[가-힣](?:{_OTHER_PLACE})(?:에|쪽|편)?(?: *$|[^가-힣 ]| +[^가-힣 ])",  # 시청앞 지하상가, 역앞빌딩 are names
+        r"(?:^|[^가-힣])(?:윗집|아랫집|뒷골목|옆골목|옆창고|건너|일대|일원)(?:$|[^가-힣])",
+    )
+)
+_NOT_ONE_NUMBER: Final = (
+    r"[0-9] ?(?:또는|혹은) ?[0-9]|(?:로|길|동|리|가) ?[0-9-]+ ?[~∼] ?[0-9]|(?:로|길) ?0+(?:$|[ ,(])"
+)
 _ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
 _PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
 
@@ -93,6 +102,11 @@ def is_numbered() -> pl.Expr:
     road = pl.col("road").is_not_null() & pl.col("main").is_not_null()
     lot = pl.col("lot_main").is_not_null() & ~pl.col("lot_dong").str.contains("[읍면]$")
     return road | lot.fill_null(False)
+
+
+def names_several() -> pl.Expr:
+    """Return whether an ``address`` gives several numbers, or zero, in place of one: 152 또는 154, 152~154."""
+    return pl.col("address").str.contains(_NOT_ONE_NUMBER)
 
 
 def describes_by_other(address: pl.Expr) -> pl.Expr:
