@@ -242,3 +242,19 @@ def test_a_run_over_one_of_several_sheets_names_those_that_were_left(tmp_path: P
     assert any(line.startswith("ATTENTION") and "--sheet" in line for line in first)
     chosen = bv.enrich(source, tmp_path / "out.xlsx", sheet="지점", gazetteer=GAZETTEER)
     assert not [one for one in chosen.warnings if "sheet=" in one]
+
+
+def test_a_sheet_with_addresses_goes_before_a_cover(tmp_path: Path) -> None:
+    source, book = tmp_path / "book.xlsx", openpyxl.Workbook()
+    cover, sheet = book.active, book.create_sheet("주소록")
+    cover.title = "표지"
+    for row in [["구분", "건수"], ["전체", 2], ["신규", 1]]:
+        cover.append(row)
+    for row in [["상호", "주소"], ["가나", "서울 종로구 종로 1"], ["다라", "서울 종로구 종로 2"]]:
+        sheet.append(row)
+    book.save(source)
+    report = bv.plan(source)
+    assert (report.rows, report.columns["address"].header) == (2, "주소")
+    assert [one for one in report.warnings if isinstance(one, Alert) and "'주소록'" in one and "'표지'" in one]
+    with pytest.raises(ColumnError):
+        bv.plan(source, sheet="표지")

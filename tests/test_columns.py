@@ -20,6 +20,7 @@ from bizverify.tables import frames
 from bizverify.tables.given_columns import given_choice
 from bizverify.tables.header_vocabulary import parties
 from bizverify.tables.role_content import role_cell
+from bizverify.translation import use_language
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item
@@ -825,3 +826,28 @@ def test_labels_find_the_letter_at_the_joined_address(tmp_path: Path) -> None:
         report = bv.enrich(path, tmp_path / "y.csv", columns=columns)
         with open_mailing(report.run_id, None) as mailing:
             assert mailing.letters.collect()["address"].to_list() == [address]
+
+
+@pytest.mark.parametrize("filler", ["미상", "0", "동일", "정보없음", "-"])
+@pytest.mark.parametrize("columns", [None, {"address": "도로명주소|지번주소"}])
+def test_a_filler_in_one_address_column_does_not_hide_the_other(
+    tmp_path: Path, filler: str, columns: dict[str, str] | None
+) -> None:
+    lot, road = "서울 강남구 역삼동 737", "서울 강남구 테헤란로 152"
+    rows = [(road, lot), (filler, lot), (road, filler), (filler, filler)]
+    text = "".join(f"124-81-00998,{first},{second}\n" for first, second in rows)
+    path = write(tmp_path / "in.csv", f"사업자번호,도로명주소,지번주소\n{text}")
+    report = bv.enrich(path, tmp_path / "out.csv", columns=columns)
+    with open_mailing(report.run_id, None) as mailing:
+        cells = mailing.letters.collect()["address"].to_list()
+    assert cells == [road, lot, road, None if filler == "-" else filler]
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_notes_on_addresses_name_the_role_in_the_reader_s_language(tmp_path: Path, lang: bv.model.Lang) -> None:
+    rows = "124-81-00998,,서울 강남구 역삼동 737,2층\n220-81-62517,서울 강남구 테헤란로 152,,3층\n"
+    path = write(tmp_path / "in.csv", f"사업자번호,도로명주소,지번주소,상세주소\n{rows}")
+    with use_language(lang):
+        notes = [one for one in bv.plan(path).warnings if "(#2" in one]
+    assert notes
+    assert all(("address:" in one) == (lang == "en") for one in notes)

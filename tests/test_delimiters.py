@@ -62,10 +62,18 @@ def test_what_divides_no_cells_is_refused(tmp_path: Path, delimiter: str) -> Non
         bv.plan(divided(tmp_path / "in.csv", ","), delimiter=delimiter)
 
 
-def test_a_line_sep_names_any_of_them(tmp_path: Path) -> None:
-    source = divided(tmp_path / "in.csv", "^")
-    write(source, "sep=^\n" + source.read_text(encoding="utf-8"))
-    assert bv.plan(source).rows == 2
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("^", "^"), (r"\x01", "\x01"), (r"\x1f", "\x1f"), (r"\t", "\t"), ("\\", "\\")]
+)
+def test_a_line_sep_names_any_of_them_also_as_an_escape(tmp_path: Path, typed: str, meant: str) -> None:
+    source, out = divided(tmp_path / "in.csv", meant), tmp_path / "out.csv"
+    write(source, f"sep={typed}\n" + source.read_text(encoding="utf-8"))
+    assert bv.enrich(source, out).rows == 2
+    first, header, *_ = out.read_text(encoding="utf-8").splitlines()
+    assert first == f"sep={typed}"
+    assert header.split(meant) == [*ROWS[0], *NINE]
+    bv.enrich(source, tmp_path / "out.tsv")
+    assert ("sep=" in (tmp_path / "out.tsv").read_text(encoding="utf-8")) == (meant == "\t")
 
 
 def test_a_workbook_has_no_delimiter(tmp_path: Path) -> None:

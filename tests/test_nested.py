@@ -196,6 +196,32 @@ def test_a_cell_of_json_among_addresses_is_no_address(tmp_path: Path) -> None:
     assert result["bounce_prob"].to_list() == [None]
 
 
+@pytest.mark.parametrize("name", ["in.json", "in.parquet", "in.csv"])
+def test_a_list_whose_address_is_an_object_is_refused_with_the_key_to_name(tmp_path: Path, name: str) -> None:
+    object_ = {"zip": "16677", "road": ROAD}
+    if name == "in.csv":
+        path = tmp_path / name
+        rows = [{"name": "가나", "address": json.dumps(object_, ensure_ascii=False)}]
+        path.write_text(pl.DataFrame(rows).write_csv(), encoding="utf-8")
+    else:
+        path = saved(tmp_path / name, [{"name": "가나", "address": object_}])
+    with pytest.raises(ColumnError) as refused:
+        bv.plan(path)
+    assert "`columns={'address': 'address.road'}`" in str(refused.value)
+    assert bv.plan(path, columns={"address": "address.road"}).rows == 1
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_objects_among_the_texts_of_an_address_column_are_told(tmp_path: Path, numbers: bool) -> None:
+    rows: list[dict[str, Any]] = [{"name": "가", "address": ROAD}, {"name": "나", "address": {"zip": 1, "road": ROAD}}]
+    path = saved(tmp_path / "in.json", [row | ({"b_no": N} if numbers else {}) for row in rows])
+    remedy = "`columns={'address': 'address|address.road'}`"
+    assert [one for one in bv.plan(path).warnings if isinstance(one, Alert) and remedy in one]
+    report = bv.enrich(path, tmp_path / "out.parquet", columns={"address": "address|address.road"})
+    assert not [one for one in report.warnings if remedy in one]
+    assert pl.read_parquet(tmp_path / "out.parquet")["reasons"].n_unique() == 1
+
+
 def test_outcomes_find_the_business_within_an_object(tmp_path: Path) -> None:
     """A mailing that was enriched by a nested key is labelled by the same key."""
     report = bv.enrich(saved(tmp_path / "in.json", RECORDS), tmp_path / "out.json", columns=COLUMNS)

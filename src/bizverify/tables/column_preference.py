@@ -45,6 +45,7 @@ _MOSTLY: Final = 0.5
 _FEW: Final = 0.1
 _SAME: Final = 0.95
 """What an address has and its rest has not: 가동 101호 is one in a building."""
+_SAYS: Final = (is_filled, holds_address)
 _ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
 
@@ -151,8 +152,9 @@ class ColumnCandidates:
             return None
         choice = Choice(place, self.table.headers[place], CONFIDENCE, "content")
         text = gettext(
-            "address: {best} was chosen by what it holds, and not by its header: "
+            "{role}: {best} was chosen by what it holds, and not by its header: "
             "{share:.0%} of the rows hold an address there",
+            role=role_word("address", current_language()),
             best=self._candidate("address", choice),
             share=share,
         )
@@ -189,17 +191,22 @@ class ColumnCandidates:
         chain = {notation: chain[notation] for notation in _NOTATIONS if notation in chain} | {best.notation: best}
         for base in fitting:
             if base.notation not in chain and (base.choice.why == "header" or base.notation != "any"):
-                more = self._filled_share([*chain.values(), base]) > self._filled_share(list(chain.values()))
-                if more or self._sample.height == SAMPLE_ROWS:
+                held, more = list(chain.values()), [*chain.values(), base]
+                if (
+                    any(self._filled_share(more, says) > self._filled_share(held, says) for says in _SAYS)
+                    or self._sample.height == SAMPLE_ROWS
+                ):
                     chain[base.notation] = base
         return list(chain.values())
 
-    def _filled_share(self, chain: Sequence[Candidate]) -> float:
-        """The share of rows in which one of several columns says something."""
+    def _filled_share(self, chain: Sequence[Candidate], says: Callable[[pl.Expr], pl.Expr] = is_filled) -> float:
+        """The share of rows in which one of several columns says something, or what ``says`` asks for."""
         ids = [id_ for one in chain if (id_ := self.table.ids[one.place]) in self._sample.columns]
         if not ids or self._sample.is_empty():
             return 0.0
-        return float(self._sample.select(pl.any_horizontal(is_filled(pl.col(id_)) for id_ in ids).mean()).item())
+        return float(
+            self._sample.select(pl.any_horizontal(says(pl.col(id_)).fill_null(False) for id_ in ids).mean()).item()
+        )
 
     def _begins(self, detail: Candidate) -> bool:
         """Whether most cells of a detail hold more than the rest of an address, as far as they hold anything."""
@@ -264,8 +271,9 @@ class ColumnCandidates:
                 None,
                 (
                     gettext(
-                        "zipcode: {names} belongs to another address than {header!r} and is not used; "
+                        "{role}: {names} belongs to another address than {header!r} and is not used; "
                         "{parameter} uses it",
+                        role=role_word("zipcode", current_language()),
                         names=names,
                         header=address.header,
                         parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
@@ -472,7 +480,8 @@ def _passed_over(base: Candidate, best: Candidate) -> Alert:
         )
     return Alert(
         gettext(
-            "address: {base} {why}, but few of its cells hold an address; {best} was taken for all rows",
+            "{role}: {base} {why}, but few of its cells hold an address; {best} was taken for all rows",
+            role=role_word("address", current_language()),
             base=base,
             why=why,
             best=best,
@@ -525,7 +534,8 @@ def _names(detail: Candidate, base: Candidate) -> bool:
 
 def _alternatives_note(chain: Sequence[Candidate], advice: str) -> str:
     return gettext(
-        "address: {first} is taken, and in rows where it is blank {others}; {parameter} takes the first alone",
+        "{role}: {first} is taken, and in rows where it is blank {others}; {parameter} takes the first alone",
+        role=role_word("address", current_language()),
         first=chain[0],
         others=gettext(", where this is blank ").join(map(str, chain[1:])),
         parameter=parameter("columns", {"address": advice}),
@@ -535,7 +545,8 @@ def _alternatives_note(chain: Sequence[Candidate], advice: str) -> str:
 def _joined_note(base: Candidate, joined: Sequence[JoinedColumn], advice: str) -> str:
     parts = gettext(" and ").join(f"{part.header!r} (#{part.column + 1})" for part in joined)
     return gettext(
-        "address: {parts} is joined to {header!r} (#{place}); {parameter} leaves it out",
+        "{role}: {parts} is joined to {header!r} (#{place}); {parameter} leaves it out",
+        role=role_word("address", current_language()),
         parts=parts,
         header=base.choice.header,
         place=base.place + 1,

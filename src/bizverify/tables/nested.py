@@ -77,7 +77,13 @@ def choose_nested(
     )
     nested = range(len(table.headers), len(unfolded.headers))
     every = {**given, **found}
-    chosen = choose_columns(unfolded, roles, every, {*ours, *objects, *nested}, address_list=address_list)
+    try:
+        chosen = choose_columns(unfolded, roles, every, {*ours, *objects, *nested}, address_list=address_list)
+    except ColumnError as error:
+        held = next((place for place in sorted(objects) if has_role(table.headers[place], "address")), None)
+        if not address_list or error.missing != _KEY or "address" in every or held is None:
+            raise
+        raise ColumnError(f"{error}; {_describe_objects(table, leaves, 'address', held)}", missing=_KEY) from error
     columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
     objects |= {place for place in chosen.objects if place < len(table.headers)}
     for role, choice in columns.items():
@@ -85,6 +91,8 @@ def choose_nested(
         if held is not None and role != _KEY:
             raise ColumnError(f"{table.name}: {_describe_objects(table, leaves, role, held)}")
     notes = [*chosen.notes, *_notes(table, leaves, roles, columns, found, objects)]
+    if "address" in columns:
+        notes += _mixed_notes(table, leaves, columns["address"], texts)
     return unfolded, Chosen(columns, tuple(notes))
 
 
@@ -238,6 +246,25 @@ def _notes(
             yield Alert(_describe_objects(table, leaves, role, unused[0]))
 
 
+def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: _Texts) -> Iterator[str]:
+    """Alerts on address columns some of whose cells are JSON, with the option that takes a key for these rows."""
+    headers = {part.header for part in address.parts}
+    for place in sorted({part.column for part in address.parts} & set(texts)):
+        inner = [leaf for leaf in leaves if leaf.column == place]
+        if inner and not any(leaf.header in headers for leaf in inner):
+            yield Alert(
+                gettext(
+                    "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a "
+                    "key of theirs",
+                    path=table.headers[place],
+                    role=role_word("address", current_language()),
+                    parameter=parameter(
+                        "columns", {"address": f"{table.headers[place]}|{_best_leaf(table, inner, 'address').header}"}
+                    ),
+                )
+            )
+
+
 def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:
     """A column of objects, with the option that names the key which holds most of what the role is about."""
     rest = [leaf for leaf in leaves if leaf.column == place]
@@ -248,18 +275,22 @@ def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: i
             path=table.headers[place],
             role=role_word(role, current_language()),
         )
-    best = rest[0]
-    if role == "address":
-        values = [leaf.value.cast(pl.String, strict=False) for leaf in rest]
-        held = [holds_address(value).mean().fill_null(0.0).alias(str(at)) for at, value in enumerate(values)]
-        shares = table.frame.head(_SAMPLE).select(held).collect().row(0)
-        best = rest[shares.index(max(shares))]
     return gettext(
         "column {path!r} holds objects and is not used; name the key that is the {role}: {parameter}",
         path=table.headers[place],
         role=role_word(role, current_language()),
-        parameter=parameter("columns", {role: best.header}),
+        parameter=parameter("columns", {role: _best_leaf(table, rest, role).header}),
     )
+
+
+def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
+    """The one that holds most addresses, or the first one for other roles."""
+    if role != "address":
+        return leaves[0]
+    values = [leaf.value.cast(pl.String, strict=False) for leaf in leaves]
+    held = [holds_address(value).mean().fill_null(0.0).alias(str(at)) for at, value in enumerate(values)]
+    shares = table.frame.head(_SAMPLE).select(held).collect().row(0)
+    return leaves[shares.index(max(shares))]
 
 
 def _beside(role: str, leaves: Sequence[_Leaf], number: _Leaf | None) -> _Leaf | None:

@@ -68,13 +68,16 @@ def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
     Texts are without the guards that keep Excel from reading them as numbers or formulas: ``="…"``, an apostrophe.
     A name and an address are joined by spaces; what is blank, or stands at the end of what is joined already, is left
     out. The rest of an address without its beginning is none. A number is joined by dashes, its parts filled up with
-    zeros where that alone gives the right check digit. Of alternatives the first one that is not blank is taken.
+    zeros where that alone gives the right check digit. Of alternatives the first one that is not blank is taken, of
+    addresses the first that looks like one, if any does.
     """
     schema = table.frame.collect_schema()
     if choice.otherwise:
         cells = [role_cell(table, role, one) for one in choice.alternatives]
         kinds = [pl.String() if one.joined else schema[table.ids[one.column]] for one in choice.alternatives]
-        return pl.coalesce(map(_filled_text, cells, kinds))
+        texts = list(map(_filled_text, cells, kinds))
+        held = [pl.when(holds_address(text)).then(text) for text in texts] if role == "address" else []
+        return pl.coalesce(*held, *texts)
     ids = [table.ids[part.column] for part in choice.parts]
     cells = [_without_guard(pl.col(id_)) if schema[id_] == pl.String else pl.col(id_) for id_ in ids]
     if not choice.joined:

@@ -21,6 +21,7 @@ from bizverify.translation import gettext
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([!#-/:-@[-`{-~\x01-\t\x1c-\x1f])"?\n?', re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"\\(?:t|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 _ODD: Final = "^~:#!&\x01\x02\x03\x04\x05\x06\x07\x08\x1c\x1d\x1e\x1f"
 """Delimiters that are not assumed, since cells hold them, too."""
 _REGULAR: Final = 0.9
@@ -67,9 +68,7 @@ def read_delimiter(given: str) -> str:
 
     Raises :class:`UsageError` for what divides no cells.
     """
-    found = given
-    if re.fullmatch(r"\\(t|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})", given):
-        found = "\t" if given == "\\t" else chr(int(given[2:], 16))
+    found = unescaped(given)
     if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
         option = parameter("delimiter", given)
         raise UsageError(
@@ -79,6 +78,11 @@ def read_delimiter(given: str) -> str:
             )
         )
     return found
+
+
+def unescaped(text: str) -> str:
+    r"""Return a text with the characters that its escapes (``\t``, ``\x01``) stand for."""
+    return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
 
 
 def sniff_dialect(
@@ -192,8 +196,8 @@ def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[floa
 
 
 def _named_delimiter(lines: list[str]) -> str | None:
-    """The delimiter that Excel's line ``sep=`` names, if the first line is one."""
-    named = _NAMED.fullmatch(lines[0].replace("\r", ""))
+    """The delimiter that Excel's line ``sep=`` names, by itself or as an escape, if the first line is one."""
+    named = _NAMED.fullmatch(unescaped(lines[0].replace("\r", "")))
     return named[1] if named else None
 
 

@@ -16,6 +16,7 @@ from bizverify import business_number
 from bizverify.errors import InputError, UsageError
 from bizverify.tables.columns import has_role
 from bizverify.tables.heading import LOOK, Merge, find_heading, headless
+from bizverify.tables.role_content import holds_address
 from bizverify.tables.table import typed_id
 from bizverify.translation import gettext
 
@@ -38,7 +39,8 @@ _RETRIES: Final = 8
 _NO_TEXT: Final = ("boolean", "date")
 _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
-_NUMBERS, _NO_HEADER, _HEADER_ONLY, _ANYTHING = 3, 2, 1, 0
+_ADDRESS_SHARE: Final = 0.5
+_NUMBERS, _NO_HEADER, _HEADER_ONLY, _ADDRESSES, _ANYTHING = 4, 3, 2, 1, 0
 HAS_NUMBERS: Final = _NO_HEADER
 """From this rank on, a table holds business numbers."""
 
@@ -238,7 +240,7 @@ class Loaded:
 def load(
     data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
 ) -> Loaded:
-    """Load a sheet: the wanted one, else the first visible one that holds business numbers, else that is not empty.
+    """Load a sheet: the wanted one, else the first visible one with business numbers, else with addresses or anything.
 
     ``path`` is what messages call the file, ``facts`` what is known of its sheets (``None``: nothing). Raises
     :class:`InputError` and :class:`UsageError`; whatever happens inside the parser is an :class:`InputError`.
@@ -321,7 +323,7 @@ def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, F
 
 
 def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
-    """The first visible sheet with business numbers, else with a header for them, else with anything."""
+    """The first visible sheet with business numbers, else with a header for them, with addresses, with anything."""
     best: Loaded | InputError | None = None
     highest, holding, filled = -1, [], []
     known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
@@ -380,7 +382,11 @@ def rank(found: Loaded | InputError) -> int:
     by_header = pl.col("id").is_in(list(titled)) & (pl.col("digits") > 0)
     if columns.select((by_content | by_header).any()).item():
         return _NUMBERS
-    return _HEADER_ONLY if titled else _ANYTHING
+    if titled:
+        return _HEADER_ONLY
+    texts = [cells for cells in sample if cells.dtype == pl.String]
+    held = (cells.to_frame().select(holds_address(pl.first()).mean()).item() or 0.0 for cells in texts)
+    return _ADDRESSES if any(share >= _ADDRESS_SHARE for share in held) else _ANYTHING
 
 
 def _load_with_header(
