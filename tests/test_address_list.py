@@ -207,6 +207,17 @@ def test_a_job_that_had_numbers_does_not_take_the_list_for_addresses(source: Pat
     assert [run("run", other).returncode, run("run", other).returncode] == [0, 0]
 
 
+def test_a_job_over_a_list_of_addresses_counts_its_rows_each_night(tmp_path: Path, run: Run) -> None:
+    """The same list is no loss; a list that lost most of its rows is."""
+    job = write(tmp_path / "addresses.toml", '[[inputs]]\npath = "list.csv"\n')
+    rows = [f"가나{place},서울 종로구 종로 {place}" for place in range(1, 31)]
+    codes = []
+    for kept in (rows, [*rows[:-1], "가나,서울 종로구 종로 426"], rows[:9]):
+        write(tmp_path / "list.csv", "\n".join(["상호,주소", *kept, ""]))
+        codes.append(run("run", job).returncode)
+    assert codes == [0, 0, 2]
+
+
 # ── what else the report says first ──────────────────────────────────────────────────────────────────────────────
 
 

@@ -28,8 +28,9 @@ class EarlierRows:
 
     def refuse_loss(self, rows: pl.LazyFrame) -> None:
         """Raise :class:`InputError` for rows that lack more than half of the earlier ones, or all numbers."""
-        number = pl.col(NUMBER) if NUMBER in rows.collect_schema().names() else pl.lit(None, pl.UInt64)
-        found = rows.select(number.alias(NUMBER)).group_by(NUMBER).len().collect(engine="streaming")
+        if NUMBER not in rows.collect_schema().names():
+            rows = rows.with_columns(pl.lit(None, pl.UInt64).alias(NUMBER))
+        found = rows.select(NUMBER).group_by(NUMBER).len().collect(engine="streaming")
         count, numbers = int(found["len"].sum()), found[NUMBER].drop_nulls()
         if count and len(self.numbers) and numbers.is_empty():
             raise InputError(

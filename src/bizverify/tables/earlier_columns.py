@@ -217,11 +217,16 @@ def _choose(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUM
         fitting = [one for one in of_name if one.level != _FOREIGN]
         last = max((one.rank for one in fitting), default=0)
         beside = {names[position - 1] if position else "": -1, names[position + 1] if name != names[-1] else "": 1}
-        chosen += [one for one in fitting if one.rank == last] or [
-            one
-            for one in of_name
-            if any((found := at.get(one.place + step)) and found.name == other for other, step in beside.items())
-        ]
+        newest = [one for one in fitting if one.rank == last]
+        chosen += (
+            [one for one in newest if one.level == _PROVED]
+            or newest
+            or [
+                one
+                for one in of_name
+                if any((found := at.get(one.place + step)) and found.name == other for other, step in beside.items())
+            ]
+        )
     return chosen
 
 

@@ -68,7 +68,7 @@ def read_delimiter(given: str) -> str:
 
     Raises :class:`UsageError` for what divides no cells.
     """
-    found = unescaped(given)
+    found = unescape(given)
     if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
         option = parameter("delimiter", given)
         raise UsageError(
@@ -80,7 +80,7 @@ def read_delimiter(given: str) -> str:
     return found
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     r"""Return a text with the characters that its escapes (``\t``, ``\x01``) stand for."""
     return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
 
@@ -197,7 +197,7 @@ def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[floa
 
 def _named_delimiter(lines: list[str]) -> str | None:
     """The delimiter that Excel's line ``sep=`` names, by itself or as an escape, if the first line is one."""
-    named = _NAMED.fullmatch(unescaped(lines[0].replace("\r", "")))
+    named = _NAMED.fullmatch(unescape(lines[0].replace("\r", "")))
     return named[1] if named else None
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.compression import unpacked_name
-from bizverify.tables.csv.dialect import Dialect, unescaped
+from bizverify.tables.csv.dialect import Dialect, unescape
 from bizverify.tables.csv.encoding import Coding, coding_named
 from bizverify.tables.table import Enriched, Table, contract_name, flat, positional, refuse_binary
 from bizverify.translation import gettext
@@ -91,7 +91,7 @@ def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
     lines = csv.reader(io.StringIO(dialect.prolog, newline=""), delimiter=dialect.delimiter)
     writer = csv.writer(out, delimiter=delimiter, lineterminator=_line_end(dialect))
     named = ("sep=", f"sep={dialect.delimiter}")
-    writer.writerows(line for line in lines if unescaped("".join(line).lower()) not in named)
+    writer.writerows(line for line in lines if unescape("".join(line).lower()) not in named)
     return out.getvalue()
 
 
