@@ -200,6 +200,8 @@ def test_a_frame_given_to_enrich_is_sent_to_verify_frame() -> None:
     for frame in (pd.DataFrame({"b_no": NUMBERS}), pl.DataFrame({"b_no": NUMBERS}), Stream(pa.table({}))):
         with pytest.raises(UsageError, match=r"verify_frame\(\)"):
             bv.enrich(frame)  # type: ignore[call-overload]
+        with pytest.raises(UsageError, match=r"verify_frame\(\)"):
+            bv.enrich([frame], "out.csv")
 
 
 def test_a_frame_of_dask_is_named_with_the_remedy() -> None:

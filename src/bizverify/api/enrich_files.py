@@ -262,13 +262,15 @@ def enrich(
 
 
 def _refuse_other_than_files(given: object) -> None:
-    if isinstance(given, str | Path | list | tuple):
+    items = given if isinstance(given, list | tuple) else (given,)
+    wrong = next((one for one in items if not isinstance(one, str | Path)), None)
+    if wrong is None and given is not None:
         return
     remedy = gettext("give the path of a file, or a list of paths")
-    if is_frame(given):
+    if is_frame(wrong):
         remedy = gettext("verify_frame() verifies a frame")
     raise UsageError(
-        gettext("{option} is a {type}: {remedy}", option=parameter("input"), type=type(given).__name__, remedy=remedy)
+        gettext("{option} is a {type}: {remedy}", option=parameter("input"), type=type(wrong).__name__, remedy=remedy)
     )
 
 
