@@ -20,7 +20,7 @@ from conftest import NOTHING_CHECKED, write
 from customers import numbers
 from serving import served
 from test_address_reviews import TWICE
-from test_matching import gazetteer_of
+from test_matching import GANGNAM, gazetteer_of
 
 pytestmark = NOTHING_CHECKED
 
@@ -64,6 +64,76 @@ NAMES_ALL = [
     "인천 강화군 하점면 부근리 12",
     "서울 강남구 역삼동 산 12-3번지",
     "경기도 안산시 상록구 사동 1234",
+]
+
+
+HERE = "서울 강남구 테헤란로 152"
+NOT_ONE_PLACE = [
+    *(
+        " 또는 154",
+        "번지 혹은 154번지",
+        " (또는 154)",
+        " 및 154",
+        " 또는 테헤란로 154",
+        "~154",
+        " ～ 154",
+        "  ~  154",
+        "  또는  154",
+        ", 154",
+        "/154",
+    ),
+    *(" / 서울 서초구 반포대로 30", ", 서울 서초구 반포대로 30, 3층", ", 반포대로 30"),
+    *(" 윗집", " 시청 입구", " 후문", " 뒷골목", " (옆창고)", " 시청 건너", " 일대", ", 맞은편길", " 강남역 사거리"),
+    *(" 옆건물 2층", ", 앞 건물", " 미상", ", 확인 필요", " (이사감)", " 3층 폐업"),
+]
+ONE_PLACE = [
+    *(
+        "",
+        ", 3층",
+        ", 101동 1203호",
+        ", 1203",
+        ", 154호",
+        "-0",
+        " 외 1필지",
+        ", 외 1필지(강남구 테헤란로 154)",
+        ", 10~12층",
+        " 지하1층~2층",
+        " 101~103호",
+    ),
+    *(
+        ", 101동 101~103호",
+        ", 가동 101~103호",
+        ", 101호 및 102호",
+        ", 101,102호",
+        ", 153,154호",
+        ", 153, 154호",
+        ", 3/4층",
+        ", 메트로 101",
+    ),
+    *(
+        " 강남역앞빌딩 2층",
+        " 시청앞빌딩 3층",
+        " 부평역앞상가 3호",
+        " 시청앞 지하상가 12호",
+        " 구청뒤 상가 3호",
+        " 시청앞점",
+    ),
+    *(
+        " 옆집식당 2층",
+        " 사거리약국",
+        " 입구빌딩",
+        " 후문상가 2호",
+        " 일원빌딩",
+        " 일대 일 학원",
+        " 폐업상담센터",
+        " (역삼동 737)",
+    ),
+]
+NO_NUMBER = [
+    "서울 강남구 테헤란로 0",
+    "서울 강남구 테헤란로 000, 3층",
+    "서울 강남구 역삼동 0",
+    "서울 강남구 역삼동 산 0",
 ]
 
 
@@ -150,6 +220,44 @@ def test_every_surface_of_the_local_engine_keeps_these_from_being_sent(
     assert set(answers["enrich"][len(NEVER) :]) == {"send"} or with_gazetteer  # which holds three buildings
     assert set(answers["enrich"]) >= {"send", "confirm"}
     assert all(actions == answers["enrich"] for actions in answers.values())
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
+    building = (GANGNAM, "역삼동", "", "737", "테헤란로", 0, "152", "06236", "역삼1동", 0, "")
+    return gazetteer_of([building], tmp_path_factory.mktemp("here"))
+
+
+@pytest.mark.parametrize("with_gazetteer", [False, True])
+def test_two_places_no_number_and_notes_are_not_sent_and_names_like_them_are(
+    registry: Registry, here: Gazetteer, with_gazetteer: bool
+) -> None:
+    addresses = [*(HERE + words for words in NOT_ONE_PLACE), *NO_NUMBER, *(HERE + words for words in ONE_PLACE)]
+    active = [number for place, number in enumerate(NUMBERS) if place % 6 == 0][: len(addresses)]
+    frame = pl.DataFrame({"사업자번호": active, "상호": "가나", "주소": addresses})
+    gazetteer = here if with_gazetteer else None
+    answers = bv.verify_frame(frame, registry=registry, gazetteer=gazetteer, today=TODAY)
+    is_sent = [action == "send" for action in answers["action"]]
+    wrong = len(NOT_ONE_PLACE) + len(NO_NUMBER)
+    assert [address for address, sent in zip(addresses[:wrong], is_sent[:wrong], strict=True) if sent] == []
+    assert [address for address, sent in zip(addresses[wrong:], is_sent[wrong:], strict=True) if not sent] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "zipcode", "action"),
+    [
+        ("테헤란로 152", "06236", "send"),
+        ("테헤란로 152", " 06236 ", "send"),
+        ("테헤란로 152 (역삼동)", "06236", "send"),
+        ("테헤란로 152 (역삼동)", "30151", "fix_address"),
+        ("테헤란로 152", "6236", "confirm"),
+    ],
+)
+def test_a_postal_code_stands_for_the_region_as_five_digits_that_fit(
+    registry: Registry, here: Gazetteer, address: str, zipcode: str, action: str
+) -> None:
+    frame = pl.DataFrame({"사업자번호": [NUMBERS[0]], "상호": "가나", "주소": address, "우편번호": zipcode})
+    assert bv.verify_frame(frame, registry=registry, gazetteer=here, today=TODAY)["action"].to_list() == [action]
 
 
 def test_a_row_of_the_review_is_never_one_to_send(registry: Registry, gazetteer: Gazetteer, tmp_path: Path) -> None:

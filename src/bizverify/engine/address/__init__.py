@@ -107,7 +107,7 @@ def _read_number_batch(addresses: pl.Series) -> pl.Series:
         if left.any():
             found = look.run(frame.filter(left))
             read = read.with_columns(pl.coalesce(scatter(found[name], left), name).alias(name) for name in _READ)
-    several = frame.select(parse.names_several().fill_null(False)).to_series()
+    several = frame.select(parse.names_several(pl.col("address"))).to_series()
     return read.with_columns(numbered=pl.col("numbered") & ~several).to_struct()
 
 

@@ -346,7 +346,9 @@ def _completeness(address: Levels) -> Levels:
     """Return what an address lacks to be mailed to, where no level of ``address`` says it already."""
     said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
     code = pl.col("zipcode_given")
-    coded = (code >= _FIRST_POSTAL) & (code <= _LAST_POSTAL)
+    odd = pl.col(ODD_ZIPCODE)
+    as_written = odd.is_null() | is_blank(odd) | odd.str.contains(_POSTAL)
+    coded = (code >= _FIRST_POSTAL) & (code <= _LAST_POSTAL) & as_written & ~_is_elsewhere()
     return {
         "beside": pl.col("beside"),
         "no_place": ~pl.col("numbered") & ~said.fill_null(False),

@@ -11,7 +11,7 @@ from bizverify.engine.address.batches import ROW, PreparedStep, for_few, lacks_a
 from bizverify.engine.address.gazetteer import lot_key, unpack_numbers
 from bizverify.engine.address.match.decide import judge_support
 from bizverify.engine.address.match.gazetteer_lookups import Lookups, NamesAndBuildings
-from bizverify.engine.address.parse import describes_by_other, is_numbered
+from bizverify.engine.address.parse import describes_by_other, is_numbered, names_several
 from bizverify.engine.address.regions import level_of, names_region
 from bizverify.engine.text_values import is_blank, is_masked
 from bizverify.schema import Lang
@@ -73,7 +73,7 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
         .when(sure & pl.col("apartment"))
         .then(pl.lit("missing")),
         region_given=pl.col("sido").is_not_null(),
-        numbered=is_numbered() | (sure & pl.col("loose_main").is_not_null()),
+        numbered=(is_numbered() | (sure & pl.col("loose_main").is_not_null())) & ~names_several(pl.col("text")),
         beside=describes_by_other(pl.col("text")),
         postal_match=pl.col("postal_match"),
         supported=pl.col("supported"),

@@ -60,14 +60,26 @@ PARSED: Final[dict[str, pl.DataType]] = {
 _OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
 _BESIDE: Final = "|".join(
     (
-        rf"(?:^|[^가-힣])(?:{_OTHER_PLACE})(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게))",
+        rf"(?:^|[^가-힣])(?:{_OTHER_PLACE})(?:에|쪽|편)?(?:$|[^가-힣]| ?(?:건물|집|상가|빌딩|가게)에?(?:$|[^가-힣]))",
         rf"[가-힣](?:{_OTHER_PLACE})(?:에|쪽|편)?(?: *$|[^가-힣 ]| +[^가-힣 ])",  # 시청앞 지하상가, 역앞빌딩 are names
-        r"(?:^|[^가-힣])(?:윗집|아랫집|뒷골목|옆골목|옆창고|건너|일대|일원)(?:$|[^가-힣])",
+        r"(?:^|[^가-힣])(?:윗집|아랫집|뒷골목|옆골목|옆창고|맞은편길)(?:$|[^가-힣])",
+        r"(?:^|[ ,(])(?:건너|일대|일원|입구|[정후]문|[사삼]거리|미상|확인 ?필요|이사감|폐업) *(?:$|[),.])",
     )
 )
-_NOT_ONE_NUMBER: Final = (
-    r"[0-9] *(?:또는|혹은) *[0-9]|(?:로|길|동|리|가) *[0-9-]+ *[~∼] *[0-9]|(?:로|길) *0+(?:$|[ ,(])"
+_ROAD_AND_NUMBER: Final = "(?:로|길) *[0-9]{1,5}(?:-[0-9]{1,5})?"
+_NUMBER_OF_ANY: Final = "(?:로|길|리|가|[가-힣]동) *[0-9]{1,5}(?:-[0-9]{1,5})?(?: *번지)?"
+_OTHER_ROAD: Final = "(?:(?:[가-힣]+ +)*[가-힣]+[시군구] +[가-힣0-9]+(?:로|길)|[가-힣]+(?:대로|[0-9]번?길))"
+_END: Final = "(?: *번지)?(?:$|[ ,()])"
+_NOT_ONE_NUMBER: Final = "|".join(
+    (
+        rf"{_NUMBER_OF_ANY}[ ,(]*(?:또는|혹은|및) *(?:[가-힣]+[로길동리] *)?[0-9-]+{_END}",
+        rf"{_NUMBER_OF_ANY} *[~∼～] *[0-9-]+{_END}",  # 101동 101~103호 are units
+        rf"(?:로|길|리|[가-힣]동) *(?:산 *)?0+(?:-[0-9]+)?{_END}",
+        rf"{_ROAD_AND_NUMBER} *[,/] *{_OTHER_ROAD} *[0-9-]+{_END}",
+    )
 )
+_TWO_NUMBERS: Final = r"(?:로|길) *([0-9]{1,5}) *[,/·] *([0-9]{1,5})(?:$| *\(| +[^, ])"  # 93, 101,102호 are units
+_NEAR: Final = 20  # 152, 154 are neighbours; 152, 1203 is a building and its room
 _ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
 _PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
 
@@ -104,9 +116,11 @@ def is_numbered() -> pl.Expr:
     return road | lot.fill_null(False)
 
 
-def names_several() -> pl.Expr:
-    """Return whether an ``address`` gives several numbers, or zero, in place of one: 152 또는 154, 152~154."""
-    return pl.col("address").str.contains(_NOT_ONE_NUMBER)
+def names_several(address: pl.Expr) -> pl.Expr:
+    """Return whether an address gives several numbers, or zero, in place of one: 152 또는 154, 152~154."""
+    two = pl.when(address.str.contains(_TWO_NUMBERS)).then(address).str.extract_groups(_TWO_NUMBERS).struct
+    apart = two[1].cast(pl.Int32) - two[0].cast(pl.Int32)
+    return (address.str.contains(_NOT_ONE_NUMBER) | apart.is_between(1, _NEAR).fill_null(False)).fill_null(False)
 
 
 def describes_by_other(address: pl.Expr) -> pl.Expr:
