@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,29 @@ def test_a_grade_of_the_users_own_outlives_the_loss_of_ours(
     again = read(tmp_path / "again.csv")
     assert again["grade"].to_list() == theirs.to_list()
     assert again["grade_bv"].to_list() == first("en")["grade"].to_list()
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("name", ["bounce_prob", "reasons"])
+@pytest.mark.parametrize("is_ours_there", [True, False])
+def test_notes_under_a_header_of_ours_outlive_the_next_run(
+    tmp_path: Path, first: Callable[[str], pl.DataFrame], lang: str, name: str, is_ours_there: bool
+) -> None:
+    """Probabilities and reasons have one form; notes have another, beside our column and without it."""
+    title = HEADERS[lang][name]
+    frame = first(lang)
+    notes = [f"메모 {row}" for row in range(frame.height)]
+    columns = [column for column in frame.get_columns() if is_ours_there or column.name != title]
+    path = tmp_path / "edited.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([title, *(column.name for column in columns)])
+        writer.writerows(zip(notes, *(column.to_list() for column in columns), strict=True))
+    bv.enrich(path, tmp_path / "again.csv", **KNOWN)
+    with (tmp_path / "again.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert [row[0] for row in rows] == notes
+    assert header[0] == title
 
 
 @pytest.mark.parametrize(

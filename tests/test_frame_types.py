@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,18 @@ def test_a_frame_given_to_enrich_is_sent_to_verify_frame() -> None:
             bv.enrich(frame)  # type: ignore[call-overload]
         with pytest.raises(UsageError, match=r"verify_frame\(\)"):
             bv.enrich([frame], "out.csv")
+
+
+def test_no_warning_about_a_frame_names_what_verify_frame_does_not_take() -> None:
+    """Its columns may be called 0, 1, 2; it has no header row that could be one of the list."""
+    frame = pd.DataFrame(
+        [[number, "가", "서울 종로구 종로 1"] for number in (NUMBERS[0], "220-81-62517", "120-81-47521")]
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        bv.verify_frame(frame)
+    assert [str(one.message) for one in warned if "chosen by what it holds" in str(one.message)]
+    assert [str(one.message) for one in warned if "has_header" in str(one.message)] == []
 
 
 def test_a_frame_of_dask_is_named_with_the_remedy() -> None:

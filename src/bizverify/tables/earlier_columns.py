@@ -191,7 +191,9 @@ def _level(one: _Candidate, share: float | None) -> int:
         return _OPEN
     if share > 0.5:
         return _PROVED
-    return _FOREIGN if one.header in _USUAL_HEADERS or one.name not in ADDED_COLUMNS else _OPEN
+    # probabilities and reasons have one form, the service's too; its status words may be any
+    is_other = share == 0 and one.name in _PATTERNS
+    return _FOREIGN if is_other or one.header in _USUAL_HEADERS or one.name not in ADDED_COLUMNS else _OPEN
 
 
 def _disagree(sample: pl.DataFrame, grade: str, probability: str) -> bool:
