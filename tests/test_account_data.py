@@ -25,6 +25,7 @@ from bizverify.errors import StoreError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.server import account_erasure, expiry, learning
 from bizverify.server.account_erasure import KEPT, OWNED
+from bizverify.server.clock import Clock
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.expiry import Retention
 from bizverify.server.learning import OutcomeLearner
@@ -38,6 +39,9 @@ from test_keys_cli import keys
 NUMBER, OTHERS, GONE = "1248100998", "2208162517", "1208147521"
 HOOK = "https://example.com/closures"
 LOOKED_EVERY = 0.05
+_BEGUN = time.time()
+CLOCK_THEN = Clock(now=lambda: HandClock().seconds + 3600 + time.time() - _BEGUN)
+"""Runs like the real one, from an hour after the time of :func:`kept_once` on: answers are kept for seven days."""
 
 
 @dataclass(frozen=True)
@@ -270,13 +274,13 @@ def test_nothing_is_erased_unasked(kept: Kept) -> None:
 
 def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
     """No byte of it stays, nobody else's data is touched, and the command ends when that is so."""
-    with served(kept.db, HandClock(time.time()).clock) as server:
+    with served(kept.db, HandClock().clock) as server:
         headers = {"X-API-Key": kept.secret}
         watch = HTTP.get(f"{server.url}/watch", headers=headers).json()["watches"][0]["watch_id"]
         gone = {"biz_no": GONE, "name": "지난 상호"}
         HTTP.delete(f"{server.url}/watch/{watch}", headers=headers)
         HTTP.post(f"{server.url}/watch", json=gone, headers=headers)
-    with served(kept.db) as server:
+    with served(kept.db, CLOCK_THEN) as server:
         told = keys("erase", kept.key_id, "--db", kept.db, "--yes")
         assert "jobs 1, outcomes 1, watches 1" in told.stdout
         assert kept.named(NUMBER) == kept.named(GONE) == []
@@ -288,7 +292,7 @@ def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
 def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until they have ended nothing is erased; the command says so with exit code 5, and the server does it then."""
     monkeypatch.setattr(key_data, "_PATIENCE", 0.0)
-    with served(kept.db) as server:
+    with served(kept.db, CLOCK_THEN) as server:
         bounds = server.app.state.context.bounds
         bounds.enter(kept.key_id, load_plans()["business"])
         waiting = keys("erase", kept.key_id, "--db", kept.db, "--yes")
@@ -303,7 +307,7 @@ def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pyt
 
 def test_an_erased_key_is_not_told_again_when_it_was_used(kept: Kept) -> None:
     """When keys were used is written down every minute, and at a stop: of one that was erased before, no more."""
-    with served(kept.db) as server:
+    with served(kept.db, CLOCK_THEN) as server:
         assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 200
         keys("erase", kept.key_id, "--db", kept.db, "--yes")
     erased(kept)
@@ -329,7 +333,7 @@ def test_a_start_completes_an_erasure_that_was_begun(kept: Kept) -> None:
     with closing(sqlite3.connect(kept.db)) as db:
         account_erasure.ask_for_erasure(db, kept.key_id, time.time() - 10)
         db.commit()
-    with served(kept.db):
+    with served(kept.db, CLOCK_THEN):
         wait_until(lambda: bool(listed(kept.db)[0]["erased"]))
     erased(kept)
 
