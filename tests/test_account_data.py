@@ -13,6 +13,7 @@ import time
 import zipfile
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,9 +24,9 @@ import pytest
 from bizverify.cli import key_data
 from bizverify.errors import StoreError, UsageError
 from bizverify.labels.label_store import LabelStore
+from bizverify.schema import SEOUL
 from bizverify.server import account_erasure, expiry, learning
 from bizverify.server.account_erasure import KEPT, OWNED
-from bizverify.server.clock import Clock
 from bizverify.server.engine_pool import EnginePool
 from bizverify.server.expiry import Retention
 from bizverify.server.learning import OutcomeLearner
@@ -39,9 +40,9 @@ from test_keys_cli import keys
 NUMBER, OTHERS, GONE = "1248100998", "2208162517", "1208147521"
 HOOK = "https://example.com/closures"
 LOOKED_EVERY = 0.05
-_BEGUN = time.time()
-CLOCK_THEN = Clock(now=lambda: HandClock().seconds + 3600 + time.time() - _BEGUN)
-"""Runs like the real one, from an hour after the time of :func:`kept_once` on: answers are kept for seven days."""
+KEPT_AT = time.time() - 3600
+"""Not a fixed day: commands and some of the servers here have the real clock, and answers are kept for seven days."""
+MONTH = f"{datetime.fromtimestamp(KEPT_AT, SEOUL):%Y-%m}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Kept:
 def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """What each test has a copy of."""
     folder = tmp_path_factory.mktemp("kept")
-    hand, db = HandClock(), folder / "home" / "server.sqlite"
+    hand, db = HandClock(KEPT_AT), folder / "home" / "server.sqlite"
     db.parent.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
@@ -119,13 +120,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_an_export_has_all_that_is_stored_of_a_key_and_nothing_of_another(kept: Kept, tmp_path: Path) -> None:
     """Beside a running server; README.txt names each file; private; no secret, digest, or path of the server."""
     out = tmp_path / "out"
-    with served(kept.db, HandClock().clock):
+    with served(kept.db, HandClock(KEPT_AT).clock):
         told = json.loads(keys("export", kept.key_id, "--db", kept.db, "-o", out, "--json").stdout)
     assert told["rows"] == {
         **{"months": 1, "jobs": 1, "watches": 1, "notices": 1, "repeatable answers": 1, "learned mailings": 1}
     }
     assert json.loads((out / "account.json").read_text("utf-8"))["note"] == "김대리"
-    assert lines(out / "usage.jsonl") == [{"month": "2026-11", "lookups": 2, "watch_changes": 1}]
+    assert lines(out / "usage.jsonl") == [{"month": MONTH, "lookups": 2, "watch_changes": 1}]
     (job,) = lines(out / "jobs.jsonl")
     assert (job["id"], job["state"], job["charged"], job["outcomes"]) == (kept.job, "done", 1, 1)
     assert [pl.read_parquet(out / name)["b_no"].to_list() for name in job["files"]] == [[NUMBER], [NUMBER]]
@@ -200,7 +201,7 @@ def erased(kept: Kept) -> None:
             if table not in ("deliveries",):
                 assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} = ?", (kept.other,)).fetchone() != (0,)
         assert db.execute("SELECT month, used FROM usage WHERE key_id = ?", (kept.key_id,)).fetchall() == [
-            ("2026-11", 2)
+            (MONTH, 2)
         ]
         assert db.execute("SELECT count(*) FROM labels").fetchone() == (1,)
     (key,) = [one for one in listed(kept.db) if one["id"] == kept.key_id]
@@ -218,7 +219,7 @@ def test_erasing_a_key_leaves_no_byte_of_its_data(kept: Kept) -> None:
     assert "was erased" in keys("erase", kept.key_id, "--db", kept.db, "--yes").stdout
     actions = [one for one in audited(kept.db, "--key", kept.key_id) if one["action"] == "keys erase"]
     assert [next(iter(one["details"])) for one in actions] == ["begun", "erased"]
-    with served(kept.db, HandClock().clock) as server:
+    with served(kept.db, HandClock(KEPT_AT).clock) as server:
         assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
 
 
@@ -257,7 +258,7 @@ def test_what_a_kill_has_left_of_learning_for_the_pool_is_erased_too(kept: Kept)
 
 def test_a_start_removes_what_a_kill_has_left_of_learning_for_the_pool(kept: Kept) -> None:
     """Also where the server learns no scorecards, so that nothing else would ever remove it."""
-    training, clock = leave_training(kept), HandClock()
+    training, clock = leave_training(kept), HandClock(KEPT_AT)
     with served(kept.db, clock.clock, model="builtin"):
         clock.until(lambda: not training.exists(), seconds=1)
 
@@ -274,13 +275,13 @@ def test_nothing_is_erased_unasked(kept: Kept) -> None:
 
 def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
     """No byte of it stays, nobody else's data is touched, and the command ends when that is so."""
-    with served(kept.db, HandClock().clock) as server:
+    with served(kept.db, HandClock(time.time()).clock) as server:
         headers = {"X-API-Key": kept.secret}
         watch = HTTP.get(f"{server.url}/watch", headers=headers).json()["watches"][0]["watch_id"]
         gone = {"biz_no": GONE, "name": "지난 상호"}
         HTTP.delete(f"{server.url}/watch/{watch}", headers=headers)
         HTTP.post(f"{server.url}/watch", json=gone, headers=headers)
-    with served(kept.db, CLOCK_THEN) as server:
+    with served(kept.db) as server:
         told = keys("erase", kept.key_id, "--db", kept.db, "--yes")
         assert "jobs 1, outcomes 1, watches 1" in told.stdout
         assert kept.named(NUMBER) == kept.named(GONE) == []
@@ -292,7 +293,7 @@ def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
 def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until they have ended nothing is erased; the command says so with exit code 5, and the server does it then."""
     monkeypatch.setattr(key_data, "_PATIENCE", 0.0)
-    with served(kept.db, CLOCK_THEN) as server:
+    with served(kept.db) as server:
         bounds = server.app.state.context.bounds
         bounds.enter(kept.key_id, load_plans()["business"])
         waiting = keys("erase", kept.key_id, "--db", kept.db, "--yes")
@@ -307,7 +308,7 @@ def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pyt
 
 def test_an_erased_key_is_not_told_again_when_it_was_used(kept: Kept) -> None:
     """When keys were used is written down every minute, and at a stop: of one that was erased before, no more."""
-    with served(kept.db, CLOCK_THEN) as server:
+    with served(kept.db) as server:
         assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 200
         keys("erase", kept.key_id, "--db", kept.db, "--yes")
     erased(kept)
@@ -333,7 +334,7 @@ def test_a_start_completes_an_erasure_that_was_begun(kept: Kept) -> None:
     with closing(sqlite3.connect(kept.db)) as db:
         account_erasure.ask_for_erasure(db, kept.key_id, time.time() - 10)
         db.commit()
-    with served(kept.db, CLOCK_THEN):
+    with served(kept.db):
         wait_until(lambda: bool(listed(kept.db)[0]["erased"]))
     erased(kept)
 
@@ -359,7 +360,7 @@ def test_an_erasure_that_was_killed_is_completed_by_the_next(
         with pytest.raises(Killed):
             keys("erase", kept.key_id, "--db", kept.db, "--yes")
     assert listed(kept.db)[0]["revoked"] is not None
-    with served(kept.db, HandClock().clock) as server:  # whoever forgets it may start the server meanwhile
+    with served(kept.db, HandClock(KEPT_AT).clock) as server:  # whoever forgets it may start the server meanwhile
         assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
     keys("erase", kept.key_id, "--db", kept.db, "--yes")
     erased(kept)
@@ -548,7 +549,7 @@ def test_letters_are_not_learned_from_longer_than_was_said(kept: Kept) -> None:
     models = kept.files / "learning" / kept.key_id / "models"
     models.mkdir(mode=0o700)
     (models / "journal.jsonl").write_text("")
-    hand, store = HandClock(), LabelStore(kept.files / "learning" / kept.key_id / "labels")
+    hand, store = HandClock(KEPT_AT), LabelStore(kept.files / "learning" / kept.key_id / "labels")
     hand.forward(days=399)
     retain(kept, hand, keep_labels_days=400)
     assert len(store.mailings()) == 1
@@ -566,7 +567,7 @@ def test_a_label_store_that_is_damaged_keeps_no_other_from_being_purged(
     first, second = (str(key["id"]) for key in listed(kept.db))
     (path,) = (kept.files / "learning" / first / "labels").glob("*.parquet")
     path.write_bytes(b"PAR1")
-    hand = HandClock()
+    hand = HandClock(KEPT_AT)
     hand.forward(days=10)
     retain(kept, hand, keep_labels_days=1)
     assert LabelStore(kept.files / "learning" / second / "labels").mailings() == []
