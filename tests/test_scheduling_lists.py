@@ -165,3 +165,46 @@ def test_a_list_of_addresses_that_gets_numbers_tells_which_are_closed(many: Nigh
     found = kinds(many.run())
     assert (found["closed"], found.get("new"), found.get("gone")) == (1, None, None)
     assert kinds(many.run()) == {}
+
+
+# ── files in a folder that are no lists ──────────────────────────────────────────────────────────────────────────
+
+STRAYS = {
+    "notes.txt": "담당자에게 확인할 것\n내일 다시 보낼 것\n",
+    "readme.csv": "담당자에게 확인할 것\n",
+    "settings.json": '{"a": 1}',
+    "scan.csv": "%PDF-1.7\n1 0 obj\n",
+}
+
+
+@pytest.mark.parametrize("inputs", ['path = "lists"', 'path = "lists/*"', 'path = "lists"\nsheet = "*"'])
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_file_of_a_folder_that_holds_no_table_is_passed_over(name: str, inputs: str, many: Nights) -> None:
+    many.write_job("[output]\npath = 'out/{name}.{ext}'\n", inputs=inputs)
+    put(many, "a.csv", list(many.statuses))
+    for _ in range(2):
+        write(many.folder / "lists" / name, STRAYS[name])
+        report = many.run()
+        assert (report.exit_code, outcome(report, name).what, kinds(report)) == (0, "passed_over", {})
+        assert sorted(path.name for path in (many.folder / "out").iterdir()) == ["a.csv"]
+        assert any(name in text for _, text in report.lines())
+
+
+def test_what_was_a_list_or_stands_alone_or_is_named_fails(many: Nights) -> None:
+    """So does a file without a table that takes the place of a dated list."""
+    stray = write(many.folder / "notes.txt", STRAYS["notes.txt"])
+    put(many, "a.csv", list(many.statuses))
+    put(many, "b_20261120.csv", list(many.statuses))
+    many.write_job("[output]\npath = 'out/{name}.{ext}'\n", inputs='path = "lists"\n[[inputs]]\npath = "notes.txt"')
+    report = many.run()
+    assert (report.exit_code, outcome(report, "notes.txt").what) == (2, "failed")
+    many.write_job("[output]\npath = 'out/{name}.{ext}'\n", inputs='path = "lists"\n[[inputs]]\npath = "n*.txt"')
+    report = many.run()
+    assert (report.exit_code, outcome(report, "notes.txt").what) == (2, "failed")
+    stray.unlink()
+    many.write_job("[output]\npath = 'out/{name}.{ext}'\n", inputs='path = "lists"')
+    assert many.run().exit_code == 0
+    for name in ("a.csv", "b_20261121.csv"):
+        write(many.folder / "lists" / name, STRAYS["notes.txt"])
+        report = many.run()
+        assert (report.exit_code, outcome(report, name).what, kinds(report)) == (2, "failed", {})

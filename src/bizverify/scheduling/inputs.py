@@ -38,12 +38,13 @@ _DAY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One file of a job: where it is, how it is read, what it is written to."""
+    """One file of a job: where it is, how it is read, what it is written to; ``listed``: no name in the job file."""
 
     path: Path
     part: InputPart
     output: Path
     latest: Path | None
+    listed: bool = False
 
 
 def find_inputs(
@@ -144,7 +145,7 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
                 suffix=output.suffix,
             )
         )
-    return JobInput(file.path.resolve(), part, output, latest)
+    return JobInput(file.path.resolve(), part, output, latest, file.listed)
 
 
 def _expand(folder: Path, pattern: str) -> list[InputFile]:

@@ -41,6 +41,7 @@ from bizverify.translation import current_language, gettext, join_clauses, use_l
 
 if TYPE_CHECKING:
     from bizverify.scheduling.earlier_rows import EarlierRows
+    from bizverify.scheduling.input_enrichment import InputEnrichment
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class _Run:
         self._note_outputs(inputs)
         runs, earlier = self._store.runs(), self._store.known_inputs()
         self._predecessors = find_predecessors([str(one.path) for one in inputs], earlier)
-        outcomes = [self._take(one, earlier) for one in inputs]
+        outcomes = _settle_strays(inputs, [self._take(one, earlier) for one in inputs])
         outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
         after, changed = self._advance([one.path for one in outcomes], earlier, complete=not missing)
         shown = of_kinds(changed, self._job.changes.kinds)
@@ -243,6 +244,8 @@ class _Run:
             if self._stop.is_made:  # polars has made an error of the interruption
                 raise KeyboardInterrupt from error
             _log.info("%s: %s", path, error)  # the report says it
+            if self._name_before(one) not in earlier and self._enrichment().is_stray(one, error):
+                return InputOutcome(path, "passed_over", error=name_fields(str(error)))
             paid = self._paid_since(begun)
             self._spend(paid)
             return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=name_fields(str(error)))
@@ -334,11 +337,13 @@ class _Run:
         return self._predecessors.get(str(one.path), str(one.path))
 
     def _enrich(self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows) -> Report | FilesReport:
+        return self._enrichment().carry_out(one, recorder, earlier, self._budget)
+
+    def _enrichment(self) -> InputEnrichment:
         from bizverify.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights
 
         day = self._start.at.date()
-        enrichment = InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
-        return enrichment.carry_out(one, recorder, earlier, self._budget)
+        return InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
         """Note what is known of an input, with its output and the copy of it as they are now."""
@@ -476,3 +481,18 @@ class _Run:
                 delivered = self._now() if taken.issuperset(channels_of(part)) else None
                 self._store.mark_taken(run.id, taken, delivered)
         return problems
+
+
+def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:
+    """Return the outcomes; a file that was passed over has failed if its folder or pattern has no other file."""
+    pairs = list(zip(inputs, outcomes, strict=True))
+    read = {one.part.path for one, outcome in pairs if outcome.what != "passed_over"}
+    settled = []
+    for one, outcome in pairs:
+        if outcome.what != "passed_over":
+            settled.append(outcome)
+        elif one.part.path in read:
+            settled.append(replace(outcome, error=gettext("holds no table")))
+        else:
+            settled.append(replace(outcome, what="failed", exit_code=2))
+    return settled
