@@ -87,10 +87,9 @@ def find_predecessors(paths: Collection[str], known: Collection[str]) -> dict[st
     """
     found: dict[str, str] = {}
     for path in set(paths).difference(known):
-        series = [
-            one for one in known if _mask_digits(one) == _mask_digits(path) and _digits_of(one) < _digits_of(path)
-        ]
-        newest = max(series, key=_digits_of, default=None)
+        series = [one for one in known if _mask_digits(one) == _mask_digits(path)]
+        earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
+        newest = max(earlier, key=_digits_of, default=None)
         if newest is not None and (newest not in paths or _differ_in_day(newest, path)):
             found[path] = newest
     return found
