@@ -10,6 +10,7 @@ import pytest
 
 import bizverify as bv
 from bizverify.scheduling.earlier_runs import compare_runs
+from bizverify.scheduling.job_report import InputOutcome
 from conftest import write
 from customers import numbers
 from nightly_jobs import Nights, kinds
@@ -27,14 +28,14 @@ def many(nights: Nights) -> Nights:
 
 
 def put(nights: Nights, name: str, rows: Sequence[str], headers: Sequence[str] = HEADERS) -> Path:
-    """Write a list of businesses, by their numbers, with these columns; of another list it takes the place."""
+    """Write a list of businesses, by their numbers, with these columns."""
     cells = {"사업자번호": str, "상호": "상사 {}".format, "주소": lambda b_no: f"서울시 중구 세종대로 {int(b_no) % 97}"}
     lines = [",".join(cells[header](b_no) for header in headers) for b_no in rows]
     (nights.folder / "lists").mkdir(exist_ok=True)
     return write(nights.folder / "lists" / name, "\n".join([",".join(headers), *lines, ""]))
 
 
-def outcome(report: bv.JobReport, name: str) -> bv.scheduling.job_report.InputOutcome:
+def outcome(report: bv.JobReport, name: str) -> InputOutcome:
     return next(one for one in report.inputs if Path(one.path).name == name)
 
 
