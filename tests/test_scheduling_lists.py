@@ -129,6 +129,23 @@ def test_a_dated_list_that_lost_its_numbers_fails_beside_a_list_of_addresses(man
     assert (report.exit_code, outcome(report, "a_20261121.csv").what) == (2, "failed")
 
 
+def test_a_list_under_another_name_may_be_the_one_that_is_gone(many: Nights) -> None:
+    """Then it has to have numbers, too; a new list of addresses beside the lists of before need not."""
+    every = list(many.statuses)
+    first = put(many, "monday.csv", every)
+    many.run()
+    put(many, "addresses.csv", every, HEADERS[1:])
+    assert many.run().exit_code == 0
+    first.unlink()
+    put(many, "tuesday.csv", every, HEADERS[1:])
+    for _ in range(2):
+        report = many.run()
+        assert (outcome(report, "tuesday.csv").what, kinds(report)) == ("failed", {})
+    put(many, "tuesday.csv", every[:-1])
+    report = many.run()
+    assert (report.exit_code, kinds(report)) == (0, {"gone": 1})
+
+
 # ── a list of addresses ──────────────────────────────────────────────────────────────────────────────────────────
 
 

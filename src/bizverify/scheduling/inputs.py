@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,13 +80,13 @@ def find_inputs(
     return list(found.values()), missing
 
 
-def find_predecessors(paths: Collection[str], known: Collection[str]) -> dict[str, str]:
+def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
     """Return for paths that are not known the known one that each continues, the newest with other digits in its name.
 
     It is no input any more, or both names have a day or month: lists of several branches do not continue each other.
     """
     found: dict[str, str] = {}
-    for path in set(paths).difference(known):
+    for path in paths - known.keys():
         series = [one for one in known if _mask_digits(one) == _mask_digits(path)]
         earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
         newest = max(earlier, key=_digits_of, default=None)

@@ -112,6 +112,7 @@ class _Run:
         self._other_columns: set[str] = set()
         self._known: dict[str, KnownInput] = {}
         self._predecessors: dict[str, str] = {}
+        self._unlisted: set[str] = set()
         self._earlier_numbers: dict[str, pl.Series] | None = None
         self._changes: Path | None = None
         self._written: set[Path] = set()
@@ -166,10 +167,12 @@ class _Run:
         self._all_are_there = not missing
         self._note_outputs(inputs)
         runs, earlier = self._store.runs(), self._store.known_inputs()
-        self._predecessors = find_predecessors([str(one.path) for one in inputs], earlier)
+        paths = {str(one.path) for one in inputs}
+        self._predecessors, self._unlisted = find_predecessors(paths, earlier), earlier.keys() - paths
         outcomes = _settle_strays(inputs, [self._take(one, earlier) for one in inputs])
         outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
-        after, changed = self._advance([one.path for one in outcomes], earlier, complete=not missing)
+        unknown = [one for one in outcomes if one.what in ("failed", "left") and one.path not in earlier]
+        after, changed = self._advance([one.path for one in outcomes], earlier, complete=not (missing or unknown))
         shown = of_kinds(changed, self._job.changes.kinds)
         report = JobReport(
             job=self._name,
@@ -197,11 +200,10 @@ class _Run:
         """Return the new snapshot, ``None`` where it stays as it was, and what changed.
 
         Inputs that were not verified keep their rows; those of ``earlier`` that are no input any more lose them, unless
-        the list of inputs is not ``complete``, or their successor was not verified.
+        the list of inputs is not ``complete``: one that is missing or was not verified may be theirs.
         """
         nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
         removed = set(earlier) - set(paths) if complete else set()
-        removed -= {before for path, before in self._predecessors.items() if path not in self._verified}
         if not self._verified and not removed:
             return None, nothing
         before = self._store.snapshot()
@@ -323,11 +325,9 @@ class _Run:
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
-        if known is None:  # a list may have another name each night
-            of_all = list(self._earlier_numbers.values())
-            if not of_all or not all(map(len, of_all)):
-                return EarlierRows()
-            return EarlierRows(numbers=pl.concat(of_all), may_lose=True)
+        if known is None:  # one of the lists that are not there any more may have this name now
+            missed = [numbers for path, numbers in self._earlier_numbers.items() if path in self._unlisted]
+            return EarlierRows(numbers=pl.concat([pl.Series(dtype=pl.UInt64), *missed]), may_lose=True)
         name = self._name_before(one)
         numbers = self._earlier_numbers.get(name, pl.Series(dtype=pl.UInt64))
         where = as_path(name).name if name != str(one.path) else gettext("the run before")
