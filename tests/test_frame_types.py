@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -221,24 +217,3 @@ def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
     lazy = type("DataFrame", (), {"__module__": "dask.dataframe.dask_expr"})()
     with pytest.raises(InputError, match=r"compute\(\)"):
         bv.verify_frame(lazy)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.parametrize(
-    "call", ["verify_frame(frame)", "verify('1248100998')", "enrich('list.csv')", "plan('list.csv')"]
-)
-def test_a_process_forked_after_polars_ran_is_refused(call: str, tmp_path: Path) -> None:
-    """A query there would wait for ever for threads that the process does not have."""
-    (tmp_path / "list.csv").write_text("b_no\n1248100998\n", encoding="utf-8")
-    code = (
-        "import os, warnings; warnings.simplefilter('ignore')\n"
-        "import polars as pl, bizverify as bv\n"
-        "frame = pl.DataFrame({'b_no': ['1248100998']}); bv.verify_frame(frame)\n"
-        "if not os.fork():\n"
-        f"    try: bv.{call}\n"
-        "    except Exception as error: print(type(error).__name__, error, flush=True)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("UsageError process "), done.stderr
