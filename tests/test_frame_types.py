@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import warnings
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
-from bizverify.errors import InputError, UsageError
+from bizverify.errors import ColumnError, InputError, UsageError
 from bizverify.schema import ADDED_COLUMNS
 from examples import examples
 
@@ -217,3 +218,35 @@ def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
     lazy = type("DataFrame", (), {"__module__": "dask.dataframe.dask_expr"})()
     with pytest.raises(InputError, match=r"compute\(\)"):
         bv.verify_frame(lazy)
+
+
+@pytest.mark.parametrize("empty", [pd.DataFrame(), pl.DataFrame(), pl.LazyFrame(), pa.table({})], ids=repr)
+def test_a_frame_without_columns_comes_back_with_the_nine(empty: Any) -> None:
+    """As an empty file of JSON does."""
+    found = bv.verify_frame(empty)
+    if isinstance(found, pl.LazyFrame):
+        found = found.collect()
+    assert list(getattr(found, "column_names", found.columns)) == list(NINE)
+    assert len(found) == 0
+
+
+def test_a_frame_that_is_only_an_index_points_to_its_columns() -> None:
+    frame = pd.DataFrame({"사업자번호": NUMBERS[:1]}).set_index("사업자번호")
+    with pytest.raises(InputError, match=r"reset_index\(\)"):
+        bv.verify_frame(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (pl.DataFrame({"사업자번호": [["1248100998"]]}), None),
+        (pl.DataFrame({"번호": [b"1248100998"]}), None),
+        (pd.DataFrame([["가", "나"]], columns=pd.Index([("a", "b"), 7])), None),
+        (pl.DataFrame({"사업자번호": ["1248100998"], "상호": [["가"]]}), {"name": "상호"}),
+    ],
+    ids=["list", "bytes", "odd headers", "given"],
+)
+def test_no_message_names_a_column_that_the_frame_does_not_have(frame: Any, columns: dict[str, str] | None) -> None:
+    with pytest.raises(ColumnError) as raised:
+        bv.verify_frame(frame, columns=columns)
+    assert not re.search(r"\bc[0-9]|row_id", str(raised.value))
