@@ -255,6 +255,8 @@ def test_no_corrected_address_holds_a_second_number_or_a_note(registry: Registry
     certain = len(addresses) - len(ONE_PLACE)
     assert answers[:certain].filter(corrected[:certain] | answers["district_code"][:certain].is_not_null()).is_empty()
     assert answers[certain:].filter(~corrected[certain:]).is_empty()
+    said = answers[:certain].filter(pl.col("주소").str.starts_with(heads[1]))["reasons"].list.join(" | ")
+    assert not said.str.contains("not found").any()
 
 
 @pytest.mark.parametrize(

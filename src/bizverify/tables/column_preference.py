@@ -266,20 +266,7 @@ class ColumnCandidates:
         bases = [own, *self._addresses(places)[0]]
         fitting = [one for one in found if _owner_kind(one, bases, nearest=True) == own.kind]
         if not fitting:
-            names = gettext(" and ").join(map(str, found))
-            return Preferred(
-                None,
-                (
-                    gettext(
-                        "{role}: {names} belongs to another address than {header!r} and is not used; "
-                        "{parameter} uses it",
-                        role=role_word("zipcode", current_language()),
-                        names=names,
-                        header=address.header,
-                        parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
-                    ),
-                ),
-            )
+            return Preferred(None, (self._other_address_note(found, address),))
         most = max(one.right for one in fitting)
         ranked = sorted(
             fitting,
@@ -309,6 +296,15 @@ class ColumnCandidates:
             return gettext("its header is the more usual one")
 
         return Preferred(best.choice, self._explain_choice("zipcode", best, others, explain))
+
+    def _other_address_note(self, found: Sequence[Candidate], address: Choice) -> str:
+        return gettext(
+            "{role}: {names} belongs to another address than {header!r} and is not used; {parameter} uses it",
+            role=role_word("zipcode", current_language()),
+            names=gettext(" and ").join(map(str, found)),
+            header=address.header,
+            parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
+        )
 
     def name(self, places: Sequence[int]) -> Preferred:
         """The name: the column whose header says so most surely, the fuller one where headers say the same."""

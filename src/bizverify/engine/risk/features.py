@@ -323,7 +323,7 @@ def _match_levels() -> Levels:
         "lot_unknown": without_building & (pl.col("form") == "lot"),
         "no_road_or_lot": covered & level.is_in(("region_only", "none")) & (pl.col("form") == "neither"),
         "not_covered": (level == "region_only") & ~covered,
-        "not_found": pl.col(WRITING) != "blank",
+        "not_found": (pl.col(WRITING) != "blank") & ~level.is_in(_REPAIRED).fill_null(False),  # found, but doubtful
     }
 
 
