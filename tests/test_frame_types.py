@@ -220,7 +220,11 @@ def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
         bv.verify_frame(lazy)
 
 
-@pytest.mark.parametrize("empty", [pd.DataFrame(), pl.DataFrame(), pl.LazyFrame(), pa.table({})], ids=repr)
+@pytest.mark.parametrize(
+    "empty",
+    [pd.DataFrame(), pl.DataFrame(), pl.LazyFrame(), pa.table({})],
+    ids=["pandas", "polars", "lazy", "pyarrow"],
+)
 def test_a_frame_without_columns_comes_back_with_the_nine(empty: Any) -> None:
     """As an empty file of JSON does."""
     found = bv.verify_frame(empty)
