@@ -18,6 +18,7 @@ from bizverify.engine import LocalEngine
 from bizverify.errors import ColumnError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.schema import Alert
+from bizverify.translation import use_language
 from conftest import NINE, SAMPLE, write
 from customers import QUICK
 
@@ -254,6 +255,19 @@ def test_a_run_over_one_of_several_sheets_names_those_that_were_left(tmp_path: P
     assert any(line.startswith("ATTENTION") and "--sheet" in line for line in first)
     chosen = bv.enrich(source, tmp_path / "out.xlsx", sheet="지점", gazetteer=GAZETTEER)
     assert not [one for one in chosen.warnings if "sheet=" in one]
+
+
+def test_only_the_summary_of_an_earlier_output_is_no_sheet_that_was_left(tmp_path: Path) -> None:
+    """A user's own sheet may have that name."""
+    source = write(tmp_path / "in.csv", "사업자번호,주소\n1248100998,서울 종로구 종로 1\n")
+    with use_language("ko"):
+        bv.enrich(source, tmp_path / "out.xlsx", summary=True)
+    assert not [one for one in bv.plan(tmp_path / "out.xlsx").warnings if "sheet=" in one]
+    book = openpyxl.load_workbook(tmp_path / "out.xlsx")
+    assert book.sheetnames == ["bizverify", "요약"]
+    book["bizverify"].title = "명단"
+    book.save(tmp_path / "own.xlsx")
+    assert [one for one in bv.plan(tmp_path / "own.xlsx").warnings if isinstance(one, Alert) and "'요약'" in one]
 
 
 def test_a_sheet_with_addresses_goes_before_a_cover(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
 from bizverify.errors import BizverifyError, LabelError, ModelError, UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.labels.batch_merge import LabelBatch
 from bizverify.labels.label_store import LabelStore, RecordResult
 from bizverify.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
@@ -107,6 +108,7 @@ def label(
     be recorded already: the same call again goes on.
     """
     check_keywords(label, service)
+    refuse_after_fork()
     now, path = datetime.now(UTC), as_path(outcomes)
     today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)

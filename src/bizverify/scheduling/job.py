@@ -17,6 +17,7 @@ from msgspec import structs
 from bizverify.cancellation import CancelToken, StopRequest
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import BizverifyError, StoppedError
+from bizverify.forking import refuse_after_fork
 from bizverify.joint.report import FilesReport
 from bizverify.options import engine_kind
 from bizverify.progress.display import Progress
@@ -70,6 +71,7 @@ def run_job(
     right; :class:`StoreError` where the state cannot be used. Nothing was done then. ``KeyboardInterrupt`` says which
     outputs were written before it; nothing of the run is remembered or told then, and the next one takes it up.
     """
+    refuse_after_fork()
     path = Path(path).resolve()
     job = load_job_file(path)
     name, state = job_place(path, job)

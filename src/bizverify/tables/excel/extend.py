@@ -19,9 +19,9 @@ from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import sheet_metadata
 from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, render_rows, titles
-from bizverify.tables.excel.create import SHEET
 from bizverify.tables.excel.drawings import warn_of_drawings
 from bizverify.tables.excel.package import (
+    SHEET,
     copy_package,
     entries_of,
     part_pieces,
