@@ -152,6 +152,16 @@ def test_workbooks_and_packed_files_go_in_and_out(s3: S3Server, tmp_path: Path) 
     assert "out/list.confirm.csv.gz" in s3.names()
 
 
+def test_letters_to_be_sent_are_kept_in_a_bucket_too(s3: S3Server, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text(CSV, "utf-8")
+    for again in ("", "2"):
+        s3.put("list.send.csv", b"mine\n")
+        report = bv.enrich(tmp_path / "list.csv", f"{ROOT}/list.csv", split="action")
+        assert report.exit_code == 3
+        assert dict(report.kept) == {f"{ROOT}/list.send.csv": f"{ROOT}/list.send.csv.bak{again}"}
+        assert s3.get(f"list.send.csv.bak{again}") == b"mine\n"
+
+
 def test_an_object_is_replaced_in_place_only_without_a_backup(s3: S3Server) -> None:
     s3.put("a.csv", CSV.encode())
     with pytest.raises(UsageError, match="turn on the versions of its bucket, and give `backup=False`"):

@@ -141,6 +141,114 @@ def test_a_grade_of_the_users_own_outlives_the_loss_of_ours(
     assert again["grade_bv"].to_list() == first("en")["grade"].to_list()
 
 
+def write_columns(path: Path, columns: list[pl.Series]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([column.name for column in columns])
+        writer.writerows(zip(*(column.to_list() for column in columns), strict=True))
+    return path
+
+
+def read_columns(path: Path) -> list[tuple[str, list[str]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header, *rows = csv.reader(file)
+    return [(name, [row[place] for row in rows]) for place, name in enumerate(header)]
+
+
+OWN_WORDS = {
+    "biz_status": ["open", "정상"],
+    "bounce_prob": ["높음", "낮음"],
+    "grade": ["VIP", "일반"],
+    "action": ["전화", "방문"],
+    "fixed_zipcode": ["3층", "후문"],
+    "fixed_address": ["주소 다시 물어보기", "이사했다고 함"],
+    "reasons": ["고객 요청", "담당자 변경"],
+    "row_status": ["완료", "진행"],
+    "row_note": ["통화 1", "통화 2"],
+}
+
+
+@pytest.mark.parametrize(("lang", "prefix"), [("en", ""), ("ko", "bv ")])
+@pytest.mark.parametrize("name", NINE)
+def test_a_users_own_column_outlives_the_loss_of_ours(tmp_path: Path, lang: str, name: str, prefix: str) -> None:
+    """The input has a column of that name; ours was written beside it, and somebody deleted ours."""
+    title = f"{prefix}{HEADERS[lang][name]}"
+    own = read(SAMPLE / "customers.csv")
+    cells = (OWN_WORDS[name] * own.height)[: own.height]
+    own.insert_column(own.width, pl.Series(title, cells)).write_csv(tmp_path / "in.csv")
+    options: dict[str, Any] = KNOWN | {"prefix": prefix}
+    bv.enrich(tmp_path / "in.csv", tmp_path / "first.csv", headers=lang, **options)
+    first = read(tmp_path / "first.csv")
+    save(first.drop(f"{title}_bv"), tmp_path / "edited.csv")
+    report = bv.enrich(tmp_path / "edited.csv", tmp_path / "again.csv", **options)
+    again = read(tmp_path / "again.csv")
+    assert again[title].to_list() == cells
+    assert again[f"{title}_bv"].equals(first[f"{title}_bv"])
+    assert sorted(again.columns) == sorted(first.columns)
+    assert any(isinstance(one, Alert) and f"{title}_bv" in one for one in report.warnings)
+    bv.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **options)
+    assert read(tmp_path / "third.csv").equals(again)
+
+
+MEMOS = {
+    "fixed_address": lambda row: "서울특별시 중구 세종대로 110" if row % 9 == 0 else "",
+    "fixed_zipcode": lambda row: "04524" if row % 9 == 0 else "",
+    "grade": lambda row: "ABCDE"[row * 7 % 5],
+    "row_note": lambda row: f"통화 {row}" if row % 9 == 0 else "",
+}
+
+
+@pytest.mark.parametrize("place", [0, 8, -1])
+@pytest.mark.parametrize("ours_too", [True, False])
+@pytest.mark.parametrize("name", MEMOS)
+def test_a_memo_that_looks_like_ours_stays(
+    tmp_path: Path, first: Callable[[str], pl.DataFrame], name: str, ours_too: bool, place: int
+) -> None:
+    """Addresses, postal codes, grades and notes of a person's own, in a Korean output under our header."""
+    title, whole = HEADERS["ko"][name], first("ko")
+    cells = [MEMOS[name](row) for row in range(whole.height)]
+    at = place % whole.width
+    columns = [column for column in whole.get_columns() if ours_too or column.name != title]
+    columns.insert(at, pl.Series(title, cells))
+    bv.enrich(write_columns(tmp_path / "edited.csv", columns), tmp_path / "again.csv", **KNOWN)
+    again = read_columns(tmp_path / "again.csv")
+    assert again[at] == (title, cells)
+    ours = [found for where, (header, found) in enumerate(again) if header.startswith(title) and where != at]
+    assert ours == [whole[title].fill_null("").to_list()]
+    assert len([header for header, _ in again if header.endswith("_bv")]) == (not ours_too)
+
+
+def test_grades_that_differ_where_the_probability_is_one_are_the_users(tmp_path: Path) -> None:
+    rows = "\n".join(f"124-81-00998,가나{row},서울 중구 세종대로 {row}" for row in range(1, 31))
+    bv.enrich(write(tmp_path / "in.csv", f"사업자번호,상호,주소\n{rows}\n"), tmp_path / "first.csv")
+    whole = read(tmp_path / "first.csv").with_columns(bounce_prob=pl.lit("0.02"))
+    grades = [letter for letter in "ABCDE" for _ in range(6)]
+    save(whole.with_columns(grade=pl.Series(grades)), tmp_path / "edited.csv")
+    bv.enrich(tmp_path / "edited.csv", tmp_path / "again.csv")
+    assert read(tmp_path / "again.csv")["grade"].to_list() == grades
+
+
+def test_a_few_typed_cells_make_no_column_of_ours_a_users(tmp_path: Path, first: Callable[[str], pl.DataFrame]) -> None:
+    """Somebody filtered the output, corrected one grade in ten, typed addresses and verdicts, and sorted it."""
+    row = pl.int_range(pl.len())
+    typed = {"grade": "E", "action": "전화함", "fixed_address": "종로구 어딘가", "biz_status": "폐업했다고 함"}
+    edited = first("en").with_columns(
+        pl.when(row % 10 == place).then(pl.lit(cell)).otherwise(name).alias(name)
+        for place, (name, cell) in enumerate(typed.items())
+    )
+    edited = edited.filter(row % 3 != 0).sort("action", "grade")
+    bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
+    assert read(tmp_path / "again.csv").columns == edited.columns
+
+
+def test_probabilities_in_percent_are_ours(tmp_path: Path, first: Callable[[str], pl.DataFrame]) -> None:
+    """A spreadsheet saves them as it shows them."""
+    percent = (pl.col("bounce_prob").cast(pl.Float64) * 100).round(1).cast(pl.String) + "%"
+    save(first("en").with_columns(percent.alias("bounce_prob")), tmp_path / "edited.csv")
+    bv.enrich(tmp_path / "edited.csv", tmp_path / "again.csv", **KNOWN)
+    assert read(tmp_path / "again.csv").equals(first("en"))
+
+
 @pytest.mark.parametrize("lang", ["en", "ko"])
 @pytest.mark.parametrize("name", ["bounce_prob", "reasons"])
 @pytest.mark.parametrize("is_ours_there", [True, False])

@@ -161,6 +161,43 @@ def test_the_files_of_the_actions_hold_every_row_once(tmp_path: Path, name: str,
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
+@pytest.mark.parametrize("ends", ["csv", "csv.gz", "xlsx", "json", "parquet"])
+@pytest.mark.parametrize("split", ["action", "조치"])
+def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: str, split: str) -> None:
+    """As a `--letters` list, a part that loses all its letters is an alert and exit 3, until that is allowed."""
+    out, listed = tmp_path / f"out.{ends}", tmp_path / f"letters.{ends.removesuffix('.gz')}"
+    sent = tmp_path / f"out.{'send' if split == 'action' else '발송'}.{ends}"
+    options: dict[str, Any] = {"split": split, "letters": listed}
+    assert bv.enrich(SAMPLE / "customers.csv", out, **options, **REFERENCE).exit_code == 0
+    before = sent.read_bytes()
+    emptied = bv.enrich(SAMPLE / "customers.csv", out, **options)
+    assert emptied.exit_code == 3
+    backup = sent.with_name(f"{sent.name}.bak")
+    assert dict(emptied.kept) == {str(sent): str(backup)}
+    assert backup.read_bytes() == before
+    assert emptied.as_dict()["split"]["send"]["rows"] == 0  # type: ignore[index]
+    assert any(isinstance(one, Alert) and backup.name in one for one in emptied.warnings)
+    again = bv.enrich(SAMPLE / "customers.csv", out, **options | {"allow_empty": True})
+    third = bv.enrich(SAMPLE / "customers.csv", out, **options)
+    assert (again.exit_code, third.exit_code, third.kept) == (0, 0, {})
+    assert len([*tmp_path.glob("*.bak*")]) == 1
+
+
+def test_an_emptied_part_is_replaced_where_that_is_allowed_or_it_had_no_letters(tmp_path: Path) -> None:
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
+    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", allow_empty=True)
+    assert (report.exit_code, report.kept, [*tmp_path.glob("*.bak*")]) == (0, {}, [])
+    joint = bv.enrich([SAMPLE / "customers.csv", SAMPLE / "customers.xlsx"], tmp_path / "out", split="action")
+    assert joint.exit_code == 0
+
+
+def test_a_part_that_somebody_edited_and_that_is_emptied_is_kept_once(tmp_path: Path) -> None:
+    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
+    write(tmp_path / "out.send.csv", "메모\n")
+    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action")
+    assert (report.exit_code, [one.name for one in tmp_path.glob("*.bak*")]) == (3, ["out.send.csv.bak"])
+
+
 def test_a_split_in_korean_has_korean_names(tmp_path: Path) -> None:
     """Who says 조치 gets files with names in Korean; as always one for each action."""
     report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="조치", **REFERENCE)

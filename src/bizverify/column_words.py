@@ -76,7 +76,7 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
 """The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
 
 
-_EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
+EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
 """Words of earlier releases, which files of that time hold."""
 
 
@@ -101,7 +101,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
     """Return the codes (String) of a column that was read, whichever language it was written in."""
-    codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | _EARLIER_WORDS.get(column, {})
+    codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
     return _replace(value, codes) if codes else value
 
 

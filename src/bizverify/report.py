@@ -82,9 +82,9 @@ class Report(Shown):
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
     ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
     ``backup`` is where the file is that the output replaced, if it was kept; ``kept``: all files that held what we are
-    not known to have written, and where they are now. ``purchase`` is there for the engines
-    that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without one.
-    ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
+    not known to have written, or letters where none are left, and where they are now. ``purchase`` is there for the
+    engines that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without
+    one. ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
     ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
     written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
     ``replaced``: rows whose value in an earlier output, which is the input, became another, by column.
@@ -142,7 +142,7 @@ class Report(Shown):
             return 5
         failed = self.counts.get("failed") or self.counts.get("in_doubt")
         refused = self.asked is not None and self.asked.fetch.refused
-        kept = self.beside is not None and self.beside.kept_letters is not None
+        kept = self.beside is not None and self.beside.lacks_letters
         return 3 if failed or refused or kept or is_majority(self.plan.invalid, self.rows) else 0
 
     def as_dict(self) -> dict[str, object]:

@@ -206,7 +206,8 @@ def enrich(
     (법정동코드 of its building), ``building_code`` (도로명주소관리번호 of its address). ``split="action"`` writes a
     file for each action beside the output, ``OUT.send.EXT`` and so on, which together hold every row once.
     ``letters`` is a file for the mail house: a row for each letter to be sent, sorted by postal code.
-    An existing list is not replaced by one without a letter unless ``allow_empty``. ``letter_cost``: won a letter; the
+    An existing list is not replaced by one without a letter unless ``allow_empty``; an ``OUT.send.EXT`` is kept beside
+    the empty one as ``.bak``. ``letter_cost``: won a letter; the
     report says what is saved.
     ``report``: a web page of the run to read, print and pass on; people's data is masked in it unless ``unmask``.
     ``review``: a workbook of the addresses that are not sure, with what each may mean and a cell for the choice, which

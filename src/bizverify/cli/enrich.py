@@ -127,7 +127,9 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
 )
 @click.option(
-    "--allow-empty", is_flag=True, help="With --letters: let a list without a letter replace an earlier list, too."
+    "--allow-empty",
+    is_flag=True,
+    help="With --letters, --split: let a list without a letter replace an earlier list, too.",
 )
 @click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the report says what is saved.")
 @click.option(

@@ -35,6 +35,7 @@ from bizverify.run.alerts import (
     COMMON_FAILURE,
     FAILURE_COUNTS,
     bought_alert,
+    emptied_alert,
     failure_alert,
     garbled_alert,
     invalid_alert,
@@ -184,7 +185,9 @@ class EnrichmentRun:
             changed = replaced_rows(tallied)
             foreign = beside.submit(find_foreign, self._replacements(target, temporary, sides))
             accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
-            to_keep = [*([target.path] if target.backup else []), *foreign.result()]
+            emptied = written.beside.emptied if written.beside else None
+            to_tell = dict.fromkeys([*([emptied] if emptied is not None else []), *foreign.result()])
+            to_keep = dict.fromkeys([*([target.path] if target.backup else []), *to_tell])
             kept = {path: backup.enter_context(backed_up(path, record or target.path)) for path in to_keep}
             report = self._report(
                 written.purchase,
@@ -201,7 +204,7 @@ class EnrichmentRun:
                     vanished_alert(tallied),
                     *(written.beside.alerts if written.beside else ()),
                     replaced_alert(changed, self.prepared.lang),
-                    *(kept_alert(path, kept[path]) for path in foreign.result()),
+                    *((emptied_alert if path == emptied else kept_alert)(path, kept[path]) for path in to_tell),
                 ),
                 replaced=changed,
                 addresses=match_counts(tallied),
@@ -212,7 +215,7 @@ class EnrichmentRun:
                 input_version=data.version.label if data.version else None,
                 beside=written.beside,
                 backup=str(kept[target.path]) if target.path in kept else None,
-                kept={str(path): str(kept[path]) for path in foreign.result()},
+                kept={str(path): str(kept[path]) for path in to_tell},
             )
             if written.figures is not None and sides.page is not None:
                 render_into(

@@ -88,7 +88,7 @@ class FilesReport(Shown):
     @property
     def exit_code(self) -> int:
         """5 when rows are pending (the same call goes on), else 3 when rows or inputs failed, else 0."""
-        kept = self.beside is not None and self.beside.kept_letters is not None
+        kept = self.beside is not None and self.beside.lacks_letters
         codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed or kept else set())
         return next((code for code in (_PAUSED, _FAILED) if code in codes), 0)
 

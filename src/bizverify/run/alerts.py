@@ -279,6 +279,19 @@ def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
     )
 
 
+def emptied_alert(path: Path, backup: Path) -> Alert:
+    """Return what to say of a file of letters to be sent that has no row now."""
+    return Alert(
+        gettext(
+            "{path} is empty, because no row gets a letter now; the earlier list is kept as {backup}; with {option} no "
+            "copy is kept",
+            path=path,
+            backup=backup,
+            option=parameter("allow_empty", True),
+        )
+    )
+
+
 def kept_alert(path: Path, backup: Path) -> Alert:
     """Return what to say of a file that held what bizverify is not known to have written."""
     return Alert(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import shutil
+import zipfile
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -200,14 +201,27 @@ def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters:
     An earlier list that would become empty is put there instead, unless that is allowed.
     """
     write_letters(answers, temporary, letters)
-    is_there = look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()
-    if letters or allow_empty or not is_there:
+    if letters or allow_empty or not replaces_other(path, temporary):
         return True
     with fetch_file(path) as earlier:
-        if filecmp.cmp(earlier.path, temporary, shallow=False):  # the earlier one is as empty
-            return True
         shutil.copy2(earlier.path, temporary)
     return False
+
+
+def replaces_other(path: Path, temporary: Path) -> bool:
+    """Return whether an earlier file is at ``path`` that is not the same as the finished one."""
+    if not (look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()):
+        return False
+    with fetch_file(path) as earlier:
+        if all(map(zipfile.is_zipfile, (earlier.path, temporary))):
+            return _parts_of(earlier.path) != _parts_of(temporary)
+        return not filecmp.cmp(earlier.path, temporary, shallow=False)
+
+
+def _parts_of(workbook: Path) -> dict[str, int]:
+    """Checksums of a workbook's parts without the one that has the time of writing."""
+    with zipfile.ZipFile(workbook) as parts:
+        return {part.filename: part.CRC for part in parts.infolist() if part.filename != "docProps/core.xml"}
 
 
 def _headers() -> tuple[str, str, str, str]:

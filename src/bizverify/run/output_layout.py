@@ -132,13 +132,12 @@ def lay_out_columns(
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
-            warnings.append(
-                gettext(
-                    "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}",
-                    theirs=wanted,
-                    ours=header,
-                )
+            kept_beside = gettext(
+                "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}", theirs=wanted, ours=header
             )
+            warnings.append(
+                Alert(kept_beside) if ours else kept_beside
+            )  # in an earlier output it may be taken for ours
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 

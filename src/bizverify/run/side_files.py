@@ -14,7 +14,7 @@ from bizverify.engine.address import Gazetteer
 from bizverify.errors import UsageError, parameter
 from bizverify.options import WriteOptions
 from bizverify.run.action_files import KOREAN_SPLIT, check_split, split_paths, write_parts
-from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters
+from bizverify.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters, replaces_other
 from bizverify.run.output_layout import Target
 from bizverify.run.review_list import check_review, write_review
 from bizverify.schema import Alert
@@ -30,7 +30,8 @@ class WrittenSides:
     ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
     ``letter_list``: the file for the mail house; ``kept_letters``: an earlier one that would have become empty and was
     kept instead; ``review``: the one of addresses to be decided on, ``unsure`` of them. ``kept``: files of several
-    inputs that somebody had edited, and where each is now.
+    inputs that somebody had edited, and where each is now. ``emptied``: the part of the letters to be sent, where it
+    has no row now and replaces an earlier one.
     """
 
     parts: Mapping[str, tuple[Path, int]]
@@ -41,6 +42,12 @@ class WrittenSides:
     unsure: int = 0
     kept_letters: Path | None = None
     kept: Mapping[Path, Path] = field(default_factory=dict)
+    emptied: Path | None = None
+
+    @property
+    def lacks_letters(self) -> bool:
+        """Whether no row gets a letter now, and an earlier list of letters was kept."""
+        return self.kept_letters is not None or self.emptied is not None
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -170,7 +177,13 @@ class SideFiles:
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
-        return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept)
+        sent = self.parts.get("send")
+        emptied = (
+            sent
+            if sent is not None and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent])
+            else None
+        )
+        return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept, emptied=emptied)
 
 
 def letter_list_of(write: WriteOptions) -> Path | None:

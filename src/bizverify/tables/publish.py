@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bizverify.cloud.object_store import RemoteVersion
-from bizverify.cloud.remote_files import publish_remote, unfinished_error
+from bizverify.cloud.remote_files import fetch_file, look_at_output, publish_remote, unfinished_error
 from bizverify.cloud.remote_path import RemotePath, is_remote
 from bizverify.errors import InputError, OutputError
 from bizverify.library_messages import describe_os_error
@@ -93,8 +93,15 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
     An existing backup stays: the next is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A
     hard link where the file system has them, so that mode, owner and times are kept; else a copy, with mode and times,
-    synced before it gets its name. Raises :class:`OutputError`.
+    synced before it gets its name. That of an object is a copy, which stays. Raises :class:`OutputError`.
     """
+    if isinstance(target, RemotePath):
+        names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
+        copy = next(name for name in names if look_at_output(name) is None)
+        with fetch_file(target) as earlier, publish_file(copy) as temporary:
+            shutil.copyfile(earlier.path, temporary)
+        yield copy
+        return
     called, target = target, Path(os.path.realpath(target))
     before = target.stat()
     try:
