@@ -200,9 +200,7 @@ def erased(kept: Kept) -> None:
             assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} = ?", (kept.key_id,)).fetchone() == (0,)
             if table not in ("deliveries",):
                 assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} = ?", (kept.other,)).fetchone() != (0,)
-        assert db.execute("SELECT month, used FROM usage WHERE key_id = ?", (kept.key_id,)).fetchall() == [
-            (MONTH, 2)
-        ]
+        assert db.execute("SELECT month, used FROM usage WHERE key_id = ?", (kept.key_id,)).fetchall() == [(MONTH, 2)]
         assert db.execute("SELECT count(*) FROM labels").fetchone() == (1,)
     (key,) = [one for one in listed(kept.db) if one["id"] == kept.key_id]
     assert key["revoked"]
