@@ -173,7 +173,8 @@ def write_table(
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
     """Write an enriched table to ``target`` in a format, packed as its name says.
 
-    Returns the tally of the same pass, and a call that reads the finished file back and counts its rows. Raises :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
+    Returns the tally of the same pass, and a call that counts the rows of the finished file. Raises
+    :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and format != "csv":
         raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))

@@ -203,7 +203,10 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
 def _own_columns(result: Enriched, added: AddedColumns) -> Added:
     """The columns of the table as they were read, by their numbers on the sheet."""
     columns = result.table.frame.select(result.table.ids).collect()
-    return {added.left + place: (header, column) for place, (header, column) in enumerate(zip(added.headers, columns))}
+    return {
+        number: (header, column)
+        for number, (header, column) in enumerate(zip(added.headers, columns, strict=True), added.left)
+    }
 
 
 def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
