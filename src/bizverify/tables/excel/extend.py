@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -193,20 +195,21 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
                 proof = pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)
                 if not left:
-                    own = _own_columns(result, added)
-                    rows = pool.submit(copy_context().run, finished.prove_cells, file.data, target, own).result()
+                    above, own = _as_read(result, added)
+                    prove = partial(finished.prove_cells, file.data, target, above, own)
+                    rows = pool.submit(copy_context().run, prove).result()
                 proof.result()
             data = made
     return rows
 
 
-def _own_columns(result: Enriched, added: AddedColumns) -> Added:
-    """The columns of the table as they were read, by their numbers on the sheet."""
-    columns = result.table.frame.select(result.table.ids).collect()
-    return {
-        number: (header, column)
-        for number, (header, column) in enumerate(zip(added.headers, columns, strict=True), added.left)
-    }
+def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added]:
+    """The rows above the table and its columns as they were read, by their numbers on the sheet."""
+    table, left = result.table, added.left
+    texts = enumerate(zip_longest(*table.title_rows), left)
+    above = pl.DataFrame({str(number): pl.Series(cells, dtype=pl.String) for number, cells in texts})
+    columns = table.frame.select(table.ids).collect()
+    return above, dict(enumerate(zip(added.headers, columns, strict=True), left))
 
 
 def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:

@@ -99,17 +99,17 @@ class FinishedSheet:
         except expat.ExpatError as error:
             raise self.refuse(f"{part}: {error}") from error
 
-    def prove_cells(self, before: Path, after: Path, own: Added) -> int:
+    def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
         """Count the rows of the table that a reader finds in the finished workbook.
 
-        ``own``: the user's columns as the same reader found them when the run began. Only where cells are not what
-        they say (rows above the table, dates among texts), the workbook is read again as it was ``before``.
+        ``above``, ``own``: the rows above the table and the user's columns, as the same reader found them when the run
+        began. Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
         Raises :class:`AccountingError` unless every cell that was there is as it was, and what was added is there.
         """
         with self._refusing():
             olds, last = self._read(before), 0
             for start, new in zip(self.starts, self._read(after), strict=True):
-                if len(self.starts) > 1 or not self._is_as_read(new, own):
+                if len(self.starts) > 1 or not self._is_as_read(new, above, own):
                     self._compare(next(olds), new, start)
                 last = self._span(start)[0] + new.height - 1 if new.height else last
         return min(last, self.bottom) - self.header
@@ -136,9 +136,9 @@ class FinishedSheet:
         """The row that a reader begins with in a stretch, and the last that is compared."""
         return self.first if start == 1 else start, min(start + self.starts.step - 1, self.bottom)
 
-    def _is_as_read(self, new: pl.DataFrame, own: Added) -> bool:
+    def _is_as_read(self, new: pl.DataFrame, above: pl.DataFrame, own: Added) -> bool:
         try:
-            replace(self, added={**own, **self.added})._compare(pl.DataFrame(), new, 1)
+            replace(self, added={**own, **self.added})._compare(above, new, 1)
         except AccountingError:
             return False
         return True
