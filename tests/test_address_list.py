@@ -16,7 +16,9 @@ import bizverify as bv
 from bizverify.distributed import verify_batches
 from bizverify.engine import LocalEngine
 from bizverify.errors import ColumnError, UsageError
+from bizverify.labels.label_store import LabelStore
 from bizverify.schema import Alert
+from bizverify.translation import use_language
 from conftest import NINE, SAMPLE, write
 from customers import QUICK
 
@@ -255,6 +257,19 @@ def test_a_run_over_one_of_several_sheets_names_those_that_were_left(tmp_path: P
     assert not [one for one in chosen.warnings if "sheet=" in one]
 
 
+def test_only_the_summary_of_an_earlier_output_is_no_sheet_that_was_left(tmp_path: Path) -> None:
+    """A user's own sheet may have that name."""
+    source = write(tmp_path / "in.csv", "사업자번호,주소\n1248100998,서울 종로구 종로 1\n")
+    with use_language("ko"):
+        bv.enrich(source, tmp_path / "out.xlsx", summary=True)
+    assert not [one for one in bv.plan(tmp_path / "out.xlsx").warnings if "sheet=" in one]
+    book = openpyxl.load_workbook(tmp_path / "out.xlsx")
+    assert book.sheetnames == ["bizverify", "요약"]
+    book["bizverify"].title = "명단"
+    book.save(tmp_path / "own.xlsx")
+    assert [one for one in bv.plan(tmp_path / "own.xlsx").warnings if isinstance(one, Alert) and "'요약'" in one]
+
+
 def test_a_sheet_with_addresses_goes_before_a_cover(tmp_path: Path) -> None:
     source, book = tmp_path / "book.xlsx", openpyxl.Workbook()
     cover, sheet = book.active, book.create_sheet("주소록")
@@ -269,3 +284,49 @@ def test_a_sheet_with_addresses_goes_before_a_cover(tmp_path: Path) -> None:
     assert [one for one in report.warnings if isinstance(one, Alert) and "'주소록'" in one and "'표지'" in one]
     with pytest.raises(ColumnError):
         bv.plan(source, sheet="표지")
+
+
+# ── letters to a list of addresses ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("sent", ["all", "confirm"])
+def test_rows_that_did_not_come_back_are_delivered(source: Path, tmp_path: Path, sent: str) -> None:
+    """Each row is one letter, by its ``row_id``; the same outcomes again change nothing."""
+    given = {"file": tmp_path / "out.csv", "mailed": "2026-11-01", "returns_requested": True, "book": tmp_path / "book"}
+    bv.enrich(source, tmp_path / "out.csv", gazetteer=GAZETTEER)
+    first = write(tmp_path / "first.csv", "row_id,반송사유\n1,이사불명\n")
+    report = bv.label(first, **given)
+    assert (report.bounced, report.silent, report.unmailed) == (1, 0, 0)
+    second = write(tmp_path / "second.csv", "row_id,반송사유\n0,이사불명\n")
+    rows = {"all": 6, "confirm": 3}[sent]
+    for _ in range(2):
+        report = bv.label(second, **given, complete=True, sent=sent, output=tmp_path / "labelled.csv")
+        assert (report.silent, report.unmailed, report.exit_code) == (rows - 2, 0, 0)
+        bounced = pl.read_csv(tmp_path / "labelled.csv")["bounced"].cast(pl.String).str.to_lowercase()
+        assert bounced.to_list() == ["true", "true", *["false"] * (rows - 2), *[None] * (6 - rows)]
+    assert [(one.rows, one.bounced, one.arrived, one.letters) for one in LabelStore(tmp_path / "book").mailings()] == [
+        (rows, 2, rows - 2, rows)
+    ]
+
+
+def test_an_outcome_that_names_no_row_may_be_of_any(source: Path, tmp_path: Path) -> None:
+    """No row without an outcome is delivered then, and the report says so."""
+    given = {"file": tmp_path / "out.csv", "mailed": "2026-11-01", "returns_requested": True, "complete": True}
+    bv.enrich(source, tmp_path / "out.csv", gazetteer=GAZETTEER)
+    outcomes = write(tmp_path / "o.csv", "row_id,주소,반송사유\n0,,이사불명\n,테헤란로 1,이사불명\n")
+    report = bv.label(outcomes, **given, sent="confirm", book=tmp_path / "book")
+    assert (report.bounced, report.silent, report.unmailed, report.exit_code) == (1, 0, 0, 3)
+    assert any("row_id" in warning for warning in report.warnings)
+    write(outcomes, "row_id,주소,반송사유\n0,,이사불명\n2,테헤란로 1,이사불명\n")
+    report = bv.label(outcomes, **given, sent="confirm", book=tmp_path / "book")
+    assert (report.bounced, report.silent, report.exit_code) == (2, 1, 0)
+    assert not any("row_id" in warning for warning in report.warnings)
+
+
+def test_a_file_without_its_numbers_is_no_list_of_addresses(tmp_path: Path) -> None:
+    """Two of its rows may be one letter, which nobody can see without the numbers."""
+    row = "1248100998,가나,서울 종로구 종로 426\n"
+    given = {"file": tmp_path / "out.csv", "mailed": "2026-11-01", "returns_requested": True, "complete": True}
+    bv.enrich(write(tmp_path / "in.csv", "사업자번호,상호,주소\n" + row * 3), given["file"], select=["상호", "주소"])
+    outcomes = write(tmp_path / "o.csv", "row_id,반송사유\n0,이사불명\n")
+    assert bv.label(outcomes, **given, sent="all", book=tmp_path / "book").silent == 0

@@ -851,3 +851,19 @@ def test_notes_on_addresses_name_the_role_in_the_reader_s_language(tmp_path: Pat
         notes = [one for one in bv.plan(path).warnings if "(#2" in one]
     assert notes
     assert all(("address:" in one) == (lang == "en") for one in notes)
+
+
+@pytest.mark.parametrize("given", [None, "도로명주소|지번주소", "지번주소|도로명주소"])
+def test_each_row_has_the_postal_code_of_its_address(tmp_path: Path, given: str | None) -> None:
+    """Both columns are read in the order of the addresses; codes of another district show which one a row has."""
+    rows = ["서울 강남구 테헤란로 152,30151,,", ",,세종특별자치시 한누리대로 2130,06236"]
+    lines = [f"{number},가나,{row}" for number, row in zip(NUMBERS, rows * 2, strict=False)]
+    header = "사업자번호,상호,도로명주소,도로명우편번호,지번주소,지번우편번호"
+    source = write(tmp_path / "in.csv", "\n".join([header, *lines, ""]))
+    report = bv.enrich(source, tmp_path / "out.parquet", columns={"address": given} if given else None)
+    first, second = (given or "도로명주소|지번주소").replace("주소", "우편번호").split("|")
+    assert [part.header for part in report.columns["zipcode"].parts] == [first, second]
+    assert report.plan.without_address == 0
+    by_hand = [bv.verify(NUMBERS[at], "가나", *rows[at].strip(",").split(",")) for at in (0, 1)]
+    found = pl.read_parquet(tmp_path / "out.parquet")["reasons"].to_list()
+    assert found == [list(one.reasons) for one in by_hand] * 2

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import subprocess
-import sys
+import re
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bizverify as bv
-from bizverify.errors import InputError, UsageError
+from bizverify.errors import ColumnError, InputError, UsageError
 from bizverify.schema import ADDED_COLUMNS
 from examples import examples
 
@@ -223,22 +220,37 @@ def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
         bv.verify_frame(lazy)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize(
-    "call", ["verify_frame(frame)", "verify('1248100998')", "enrich('list.csv')", "plan('list.csv')"]
+    "empty",
+    [pd.DataFrame(), pl.DataFrame(), pl.LazyFrame(), pa.table({})],
+    ids=["pandas", "polars", "lazy", "pyarrow"],
 )
-def test_a_process_forked_after_polars_ran_is_refused(call: str, tmp_path: Path) -> None:
-    """A query there would wait for ever for threads that the process does not have."""
-    (tmp_path / "list.csv").write_text("b_no\n1248100998\n", encoding="utf-8")
-    code = (
-        "import os, warnings; warnings.simplefilter('ignore')\n"
-        "import polars as pl, bizverify as bv\n"
-        "frame = pl.DataFrame({'b_no': ['1248100998']}); bv.verify_frame(frame)\n"
-        "if not os.fork():\n"
-        f"    try: bv.{call}\n"
-        "    except Exception as error: print(type(error).__name__, error, flush=True)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("UsageError process "), done.stderr
+def test_a_frame_without_columns_comes_back_with_the_nine(empty: Any) -> None:
+    """As an empty file of JSON does."""
+    found = bv.verify_frame(empty)
+    if isinstance(found, pl.LazyFrame):
+        found = found.collect()
+    assert list(getattr(found, "column_names", found.columns)) == list(NINE)
+    assert len(found) == 0
+
+
+def test_a_frame_that_is_only_an_index_points_to_its_columns() -> None:
+    frame = pd.DataFrame({"사업자번호": NUMBERS[:1]}).set_index("사업자번호")
+    with pytest.raises(InputError, match=r"reset_index\(\)"):
+        bv.verify_frame(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (pl.DataFrame({"사업자번호": [["1248100998"]]}), None),
+        (pl.DataFrame({"번호": [b"1248100998"]}), None),
+        (pd.DataFrame([["가", "나"]], columns=pd.Index([("a", "b"), 7])), None),
+        (pl.DataFrame({"사업자번호": ["1248100998"], "상호": [["가"]]}), {"name": "상호"}),
+    ],
+    ids=["list", "bytes", "odd headers", "given"],
+)
+def test_no_message_names_a_column_that_the_frame_does_not_have(frame: Any, columns: dict[str, str] | None) -> None:
+    with pytest.raises(ColumnError) as raised:
+        bv.verify_frame(frame, columns=columns)
+    assert not re.search(r"\bc[0-9]|row_id", str(raised.value))

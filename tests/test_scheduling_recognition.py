@@ -73,3 +73,19 @@ def test_a_list_without_the_columns_of_the_key_fails(key: str, exit_code: int, n
     report = nights.run()
     assert report.exit_code == exit_code
     assert ("has none of the columns" in (report.inputs[0].error or "")) == bool(exit_code)
+
+
+def test_a_closure_is_told_of_a_number_that_was_on_the_list(nights: Nights) -> None:
+    """Also if its status was not known the night before; a number that is closed when it first comes is a new row."""
+    first, *rest = nights.statuses
+    late = numbers(13)[12]
+    nights.statuses = dict.fromkeys(rest, "active")
+    nights.write_inputs([first, *rest])
+    assert kinds(nights.run()) == {}
+    nights.statuses |= {late: "closed"}
+    nights.write_inputs([first, *rest, late])
+    assert kinds(nights.run()) == {"new": 1}
+    nights.statuses |= {first: "closed"}
+    nights.write_inputs()
+    assert kinds(nights.run())["closed"] == 1
+    assert kinds(nights.run()) == {}

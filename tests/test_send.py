@@ -243,6 +243,22 @@ def test_two_places_no_number_and_notes_are_not_sent_and_names_like_them_are(
     assert [address for address, sent in zip(addresses[wrong:], is_sent[wrong:], strict=True) if not sent] == []
 
 
+def test_no_corrected_address_holds_a_second_number_or_a_note(registry: Registry, here: Gazetteer) -> None:
+    """With the region written and without it, by road and by lot: such a row keeps its own address and code."""
+    heads = [HERE, "테헤란로 152", "서울 강남구 역삼동 737"]
+    doubtful = [head + words for words in NOT_ONE_PLACE for head in (heads if "154" not in words else heads[:2])]
+    lots = [heads[2] + words for words in (" 또는 740", "번지 혹은 740번지", "~740")]
+    addresses = [*doubtful, *lots, *(HERE + words for words in ONE_PLACE)]
+    frame = pl.DataFrame({"사업자번호": NUMBERS[0], "상호": "가나", "주소": addresses, "우편번호": "06236"})
+    answers = bv.verify_frame(frame, registry=registry, gazetteer=here, today=TODAY, extra_columns=["district_code"])
+    corrected = answers["fixed_address"].is_not_null() | answers["fixed_zipcode"].is_not_null()
+    certain = len(addresses) - len(ONE_PLACE)
+    assert answers[:certain].filter(corrected[:certain] | answers["district_code"][:certain].is_not_null()).is_empty()
+    assert answers[certain:].filter(~corrected[certain:]).is_empty()
+    said = answers[:certain].filter(pl.col("주소").str.starts_with(heads[1]))["reasons"].list.join(" | ")
+    assert not said.str.contains("not found").any()
+
+
 @pytest.mark.parametrize(
     ("address", "zipcode", "action"),
     [
@@ -251,6 +267,10 @@ def test_two_places_no_number_and_notes_are_not_sent_and_names_like_them_are(
         ("테헤란로 152 (역삼동)", "06236", "send"),
         ("테헤란로 152 (역삼동)", "30151", "fix_address"),
         ("테헤란로 152", "6236", "confirm"),
+        ("테헤란로 152", "30151", "confirm"),
+        ("테헤란로 152, 3층", "30151", "confirm"),
+        ("역삼동 737", "30151", "fix_address"),
+        ("반포대로 30", "06236", "confirm"),
     ],
 )
 def test_a_postal_code_stands_for_the_region_as_five_digits_that_fit(

@@ -29,6 +29,8 @@ from bizverify.server.jobs import results, worker
 from bizverify.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
 from bizverify.server.status.single_statuses import WAIT
 from bizverify.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
+from bizverify.testing.faults import Act
+from bizverify.testing.messages import FakeReply, FakeRequest
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, make_key, read_here, served
 
@@ -359,6 +361,49 @@ def test_a_number_without_an_answer_is_not_asked_for_ever(tmp_path: Path) -> Non
 
 
 # ------------------------------------------------------------------------------------------------------------ jobs
+
+
+@dataclass(frozen=True)
+class RefusedNumber(Act):
+    """A refusal of each call that holds one number."""
+
+    number: str
+
+    async def before(self, request: FakeRequest) -> FakeReply | None:
+        refused = self.number.encode() in await request.body()
+        return await NTS_FAULTS["malformed"].before(request) if refused else None
+
+
+@pytest.mark.parametrize("fault", ["too_large", "bad_json", "malformed"])
+def test_a_refused_call_is_halved(tmp_path: Path, fault: str) -> None:
+    """One refusal costs a job no status, and opens no pause."""
+    with asking(tmp_path, known()) as it:
+        it.fake.faults.add(Fault("status", NTS_FAULTS[fault], at=1))
+        assert {row["biz_status"] for row in it.batch([fresh(place) for place in range(150)])} == {"active"}
+        assert it.verify()["biz_status"] == "active"
+
+
+def test_a_number_that_is_always_refused_costs_itself_alone(tmp_path: Path) -> None:
+    """It is not asked again on that day, and lookups go on."""
+    with asking(tmp_path, known()) as it:
+        it.fake.faults.add(Fault("status", RefusedNumber(OTHER)))
+        found = it.batch([NUMBER, OTHER, *(fresh(place) for place in range(98))])
+        assert [row["biz_status"] for row in found].count("active") == 99
+        assert found[1]["biz_status"] == "unknown"
+        calls = it.fake.calls
+        assert it.verify(OTHER)["biz_status"] == "unknown"
+        assert it.fake.calls == calls
+        assert it.verify(THIRD)["biz_status"] == "active"
+
+
+def test_an_api_that_refuses_everything_is_left_alone(tmp_path: Path) -> None:
+    with asking(tmp_path, known()) as it:
+        it.fake.faults.add(Fault("status", NTS_FAULTS["bad_json"]))
+        assert {row["biz_status"] for row in it.batch([fresh(place) for place in range(100)])} == {"unknown"}
+        calls = it.fake.calls
+        assert calls < 20
+        assert it.verify()["biz_status"] == "unknown"
+        assert it.fake.calls == calls
 
 
 def test_a_job_fetches_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from bizverify import _polars_namespace
+from bizverify import forking as forking
 from bizverify._version import __version__ as __version__
 
 if TYPE_CHECKING:

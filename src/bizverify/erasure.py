@@ -16,6 +16,7 @@ from typing import Final
 
 from bizverify import business_number
 from bizverify.errors import StoreError, UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.labels.label_store import LabelStore
 from bizverify.ledger import Ledger
 from bizverify.ledger.retention import explain_unsettled
@@ -154,6 +155,7 @@ def forget(
     where something is unsettled, which may have been paid; :class:`~bizverify.errors.BizverifyError` of the store that
     cannot be used (in use by another process, damaged).
     """
+    refuse_after_fork()
     given = [b_no] if isinstance(b_no, str | int) else list(b_no)
     numbers = tuple(dict.fromkeys(map(business_number.compact, given)))
     if not numbers:

@@ -15,6 +15,7 @@ from bizverify import business_number
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.enrichment.prepared_table import prepare_table
 from bizverify.errors import AuthenticationError, ColumnError, InputError, UsageError
+from bizverify.forking import refuse_after_fork
 from bizverify.options import StatusOptions, choose_options
 from bizverify.progress.asked import AskedProgress, progress_asked
 from bizverify.progress.display import Progress
@@ -151,6 +152,7 @@ def _frame_of(found: FetchedStatuses) -> pl.DataFrame:
 async def _fetch(
     numbers: Any, options: StatusOptions | None, lang: Lang | None, progress: Progress | None, cancel: CancelToken
 ) -> FetchedStatuses:
+    refuse_after_fork()
     options = choose_options("options", options, StatusOptions())
     given = _texts(numbers)
     rows = pl.DataFrame([given]).select(

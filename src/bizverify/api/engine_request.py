@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 import polars as pl
 
 from bizverify.engine import LocalEngine
 from bizverify.errors import UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.models.model_store import resolve_model
 from bizverify.options import (
     ENGINE_KINDS,
@@ -30,8 +30,6 @@ AnyEngine = EngineName | LocalEngine | Engine
 Status = StatusSource | StatusOptions
 """Whether the tax authority is asked for statuses, or how."""
 
-
-_polars_ran_in: int | None = None
 _OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
 
 
@@ -42,7 +40,7 @@ class EngineRequest:
     """
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
-        note_polars_runs()
+        refuse_after_fork()
         self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
         self.given: Engine | None = None
         if isinstance(engine, str):
@@ -84,25 +82,6 @@ class EngineRequest:
         from bizverify.purchase.paid_engines import paid_engine
 
         return paid_engine(self.kind, self._service, local)
-
-
-def note_polars_runs() -> None:
-    """Note that polars runs in this process; raise :class:`UsageError` if it ran before this process was forked.
-
-    A forked process lacks the threads of polars, so a query would wait for them for ever.
-    """
-    global _polars_ran_in
-    if _polars_ran_in not in (None, os.getpid()):
-        raise UsageError(
-            gettext(
-                "process {process} was forked after polars had run in process {other}, whose "
-                "threads it does not have: a query would hang; start workers anew instead: "
-                "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
-                process=os.getpid(),
-                other=_polars_ran_in,
-            )
-        )
-    _polars_ran_in = os.getpid()
 
 
 def progress_unit(kind: EngineKind) -> str:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 import pyarrow as pa
 
-from bizverify.api.engine_request import AnyEngine, EngineRequest, note_polars_runs
+from bizverify.api.engine_request import AnyEngine, EngineRequest
 from bizverify.distributed.worker_engine import FindFile, WorkerEngine
 from bizverify.distributed.worker_process import build_with_threads, describe_process
 from bizverify.engine import Gazetteer, Registry, Scorecard
 from bizverify.enrichment.prepared_table import RowReader, prepare_table
 from bizverify.errors import BizverifyError, InputError, UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.labels.history import Labels, read_history
 from bizverify.options import EngineKind
 from bizverify.run import accounting
@@ -225,7 +226,7 @@ class BatchVerifier:
             last=first + table.num_rows - 1,
         )
         try:
-            note_polars_runs()
+            refuse_after_fork()
             return act(table)
         except BizverifyError as error:
             raise type(error)(f"{where}: {error}") from error

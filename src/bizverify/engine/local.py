@@ -24,6 +24,7 @@ from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.engine.text_values import day_expr, day_given, may_be_days
 from bizverify.errors import GazetteerError, RegistryError, UsageError
+from bizverify.forking import refuse_after_fork
 from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, seoul_day
 from bizverify.translation import current_language, gettext
 
@@ -116,6 +117,7 @@ class LocalEngine:
         history: pl.LazyFrame | None = None,
         choices: pl.DataFrame | None = None,
     ) -> None:
+        refuse_after_fork()
         if lang not in (None, *LANGS):
             raise UsageError(gettext("unknown language {lang!r}; use {known}", lang=lang, known=" / ".join(LANGS)))
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
@@ -202,6 +204,7 @@ class LocalEngine:
         )
 
     def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
+        refuse_after_fork()
         schema = frame.collect_schema()
         names = schema.names()
         has_numbers = ADDRESS_LIST not in names

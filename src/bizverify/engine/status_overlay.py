@@ -15,6 +15,7 @@ from bizverify.engine.key_index import KeyIndex
 from bizverify.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, Registry, gather, snapshot
 from bizverify.engine.risk.reason_texts import BY_NTS
 from bizverify.errors import UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.translation import gettext
 
 _NEEDED: Final = ("b_no", "biz_status", "as_of")
@@ -36,6 +37,7 @@ class StatusOverlay:
     """
 
     def __init__(self, statuses: pl.DataFrame | Registry | str | Path, *, aged_before: date | None = None) -> None:
+        refuse_after_fork()
         self.aged_before = aged_before
         self._statuses: Registry | _StatusFrame
         if isinstance(statuses, pl.DataFrame):

@@ -100,7 +100,7 @@ class InputSurvey:
             except BizverifyError as error:
                 if len(files) == 1:
                     raise
-                if file.listed and self._is_stray(file, error):
+                if file.listed and is_stray(file.path, error, self.read):
                     self.strays.append(gettext("{path}: holds no table, and was passed over", path=file.path))
                 else:
                     failed[str(file.path)] = _name_file(file.path, str(error))
@@ -115,14 +115,6 @@ class InputSurvey:
         if failed and not (keep_going and found):
             raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
         return found, failed
-
-    def _is_stray(self, file: InputFile, error: BizverifyError) -> bool:
-        """Whether a file is no table at all: of another kind, prose, or one JSON object. A list without numbers is."""
-        if not isinstance(error, ColumnError):
-            return isinstance(error, NoTableError)
-        with fetch_file(file.path) as data, open_input(file.path, data.path, self.read, None) as table:
-            one_object = table.format == "json" and table.count() == 1
-            return error.missing == "b_no" and (one_object or (table.format == "csv" and len(table.headers) == 1))
 
     def _look_at_input(self, file: InputFile, place: int) -> SurveyedInput:
         data = self.resources.enter_context(fetch_file(file.path))
@@ -169,6 +161,18 @@ class InputSurvey:
             {"output": target.path, "manifest": manifest, **sides},
             write.in_place,
         )
+
+
+def is_stray(path: Path, error: BizverifyError, read: ReadOptions) -> bool:
+    """Return whether a file that cannot be enriched is no table at all: of another kind, prose, or one JSON object.
+
+    A list without numbers is one.
+    """
+    if not isinstance(error, ColumnError):
+        return isinstance(error, NoTableError)
+    with fetch_file(path) as data, open_input(path, data.path, read, None) as table:
+        one_object = table.format == "json" and table.count() == 1
+        return error.missing == "b_no" and (one_object or (table.format == "csv" and len(table.headers) == 1))
 
 
 def about_input(path: Path, data: InputData) -> tuple[int, int]:

@@ -24,7 +24,8 @@ class LabelBatch:
     ``labels``: :data:`bizverify.labels.matching.LABEL_SCHEMA`. ``known``: returns for row numbers (UInt32)
     what the enriched file says of them: ``row_id`` and :data:`KNOWN`. ``sent``: returns for a declaration ``row_id``
     and ``letter`` of all letters that were mailed by it. ``doubtful``: ``row_id`` and ``letter`` of those of which
-    outcomes could not be used: their silence is no delivery.
+    outcomes could not be used: their silence is no delivery. ``unplaced``: whether outcomes may be of any letter,
+    so that no silence is delivery.
     """
 
     about: MailingMetadata
@@ -33,6 +34,7 @@ class LabelBatch:
     known: Callable[[pl.Series], pl.DataFrame]
     sent: Callable[[MailingTerms], pl.DataFrame]
     now: datetime
+    unplaced: bool = False
 
 
 def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:

@@ -307,7 +307,8 @@ class LabelStore:
         mailed = batch.sent(about.declaration)
         if about.declaration.tells_who_was_sent:
             labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
-        silent = silent_letters(mailed, pl.concat([labels, doubtful]), doubt=False)
+        quiet = mailed.clear() if batch.unplaced else mailed
+        silent = silent_letters(quiet, pl.concat([labels, doubtful]), doubt=False)
         frame = add_known(pl.concat([labels, doubtful, silent]), before, batch, about.declaration)
         result = RecordResult(
             id=about.id,

@@ -20,6 +20,7 @@ from bizverify.engine.risk.reason_parser import parse_reasons as known_from
 from bizverify.engine.risk.scorecard import Scorecard
 from bizverify.engine.text_values import day_given
 from bizverify.errors import BizverifyError, LabelError, ModelError, UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.labels.batch_merge import LabelBatch
 from bizverify.labels.label_store import LabelStore, RecordResult
 from bizverify.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
@@ -107,6 +108,7 @@ def label(
     be recorded already: the same call again goes on.
     """
     check_keywords(label, service)
+    refuse_after_fork()
     now, path = datetime.now(UTC), as_path(outcomes)
     today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
@@ -324,10 +326,18 @@ def _label_batch(
             return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
         rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
         # without a number no outcome but one with a row_id could have been of it
-        every = rows.filter(pl.col("b_no").is_not_null()).collect(engine="streaming").with_columns(letter_expr())
+        can_be_named = pl.col("b_no").is_not_null() | pl.lit(mailing.is_address_list)
+        every = rows.filter(can_be_named).collect(engine="streaming").with_columns(letter_expr())
         return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
 
-    return LabelBatch(metadata, matched.labels, matched.doubtful, read_known, list_sent, now)
+    unplaced = _count_unplaced(mailing, matched) > 0
+    return LabelBatch(metadata, matched.labels, matched.doubtful, read_known, list_sent, now, unplaced=unplaced)
+
+
+def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
+    """Return how many outcomes may be of any row, since they name none and the list has no business numbers."""
+    unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
+    return unplaced.height if mailing.is_address_list else 0
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
@@ -398,11 +408,11 @@ def _report(
         listed=unused_outcomes(matched.listed),
         problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
         dry_run=dry_run,
-        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, recorded)),
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded)),
     )
 
 
-def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> tuple[str, ...]:
+def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> tuple[str, ...]:
     found = []
     terms = recorded.declaration
     if read.only_returns:
@@ -438,5 +448,15 @@ def _warnings(read: Outcomes, mailing: OpenMailing, recorded: RecordResult) -> t
     elif terms.sent is None:
         found.append(
             gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+        )
+    elif unplaced := _count_unplaced(mailing, matched):
+        found.append(
+            ngettext(
+                "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
+                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+                "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
+                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+                unplaced,
+            )
         )
     return tuple(found)

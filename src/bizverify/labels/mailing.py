@@ -90,6 +90,12 @@ class OpenMailing:
         return kind is not None and not kind.answers_locally
 
     @property
+    def is_address_list(self) -> bool:
+        """Whether its rows never had business numbers, so that an outcome can name its row by ``row_id`` alone."""
+        headers = {*self.columns, *(self.by.headers if self.by else ())}
+        return "b_no" not in headers and "address" in self.columns
+
+    @property
     def has_jobs(self) -> bool:
         """Whether rows may belong to jobs of the service."""
         kind = ENGINE_KINDS.get(self.engine or "")
@@ -230,7 +236,7 @@ def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -
     }
     try:
         with reading(table):
-            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, ours)
+            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, ours, address_list=True)
     except ColumnError as error:
         if error.missing != "b_no":
             raise

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from bizverify.errors import LabelError
+from bizverify.forking import refuse_after_fork
 from bizverify.labels.label_store import LabelStore
 from bizverify.learning.calibration_outcome import Calibrated
 from bizverify.learning.calibration_run import CalibrationRun
@@ -70,6 +71,7 @@ def audit_sample(
 
 
 def _open_store(folder: str | Path | None) -> LabelStore:
+    refuse_after_fork()
     store = LabelStore(None if folder is None else Path(folder))
     if not store.mailings():
         raise LabelError(

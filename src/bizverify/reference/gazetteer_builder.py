@@ -21,6 +21,7 @@ from bizverify.engine.address.gazetteer import (
     lot_key,
 )
 from bizverify.errors import GazetteerError, UsageError
+from bizverify.forking import refuse_after_fork
 from bizverify.progress.display import Progress
 from bizverify.reference.gazetteer_report import GazetteerReport
 from bizverify.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
@@ -202,6 +203,7 @@ def build_gazetteer(
     The same files give the same bytes. Raises :class:`GazetteerError`, :class:`~bizverify.errors.OutputError`,
     :class:`~bizverify.errors.UsageError`.
     """
+    refuse_after_fork()
     output = Path(output)
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
         raise UsageError(gettext("{output}: a gazetteer is a Parquet file; call it .parquet", output=output))

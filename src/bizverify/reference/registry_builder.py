@@ -16,6 +16,7 @@ import polars as pl
 from bizverify.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bizverify.engine.text_values import day_expr, day_given, parse_json_object
 from bizverify.errors import RegistryError, UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.reference.source_files import files_below, format_counts
 from bizverify.report_display import Shown
 from bizverify.schema import REASON_SEPARATOR, Choice, seoul_day
@@ -130,6 +131,7 @@ def build_registry(
     Raises :class:`RegistryError`, :class:`bizverify.errors.InputError`, :class:`~bizverify.errors.OutputError`,
     :class:`~bizverify.errors.UsageError`.
     """
+    refuse_after_fork()
     output, fresh = Path(output), day_given("as_of", as_of)
     check_registry_name(output)
     paths = _files(sources, output)

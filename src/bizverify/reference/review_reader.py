@@ -17,6 +17,7 @@ from bizverify.engine.address_choices import CHOICE_SCHEMA
 from bizverify.engine.letter_history import address_key
 from bizverify.engine.text_values import day_given
 from bizverify.errors import InputError, UsageError
+from bizverify.forking import refuse_after_fork
 from bizverify.reference.choice_store import ChoiceStore
 from bizverify.report_display import Shown
 from bizverify.run.review_list import MOST, headers
@@ -78,6 +79,7 @@ def apply_review(
     Raises :class:`InputError` for a file that is no review, and where a choice is none of its line's candidates:
     nothing is remembered then. :class:`UsageError`, :class:`bizverify.errors.StoreError`.
     """
+    refuse_after_fork()
     source, who = as_path(path), _name(by)
     with open_table(source) as table:
         columns = _columns_of(table.headers, source)

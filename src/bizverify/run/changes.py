@@ -109,15 +109,21 @@ def advance(
 def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
     """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the status of their numbers.
 
-    Where another column was found, rows have other keys, grades and addresses for this reason alone.
+    Where another column was found, rows have other keys, grades and addresses for this reason alone. Rows without a
+    number cannot be known again then: the present ones count as those of before. So do all rows of an input of which
+    no number was known before.
     """
     if not inputs:
         return before
     is_rebased = pl.col("input").is_in(list(inputs)) & pl.col(GONE).is_null()
     known = number_statuses(before.filter(is_rebased))
+    numbered = before.filter(is_rebased, pl.col("b_no").is_not_null())
+    is_same = pl.col(_STATUS).is_not_null() | ~pl.col("input").is_in(numbered["input"].implode())
     now = after.filter(pl.col("input").is_in(list(inputs))).with_columns(_NUMBER_EXPR)
-    same = now.join(known, _NUMBER, "inner").with_columns(pl.col(_STATUS).alias("biz_status"))
-    missing = before.filter(is_rebased, ~_NUMBER_EXPR.is_in(now[_NUMBER].implode()))
+    same = now.join(known, _NUMBER, "left", maintain_order="left").filter(is_same | pl.col("b_no").is_null())
+    status = pl.when(pl.col("b_no").is_null()).then("biz_status").otherwise(pl.col(_STATUS).fill_null("unknown"))
+    same = same.with_columns(status.alias("biz_status"))
+    missing = numbered.filter(~pl.col("b_no").is_in(now["b_no"].implode()))
     return pl.concat([same.select(before.columns), before.filter(~is_rebased), missing])
 
 

@@ -46,7 +46,10 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
         if role in (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
     )
     if "b_no" not in chosen:
-        return rows.with_columns(pl.lit(True).alias(ADDRESS_LIST)) if "address" in chosen else rows
+        if "address" in chosen:
+            return rows.with_columns(pl.lit(True).alias(ADDRESS_LIST))
+        nothing = pl.lit(None, pl.String)  # a table without columns
+        return with_digits(rows.with_columns(nothing.alias("b_no"), nothing.alias(ROW_PROBLEM)))
     rows = with_digits(rows)
     unsure = ~pl.col(RIGHT).fill_null(False)
     schema = table.frame.collect_schema()

@@ -19,12 +19,14 @@ _SMALL: Final = 20
 class EarlierRows:
     """Rows of an input in the run before, and its business numbers as UInt64.
 
-    ``may_lose``: whether the job allows that most of them are gone.
+    ``may_lose``: whether the job allows that most of them are gone. ``where``: "the run before", or the file that had
+    these rows.
     """
 
     rows: int = 0
     numbers: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt64))
     may_lose: bool = False
+    where: str = ""
 
     def refuse_loss(self, rows: pl.LazyFrame) -> None:
         """Raise :class:`InputError` for rows that lack more than half of the earlier ones, or all numbers."""
@@ -46,9 +48,10 @@ class EarlierRows:
             return
         raise InputError(
             gettext(
-                "{count:,} rows, and the run before had {rows:,}; {lost:,} of its {numbers:,} business numbers are "
+                "{count:,} rows, and {where} had {rows:,}; {lost:,} of its {numbers:,} business numbers are "
                 "gone, so nothing was done. If the list is right, set `force = true` for this input",
                 count=count,
+                where=self.where,
                 rows=self.rows,
                 lost=lost,
                 numbers=len(self.numbers),

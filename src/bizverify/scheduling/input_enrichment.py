@@ -13,10 +13,11 @@ from bizverify.api.engine_request import EngineRequest
 from bizverify.cancellation import CancelToken
 from bizverify.client.key import ApiKey
 from bizverify.enrichment.single_file import enrich_file
-from bizverify.errors import UsageError
+from bizverify.errors import BizverifyError, UsageError
 from bizverify.joint.joint_run import JointRun
 from bizverify.joint.output_places import OutputPlaces
 from bizverify.joint.report import FilesReport
+from bizverify.joint.survey import is_stray
 from bizverify.labels.history import read_history
 from bizverify.options import (
     ALL_SHEETS,
@@ -85,6 +86,10 @@ class InputEnrichment:
         return JointRun(
             files=[file], label=str(one.path), engine=answering, read=read, places=places, **options
         ).carry_out()
+
+    def is_stray(self, one: JobInput, error: BizverifyError) -> bool:
+        """Return whether an input that nobody named failed because it holds no table at all."""
+        return one.listed and is_stray(one.path, error, self._read_options(one.part))
 
     def _read_options(self, part: InputPart) -> ReadOptions:
         columns = part.columns.by_role() or None

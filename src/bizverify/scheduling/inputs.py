@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from bizverify._version import __version__
 from bizverify.cloud.remote_files import fetch_file, look_at_input
-from bizverify.cloud.remote_path import RemotePath, describe_given, is_remote
+from bizverify.cloud.remote_path import RemotePath, as_path, describe_given, is_remote
 from bizverify.errors import InputError, UsageError
 from bizverify.labels.label_store import LabelStore
 from bizverify.manifest import sha256_of
@@ -25,15 +27,24 @@ from bizverify.scheduling.output_names import OutputNames
 from bizverify.tables.input_files import InputFile, find_files, refuse_alike
 from bizverify.translation import gettext
 
+_DIGITS: Final = re.compile(r"[0-9]+")
+_DAY: Final = re.compile(
+    r"(?<![0-9])20[0-9]{2}[-._ ]?(0[1-9]|1[0-2])"
+    r"|(?<![0-9])[0-9]{2}[-._ ]?(0[1-9]|1[0-2])[-._ ]?(0[1-9]|[12][0-9]|3[01])(?![0-9])"
+    r"|[0-9]월"
+)
+"""20261127, 2026-11, 26.11.27, 11월 27일."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One file of a job: where it is, how it is read, what it is written to."""
+    """One file of a job: where it is, how it is read, what it is written to; ``listed``: no name in the job file."""
 
     path: Path
     part: InputPart
     output: Path
     latest: Path | None
+    listed: bool = False
 
 
 def find_inputs(
@@ -67,6 +78,34 @@ def find_inputs(
                 found[path] = _job_input(job, names, file, part)
     _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
     return list(found.values()), missing
+
+
+def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
+    """Return for paths that are not known the known one that each continues, the newest with other digits in its name.
+
+    It is no input any more, or both names have a day or month: lists of several branches do not continue each other.
+    """
+    found: dict[str, str] = {}
+    for path in paths - known.keys():
+        series = [one for one in known if _mask_digits(one) == _mask_digits(path)]
+        earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
+        newest = max(earlier, key=_digits_of, default=None)
+        if newest is not None and (newest not in paths or _differ_in_day(newest, path)):
+            found[path] = newest
+    return found
+
+
+def _mask_digits(path: str) -> str:
+    return _DIGITS.sub("0", path)
+
+
+def _digits_of(path: str) -> list[int]:
+    return [int(digits) for digits in _DIGITS.findall(path)]
+
+
+def _differ_in_day(path: str, other: str) -> bool:
+    pairs = zip(as_path(path).parts, as_path(other).parts, strict=False)
+    return any(one != two and _DAY.search(one) and _DAY.search(two) for one, two in pairs)
 
 
 def _is_text(path: Path) -> bool:
@@ -105,7 +144,7 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
                 suffix=output.suffix,
             )
         )
-    return JobInput(file.path.resolve(), part, output, latest)
+    return JobInput(file.path.resolve(), part, output, latest, file.listed)
 
 
 def _expand(folder: Path, pattern: str) -> list[InputFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -17,6 +17,7 @@ from msgspec import structs
 from bizverify.cancellation import CancelToken, StopRequest
 from bizverify.cloud.remote_path import as_path, is_remote
 from bizverify.errors import BizverifyError, StoppedError
+from bizverify.forking import refuse_after_fork
 from bizverify.joint.report import FilesReport
 from bizverify.options import engine_kind
 from bizverify.progress.display import Progress
@@ -24,7 +25,7 @@ from bizverify.report import Report
 from bizverify.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bizverify.run.run_start import RunStart
 from bizverify.scheduling.deadline import Deadline
-from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, fingerprint, is_asking
+from bizverify.scheduling.inputs import JobInput, content_of, find_inputs, find_predecessors, fingerprint, is_asking
 from bizverify.scheduling.job_file import JobFile, load_job_file, parse_duration
 from bizverify.scheduling.job_file_fields import name_fields
 from bizverify.scheduling.job_place import job_place, locate, refuse_shared_name
@@ -41,6 +42,7 @@ from bizverify.translation import current_language, gettext, join_clauses, use_l
 
 if TYPE_CHECKING:
     from bizverify.scheduling.earlier_rows import EarlierRows
+    from bizverify.scheduling.input_enrichment import InputEnrichment
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ def run_job(
     right; :class:`StoreError` where the state cannot be used. Nothing was done then. ``KeyboardInterrupt`` says which
     outputs were written before it; nothing of the run is remembered or told then, and the next one takes it up.
     """
+    refuse_after_fork()
     path = Path(path).resolve()
     job = load_job_file(path)
     name, state = job_place(path, job)
@@ -110,6 +113,8 @@ class _Run:
         self._verified: dict[str, pl.DataFrame] = {}
         self._other_columns: set[str] = set()
         self._known: dict[str, KnownInput] = {}
+        self._predecessors: dict[str, str] = {}
+        self._unlisted: set[str] = set()
         self._earlier_numbers: dict[str, pl.Series] | None = None
         self._changes: Path | None = None
         self._written: set[Path] = set()
@@ -164,9 +169,12 @@ class _Run:
         self._all_are_there = not missing
         self._note_outputs(inputs)
         runs, earlier = self._store.runs(), self._store.known_inputs()
-        outcomes = [self._take(one, earlier.get(str(one.path))) for one in inputs]
+        paths = {str(one.path) for one in inputs}
+        self._predecessors, self._unlisted = find_predecessors(paths, earlier), earlier.keys() - paths
+        outcomes = _settle_strays(inputs, [self._take(one, earlier) for one in inputs])
         outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
-        after, changed = self._advance([one.path for one in outcomes], earlier, complete=not missing)
+        unknown = [one for one in outcomes if one.what in ("failed", "left") and one.path not in earlier]
+        after, changed = self._advance([one.path for one in outcomes], earlier, complete=not (missing or unknown))
         shown = of_kinds(changed, self._job.changes.kinds)
         report = JobReport(
             job=self._name,
@@ -194,7 +202,7 @@ class _Run:
         """Return the new snapshot, ``None`` where it stays as it was, and what changed.
 
         Inputs that were not verified keep their rows; those of ``earlier`` that are no input any more lose them, unless
-        the list of inputs is not ``complete``.
+        the list of inputs is not ``complete``: one that is missing or was not verified may be theirs.
         """
         nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
         removed = set(earlier) - set(paths) if complete else set()
@@ -208,11 +216,20 @@ class _Run:
         parts = [self._verified[path] if path in self._verified else kept.pop((path,), None) for path in paths]
         after = [part for part in parts if part is not None]
         rows = pl.concat([pl.DataFrame(schema=SNAPSHOT), *after, *kept.values()])
-        return advance(before, rows, self._start.at.date(), self._other_columns)
+        return advance(self._rename_earlier_rows(before, removed), rows, self._start.at.date(), self._other_columns)
 
-    def _take(self, one: JobInput, known: KnownInput | None) -> InputOutcome:
+    def _rename_earlier_rows(self, before: pl.DataFrame, removed: Collection[str]) -> pl.DataFrame:
+        """Return ``before`` where the earlier rows of inputs with other columns have the names that these have now."""
+        for path in self._other_columns.intersection(self._predecessors):
+            is_earlier = (pl.col("input") == self._predecessors[path]) & pl.col(GONE).is_null()
+            others = before.filter(~is_earlier) if self._predecessors[path] in removed else before
+            before = pl.concat([others, before.filter(is_earlier).with_columns(pl.lit(path).alias("input"))])
+        return before
+
+    def _take(self, one: JobInput, earlier: Mapping[str, KnownInput]) -> InputOutcome:
         """Verify an input, or leave it as it was."""
         path, begun = str(one.path), self._now()
+        known = earlier.get(path)
         try:
             self._stop.check()
             if self._deadline.is_over:
@@ -221,7 +238,7 @@ class _Run:
             now = fingerprint(self._job, one, self._folder, content)
             if known is not None and self._is_fresh(known, now):
                 return self._reuse(one, known)
-            return self._verify(one, now, content, known)
+            return self._verify(one, now, content, earlier.get(self._name_before(one)))
         except (StoppedError, KeyboardInterrupt):
             if self._stop.is_made or not self._deadline.is_over:
                 raise
@@ -231,6 +248,8 @@ class _Run:
             if self._stop.is_made:  # polars has made an error of the interruption
                 raise KeyboardInterrupt from error
             _log.info("%s: %s", path, error)  # the report says it
+            if self._name_before(one) not in earlier and self._enrichment().is_stray(one, error):
+                return InputOutcome(path, "passed_over", error=name_fields(str(error)))
             paid = self._paid_since(begun)
             self._spend(paid)
             return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=name_fields(str(error)))
@@ -308,20 +327,25 @@ class _Run:
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
-        if known is None:  # a list with the day in its name is another input each night
-            of_all = list(self._earlier_numbers.values())
-            if not of_all or not all(map(len, of_all)):
-                return EarlierRows()
-            return EarlierRows(numbers=pl.concat(of_all), may_lose=True)
-        numbers = self._earlier_numbers.get(str(one.path), pl.Series(dtype=pl.UInt64))
-        return EarlierRows(known.rows, numbers, may_lose=one.part.force)
+        if known is None:  # one of the lists that are not there any more may have this name now
+            missed = [numbers for path, numbers in self._earlier_numbers.items() if path in self._unlisted]
+            return EarlierRows(numbers=pl.concat([pl.Series(dtype=pl.UInt64), *missed]), may_lose=True)
+        name = self._name_before(one)
+        numbers = self._earlier_numbers.get(name, pl.Series(dtype=pl.UInt64))
+        where = as_path(name).name if name != str(one.path) else gettext("the run before")
+        return EarlierRows(known.rows, numbers, may_lose=one.part.force, where=where)
+
+    def _name_before(self, one: JobInput) -> str:
+        return self._predecessors.get(str(one.path), str(one.path))
 
     def _enrich(self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows) -> Report | FilesReport:
+        return self._enrichment().carry_out(one, recorder, earlier, self._budget)
+
+    def _enrichment(self) -> InputEnrichment:
         from bizverify.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights
 
         day = self._start.at.date()
-        enrichment = InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
-        return enrichment.carry_out(one, recorder, earlier, self._budget)
+        return InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
         """Note what is known of an input, with its output and the copy of it as they are now."""
@@ -459,3 +483,18 @@ class _Run:
                 delivered = self._now() if taken.issuperset(channels_of(part)) else None
                 self._store.mark_taken(run.id, taken, delivered)
         return problems
+
+
+def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:
+    """Return the outcomes; a file that was passed over has failed if its folder or pattern has no other file."""
+    pairs = list(zip(inputs, outcomes, strict=True))
+    read = {one.part.path for one, outcome in pairs if outcome.what != "passed_over"}
+    settled = []
+    for one, outcome in pairs:
+        if outcome.what != "passed_over":
+            settled.append(outcome)
+        elif one.part.path in read:
+            settled.append(replace(outcome, error=gettext("holds no table")))
+        else:
+            settled.append(replace(outcome, what="failed", exit_code=2))
+    return settled

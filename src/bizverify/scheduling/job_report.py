@@ -24,12 +24,13 @@ _FAILED: Final = 3
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
 """Exit codes of inputs, the one that a run ends with first: what somebody must mend goes before what mends itself."""
 
-What = Literal["verified", "unchanged", "failed", "left"]
+What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
 WHATS: Final[Mapping[What, str]] = {
     "verified": gettext_noop("verified"),
     "unchanged": gettext_noop("unchanged"),
     "failed": gettext_noop("failed"),
     "left": gettext_noop("left"),
+    "passed_over": gettext_noop("passed over"),
 }
 """What became of an input → its word for people."""
 
@@ -39,9 +40,10 @@ class InputOutcome:
     """What became of one input of a run.
 
     ``what``: ``verified``; ``unchanged``, its answers and output are those of before; ``failed``, with ``error``;
-    ``left`` for the next run, since the deadline came first. ``rows`` of the file, ``paid`` lookups. ``unasked``:
-    numbers whose status was due and could not be asked. ``lost``: columns that the run before found and this one did
-    not. ``kept``: where copies are that somebody edited.
+    ``left`` for the next run, since the deadline came first; ``passed_over``, a file of a folder or pattern that holds
+    no table, with ``error``. ``rows`` of the file, ``paid`` lookups. ``unasked``: numbers whose status was due and
+    could not be asked. ``lost``: columns that the run before found and this one did not. ``kept``: where copies are
+    that somebody edited.
     """
 
     path: str

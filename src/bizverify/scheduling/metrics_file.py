@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from bizverify.scheduling.job_report import JobReport
+from bizverify.scheduling.job_report import WHATS, JobReport
 from bizverify.scheduling.output_files import set_mode
 from bizverify.tables import publish_file
 
@@ -25,7 +25,7 @@ def write_metrics(report: JobReport, target: Path) -> None:
         f"bizverify_job_problems{{{job}}}": len(report.problems),
         f"bizverify_job_paid_lookups{{{job}}}": sum(one.paid for one in report.inputs),
     }
-    for what in ("verified", "unchanged", "failed", "left"):
+    for what in WHATS:
         figures[f'bizverify_job_inputs{{{job},what="{what}"}}'] = sum(one.what == what for one in report.inputs)
     for kind, count in report.counts.items():
         figures[f'bizverify_job_changes{{{job},kind="{kind}"}}'] = count

@@ -130,7 +130,7 @@ class ColumnCandidates:
         ]
         advice = "|".join(_advice(self.table, one) for one in chain)
         if len(chain) > 1:
-            notes.append(_alternatives_note(chain, _advice(self.table, chain[0])))
+            notes.append(_alternatives_note("address", chain, _advice(self.table, chain[0])))
         choices = []
         for one in chain:
             rests = [detail for detail in details if one in _owners(detail, bases, details)]
@@ -266,20 +266,7 @@ class ColumnCandidates:
         bases = [own, *self._addresses(places)[0]]
         fitting = [one for one in found if _owner_kind(one, bases, nearest=True) == own.kind]
         if not fitting:
-            names = gettext(" and ").join(map(str, found))
-            return Preferred(
-                None,
-                (
-                    gettext(
-                        "{role}: {names} belongs to another address than {header!r} and is not used; "
-                        "{parameter} uses it",
-                        role=role_word("zipcode", current_language()),
-                        names=names,
-                        header=address.header,
-                        parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
-                    ),
-                ),
-            )
+            return Preferred(None, (self._other_address_note(found, address),))
         most = max(one.right for one in fitting)
         ranked = sorted(
             fitting,
@@ -291,6 +278,9 @@ class ColumnCandidates:
             ),
         )
         best, *others = ranked
+        if len(chain := _chain_of_notations(ranked, address)) > 1:
+            choice = replace(chain[0].choice, otherwise=tuple(one.choice for one in chain[1:]))
+            return Preferred(choice, (_alternatives_note("zipcode", chain, _advice(self.table, chain[0])),))
 
         def explain(other: Candidate) -> str:
             if (best.purpose is None) != (other.purpose is None):
@@ -306,6 +296,15 @@ class ColumnCandidates:
             return gettext("its header is the more usual one")
 
         return Preferred(best.choice, self._explain_choice("zipcode", best, others, explain))
+
+    def _other_address_note(self, found: Sequence[Candidate], address: Choice) -> str:
+        return gettext(
+            "{role}: {names} belongs to another address than {header!r} and is not used; {parameter} uses it",
+            role=role_word("zipcode", current_language()),
+            names=gettext(" and ").join(map(str, found)),
+            header=address.header,
+            parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
+        )
 
     def name(self, places: Sequence[int]) -> Preferred:
         """The name: the column whose header says so most surely, the fuller one where headers say the same."""
@@ -502,6 +501,13 @@ def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = F
     return min(near, key=lambda base: (abs(base.place - one.place), base.purpose is not None)).kind
 
 
+def _chain_of_notations(ranked: Sequence[Candidate], address: Choice) -> list[Candidate]:
+    """The postal codes of an address's alternatives, by the notation in their headers and in the same order."""
+    firsts = {one.notation: one for one in reversed(ranked) if one.right}
+    notations = dict.fromkeys(notation_of(one.header) for one in address.alternatives)
+    return [firsts[notation] for notation in notations if notation in firsts]
+
+
 def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]) -> Sequence[Candidate]:
     """The addresses that a detail may be the rest of: those right before it, with no other detail between them."""
     fitting = _of_same_notation(detail, bases, details)
@@ -532,13 +538,13 @@ def _names(detail: Candidate, base: Candidate) -> bool:
     return detail.notation == base.notation and (detail.purpose is None or detail.kind == base.kind)
 
 
-def _alternatives_note(chain: Sequence[Candidate], advice: str) -> str:
+def _alternatives_note(role: str, chain: Sequence[Candidate], advice: str) -> str:
     return gettext(
         "{role}: {first} is taken, and in rows where it is blank {others}; {parameter} takes the first alone",
-        role=role_word("address", current_language()),
+        role=role_word(role, current_language()),
         first=chain[0],
         others=gettext(", where this is blank ").join(map(str, chain[1:])),
-        parameter=parameter("columns", {"address": advice}),
+        parameter=parameter("columns", {role: advice}),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
+from bizverify.errors import InputError
 from bizverify.tables.columns import has_role
 from bizverify.tables.frame_types import as_known_frame, header_texts, is_pandas
 from bizverify.tables.table import Enriched, Table, column_ids, positional
@@ -52,6 +53,8 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
         names = lazy.collect_schema().names()
         return positional(lazy, names), tuple(names)
     if is_pandas(frame):
+        if len(frame) and not frame.shape[1]:
+            raise InputError(gettext("the frame has only an index; make columns of it with reset_index()"))
         ids = column_ids(frame.shape[1])
         columns = [_series(pl.from_pandas, frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
         return pl.LazyFrame(columns), header_texts(frame.columns)

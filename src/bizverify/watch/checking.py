@@ -17,6 +17,7 @@ import polars as pl
 
 from bizverify.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bizverify.errors import OutputError, UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.labels.history import Labels, read_history
 from bizverify.models.model_store import resolve_model
 from bizverify.options import StatusOptions, StatusSource
@@ -198,6 +199,7 @@ def check(
     found is delivered, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list
     is running), and what the engine raises.
     """
+    refuse_after_fork()
     if not 0 < every <= _SELDOM:
         raise UsageError(
             gettext(

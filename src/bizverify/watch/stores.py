@@ -13,6 +13,7 @@ import polars as pl
 from bizverify.cancellation import CancelToken, run_async
 from bizverify.dispatch import Halt
 from bizverify.errors import UsageError, parameter
+from bizverify.forking import refuse_after_fork
 from bizverify.options import service_options
 from bizverify.progress.display import Progress
 from bizverify.translation import gettext
@@ -74,6 +75,7 @@ def open_store(local: Local = None, **terms: Any) -> WatchStore:
 
     ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` where they contradict ``local``.
     """
+    refuse_after_fork()
     if local is None or local is False:
         from bizverify.client.base_url import ENV_BASE_URL
 

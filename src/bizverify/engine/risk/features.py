@@ -238,7 +238,7 @@ def _always(today: date, *, gazetteer: bool, numbers: bool) -> dict[str, Levels]
         "form": {"lot_number": pl.col("form") == "lot"},
         "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
         "change": _change(),
-        "completeness": _completeness(address),
+        "completeness": _completeness(address, gazetteer=gazetteer),
         "postal": _postal(gazetteer),
         "postal_filled": {"filled": filled} if gazetteer else {},
     }
@@ -323,7 +323,7 @@ def _match_levels() -> Levels:
         "lot_unknown": without_building & (pl.col("form") == "lot"),
         "no_road_or_lot": covered & level.is_in(("region_only", "none")) & (pl.col("form") == "neither"),
         "not_covered": (level == "region_only") & ~covered,
-        "not_found": pl.col(WRITING) != "blank",
+        "not_found": (pl.col(WRITING) != "blank") & ~level.is_in(_REPAIRED).fill_null(False),  # found, but doubtful
     }
 
 
@@ -342,13 +342,18 @@ def _change() -> Levels:
     }
 
 
-def _completeness(address: Levels) -> Levels:
-    """Return what an address lacks to be mailed to, where no level of ``address`` says it already."""
+def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
+    """Return what an address lacks to be mailed to, where no level of ``address`` says it already.
+
+    A postal code stands for the region; with a gazetteer only where that has the road in a district of the code.
+    """
     said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
     code = pl.col("zipcode_given")
     odd = pl.col(ODD_ZIPCODE)
     as_written = odd.is_null() | is_blank(odd) | odd.str.contains(_POSTAL)
     coded = (code >= _FIRST_POSTAL) & (code <= _LAST_POSTAL) & as_written & ~_is_elsewhere()
+    if gazetteer:
+        coded &= ~pl.col("match_level").is_in(["region_only", "none"])
     return {
         "beside": pl.col("beside"),
         "no_place": ~pl.col("numbered") & ~said.fill_null(False),

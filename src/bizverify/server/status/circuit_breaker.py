@@ -36,7 +36,7 @@ class CircuitBreaker:
         return self._clock.now() < self._until or self._trial
 
     def begin(self) -> bool:
-        """Return whether a question may go now; :meth:`record_success` or :meth:`record_failure` must follow."""
+        """Return whether a question may go now; one of the ``record_…`` methods must follow."""
         if self.is_open:
             return False
         self._trial = self._pauses > 0
@@ -48,6 +48,10 @@ class CircuitBreaker:
             _log.info("%s answers again", self._name)
         self._failures = self._pauses = 0
         self._until, self._trial = 0.0, False
+
+    def record_refusal(self) -> None:
+        """Note that it refused this question alone: another one may be the trial."""
+        self._trial = False
 
     def record_failure(self, why: str, *, lasting: bool = False) -> None:
         """Note that it did not answer; ``lasting``: it will answer the next question in the same way."""

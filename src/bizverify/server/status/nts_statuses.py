@@ -19,7 +19,7 @@ import anyio.to_thread
 import polars as pl
 
 from bizverify.cancellation import CancelToken, run_async
-from bizverify.dispatch.error_actions import is_long_wait
+from bizverify.dispatch.error_actions import Action, error_action, is_long_wait
 from bizverify.engine import LocalEngine
 from bizverify.engine.status_overlay import StatusOverlay
 from bizverify.errors import CertificateError, QuotaError, ServiceError, StoreError, TransportError
@@ -188,7 +188,33 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
     async def _ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers in one call, and store what is answered; return nothing where nobody may be asked."""
+        """Ask for numbers, and store what is answered; return nothing where nobody may be asked.
+
+        A call that is refused for what it says is made again in halves. A number that is refused alone while others
+        are answered has no answer on this day.
+        """
+        answers: dict[int, KnownStatus] = {}
+        alone: list[int] = []
+        parts, refusal, day = [numbers], None, self._clock.today()
+        while parts and (answers or len(alone) < FAILURES):  # else it refuses whatever is asked
+            part = parts.pop()
+            found = await self._ask_at_once(part)
+            if not isinstance(found, ServiceError):
+                answers |= found
+                continue
+            refusal, half = found, len(part) // 2
+            if half:
+                parts += [part[half:], part[:half]]
+            else:
+                alone += part
+        if alone and answers:
+            await anyio.to_thread.run_sync(self._write, None, DayUsage(), day, alone)
+        elif refusal is not None and not answers:
+            self._breaker.record_failure(_loggable(refusal), lasting=not self._totals[1])
+        return answers
+
+    async def _ask_at_once(self, numbers: Sequence[int]) -> Statuses | ServiceError:
+        """Ask for numbers in one call; return its error where it was refused for what it says."""
         if self._breaker.is_open:
             return {}
         day = self._clock.today()
@@ -201,19 +227,22 @@ class NtsStatuses:
             return {}
         self._budget.count_sent(allowed)
         reply = await self._call(numbers[:allowed], day)
-        return {} if reply is None else read_statuses(reply.statuses)
+        return read_statuses(reply.statuses) if isinstance(reply, StatusReply) else reply or {}
 
-    async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | None:
+    async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | ServiceError | None:
         """Carry out one call that may go, and write down what it came to; a late answer is used, too."""
         late = asyncio.create_task(self._record_delay())
-        reply, used = None, DayUsage(len(numbers), 1)
+        reply, refusal, used = None, None, DayUsage(len(numbers), 1)
         try:
             reply = await self._client.status(_series(numbers))
             if not late.done():
                 self._breaker.record_success()
         except ServiceError as error:
             used = replace(used, exhausted=isinstance(error, QuotaError) and error.retry_after is None)
-            if used.exhausted:
+            if error_action(error) is Action.REFUSE:
+                refusal = error
+                self._breaker.record_refusal()
+            elif used.exhausted:
                 self._breaker.pause_until(_midnight_after(day), _loggable(error))
             elif error.retry_after is not None and is_long_wait(error.retry_after):
                 self._breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
@@ -226,15 +255,15 @@ class NtsStatuses:
             late.cancel()
         self._count(used, 0 if reply is None else reply.statuses.height)
         await anyio.to_thread.run_sync(self._write, reply, used, day)
-        return reply
+        return reply or refusal
 
     async def _record_delay(self) -> None:
         await self._clock.sleep(WAIT)
         self._breaker.record_failure(f"no answer within {WAIT:g} s")
 
-    def _write(self, reply: StatusReply | None, used: DayUsage, day: date) -> None:
+    def _write(self, reply: StatusReply | None, used: DayUsage, day: date, refused: Sequence[int] = ()) -> None:
         """Store what a call came to; called in a thread."""
-        missing = _series([] if reply is None else self._select_vain(reply, day))
+        missing = _series(refused if reply is None else self._select_vain(reply, day))
         if self._budget.limit is not None:  # they were counted when they were taken
             used = replace(used, numbers=0)
         usage = {(self._budget.account, day): used}

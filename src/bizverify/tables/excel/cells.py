@@ -99,7 +99,7 @@ def render_rows(
     """Render rows of cells: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String).
 
     ``cells`` are the ``<c>`` elements of ``columns`` (name → column of the sheet, from 1), in that order. Text is an
-    inline string, so never a formula; what Excel cannot hold as a number (15 digits and more, infinities, days before
+    inline string, so never a formula; what Excel cannot hold as a number (more than 15 digits, infinities, days before
     March 1900, time zones) is written as text. A text of which the frame's column of
     :func:`~bizverify.tables.table.typed_id` is true becomes the number, date or truth value that it was. A null is no
     cell or, with ``blanks``, an empty one that has a style.

@@ -26,7 +26,7 @@ from bizverify.tables.excel.cells import (
     render_rows,
     titles,
 )
-from bizverify.tables.excel.package import SUMMARY, copy_package, read_part, sheet_parts
+from bizverify.tables.excel.package import SHEET, SUMMARY, copy_package, read_part, sheet_parts
 from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
@@ -42,8 +42,6 @@ _CHARTED: Final = (set(GRADES), set(ACTIONS))
 """The figures that a chart is made of."""
 _CHART_ROWS: Final = 15
 """Rows of the sheet that a chart is high."""
-SHEET: Final = "bizverify"
-"""The name of the sheet; further ones are called ``bizverify 2`` and so on."""
 MAX_ROWS: Final = 1_048_575
 """What a sheet holds below its header."""
 _BLOCK: Final = 20_000

@@ -25,9 +25,11 @@ from bizverify.translation import gettext, gettext_noop
 BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
 CORE: Final = (BOOK, _RELATIONS)
+"""The parts that are read here, in lower case."""
+SHEET: Final = "bizverify"
+"""The name of a new workbook's sheet; further ones are called ``bizverify 2`` and so on."""
 SUMMARY: Final = gettext_noop("summary")
 """The name of the sheet of figures that a run adds to a new workbook."""
-"""The parts that are read here, in lower case."""
 
 _LARGEST_INDEX: Final = 16_000_000
 _RELATION: Final = re.compile(r"\{.*/relationships\}id$")

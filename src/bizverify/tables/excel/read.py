@@ -21,7 +21,7 @@ from bizverify.storage.filesystem import private_folder
 from bizverify.tables.compression import File
 from bizverify.tables.excel import limits_check
 from bizverify.tables.excel.decodable import as_decodable
-from bizverify.tables.excel.package import CORE, SUMMARY, SheetEntry, outline
+from bizverify.tables.excel.package import CORE, SHEET, SUMMARY, SheetEntry, outline
 from bizverify.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bizverify.tables.heading import headless_note
 from bizverify.tables.isolation import IsolationError, run_isolated
@@ -178,7 +178,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool, resou
 def _further_sheets(loaded: Loaded) -> list[str]:
     """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
     summaries = set()
-    for lang in LANGS:
+    for lang in LANGS if loaded.name == SHEET else ():
         with use_language(lang):
             summaries.add(gettext(SUMMARY))
     further = loaded.others or [name for name in loaded.further if name not in summaries]

@@ -56,10 +56,17 @@ def _answering(lang: Lang) -> PreparedStep:
 
 
 def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the engine's columns; ``rows`` have their level, postal match, support and changes."""
-    rows = rows.with_columns(official=_official())
+    """Return the engine's columns; ``rows`` have their level, postal match, support and changes.
+
+    Where the words name several numbers or a place beside the building, nothing of the building is in the answer.
+    """
+    rows = rows.with_columns(
+        official=_official(), beside=describes_by_other(pl.col("text")), several=names_several(pl.col("text"))
+    )
     right = pl.col("zip").cast(pl.String).str.zfill(5)
-    sure = pl.col("place").is_not_null()
+    doubtful = (pl.col("beside") | pl.col("several")).fill_null(False)
+    sure = pl.col("place").is_not_null() & ~doubtful
+    postal_only = pl.when(~doubtful).then(pl.col("postal_only").cast(pl.String).str.zfill(5))
     reference = _reference()
     detail = pl.when((pl.col("detail") != pl.col("of_emd")).fill_null(True)).then("detail")  # it stands in brackets
     behind = pl.when(detail != "").then(pl.lit(", ") + detail).otherwise(pl.lit(""))
@@ -73,17 +80,17 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
         .when(sure & pl.col("apartment"))
         .then(pl.lit("missing")),
         region_given=pl.col("sido").is_not_null(),
-        numbered=(is_numbered() | (sure & pl.col("loose_main").is_not_null())) & ~names_several(pl.col("text")),
-        beside=describes_by_other(pl.col("text")),
-        postal_match=pl.col("postal_match"),
+        numbered=(is_numbered() | (sure & pl.col("loose_main").is_not_null())) & ~pl.col("several"),
+        beside=pl.col("beside"),
+        postal_match=pl.when(~doubtful).then("postal_match"),
         supported=pl.col("supported"),
         zipcode_given=pl.col("zipcode_given"),
         zipcode_right=pl.when(sure).then(right),
         changes=pl.when(pl.col("changes") != "").then("changes"),
-        fixed_zipcode=pl.when(sure).then(right).otherwise(pl.col("postal_only").cast(pl.String).str.zfill(5)),
+        fixed_zipcode=pl.when(sure).then(right).otherwise(postal_only),
         fixed_address=pl.when(sure).then(pl.concat_str(pl.col("official"), behind, reference)),
         district_code=pl.when(sure).then(pl.col("of_code").cast(pl.String).str.zfill(10)),
-        place=pl.col("place"),
+        place=pl.when(sure).then("place"),
     )
 
 

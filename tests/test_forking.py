@@ -1,0 +1,97 @@
+"""In a process that was forked after polars ran, a query would wait for ever: every public function refuses there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from inspect import isfunction
+from pathlib import Path
+
+import pytest
+
+import bizverify as bv
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+CALLS = {
+    "aenrich": "asyncio.run(bv.aenrich('list.csv'))",
+    "afetch_status": "asyncio.run(bv.afetch_status(['1248100998']))",
+    "apply_review": "bv.apply_review('list.csv')",
+    "build_gazetteer": "bv.build_gazetteer(['list.csv'], 'out.parquet')",
+    "build_registry": "bv.build_registry(['list.csv'], 'out.parquet')",
+    "calibrate": "bv.calibrate()",
+    "enrich": "bv.enrich('list.csv')",
+    "fetch_status": "bv.fetch_status(['1248100998'])",
+    "forget": "bv.forget('1248100998')",
+    "label": "bv.label('list.csv', file='list.csv')",
+    "plan": "bv.plan('list.csv')",
+    "run_job": "bv.run_job('job.toml')",
+    "verify": "bv.verify('1248100998')",
+    "verify_frame": "bv.verify_frame(frame)",
+    "watch.add": "bv.watch.add('1248100998', local='list.sqlite')",
+    "watch.check": "bv.watch.check(local='list.sqlite')",
+    "watch.entries": "bv.watch.entries(local='list.sqlite')",
+    "watch.history": "bv.watch.history('1248100998', local='list.sqlite')",
+    "watch.history_frame": "bv.watch.history_frame('1248100998', local='list.sqlite')",
+    "watch.remove": "bv.watch.remove('1248100998', local='list.sqlite')",
+    "watch.sync": "bv.watch.sync('list.csv', local='list.sqlite')",
+}
+METHODS = {
+    "LocalEngine": "bv.LocalEngine()",
+    "LocalEngine.verify": "engine.verify(frame.lazy()).collect()",
+    "StatusOverlay": "bv.StatusOverlay(frame)",
+}
+RUN_NO_QUERY = {"set_language", "watch.verify_signature"}
+
+BEGIN = """
+import asyncio, os, signal, sys, warnings
+warnings.simplefilter("ignore")
+import polars as pl, bizverify as bv
+calls = eval(sys.argv[1])
+frame, engine = pl.DataFrame({"b_no": ["1248100998"]}), bv.LocalEngine()
+"""
+FORK = """
+children = {}
+for name, call in calls.items():
+    if not (child := os.fork()):
+        signal.alarm(10)
+        try:
+            eval(call)
+            end = "returned"
+        except Exception as error:
+            end = "refused" if isinstance(error, bv.errors.UsageError) and "spawn" in str(error) else repr(error)
+        os.write(1, f"{name} {end}\\n".encode())
+        os._exit(0)
+    children[child] = name
+for child, name in children.items():
+    if os.waitpid(child, 0)[1]:
+        os.write(1, f"{name} hung\\n".encode())
+"""
+
+
+def forked(folder: Path, calls: dict[str, str], before: str) -> dict[str, str]:
+    """What became of each call in a child forked after ``before``."""
+    (folder / "list.csv").write_text("b_no\n1248100998\n", encoding="utf-8")
+    words = [sys.executable, "-c", BEGIN + before + FORK, repr(calls)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+
+def test_every_public_function_is_called_here() -> None:
+    public = {name for name in bv.__all__ if isfunction(getattr(bv, name))}
+    public |= {f"watch.{name}" for name in bv.watch.__all__ if isfunction(getattr(bv.watch, name))}
+    assert public - RUN_NO_QUERY == set(CALLS)
+
+
+@pytest.mark.parametrize("before", ["bv.verify_frame(frame)", "frame.lazy().filter(pl.col('b_no') > '').collect()"])
+def test_a_process_forked_after_polars_ran_is_refused(tmp_path: Path, before: str) -> None:
+    """Whether bizverify or its caller ran polars."""
+    calls = CALLS | METHODS
+    assert forked(tmp_path, calls, before) == dict.fromkeys(calls, "refused")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no names here")
+def test_a_process_forked_before_polars_ran_works(tmp_path: Path) -> None:
+    calls = {name: CALLS[name] for name in ("verify_frame", "verify", "plan")}
+    assert forked(tmp_path, calls, "") == dict.fromkeys(calls, "returned")
