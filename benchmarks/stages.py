@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 
 import bizverify.cli
+from bizverify import tables
 from bizverify.engine import local
 from bizverify.engine.registry import Registry
 from bizverify.engine.risk.scorecard import Scorecard
@@ -36,7 +37,7 @@ CALLS: tuple[tuple[str, object, str], ...] = (
     ("dialect and line check", csv, "read"),
     ("cross-row features", prepared_table, "with_cross_row_features"),
     (QUERY, enrichment_run, "write_table"),
-    ("count of the output", enrichment_run, "written_rows"),
+    ("count of the output", tables, "_written_rows"),
     ("hash of the input", enrichment_run, "sha256_of"),
 )
 """Stage, and the call that is its own: (stage, owner, name)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -298,10 +299,10 @@ def test_the_summary_is_made_of_the_very_account_that_balances(
     """Every section's figures are those of the report, and there is none unless it was asked for."""
     made: list[tuple[Section, ...] | None] = []
 
-    def spy(result: Enriched, target: Path, *rest: Any) -> pl.DataFrame:
-        tallied = write_table(result, target, *rest)
+    def spy(result: Enriched, target: Path, *rest: Any) -> tuple[pl.DataFrame, Callable[[], int]]:
+        tallied, count = write_table(result, target, *rest)
         made.append(result.summary(tallied) if result.summary else None)
-        return tallied
+        return tallied, count
 
     monkeypatch.setattr(one_run, "write_table", spy)
     report = bv.enrich(source, tmp_path / "a.xlsx", summary=True)
@@ -357,7 +358,7 @@ def test_rows_that_do_not_balance_are_never_published(
             bv.enrich(source, tmp_path / "out.csv")
         assert not (tmp_path / "out.csv").exists()
     monkeypatch.setattr(bv.LocalEngine, "answer", answer)
-    monkeypatch.setattr(one_run, "written_rows", lambda *_: 2)
+    monkeypatch.setattr("bizverify.tables._written_rows", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         bv.enrich(source, tmp_path / "out.csv")
     assert leftovers(tmp_path) == []

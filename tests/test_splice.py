@@ -6,6 +6,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
 from zipfile import ZipFile
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 import bizverify as bv
 from bizverify.errors import AccountingError, BizverifyError, OutputError
 from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables import Enriched, Table, open_table, write_table, written_rows
+from bizverify.tables import Enriched, Table, open_table, write_table
 from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.excel import extend, package, proof, sheet_xml
 from bizverify.tables.excel.sheet_xml import SheetXml
@@ -53,8 +54,8 @@ def enriched(source: Path, target: Path | None = None, answers: Sequence[object]
         ]
         frame = table.frame.with_columns(values)
         layout = laid_out(table)
-        write_table(Enriched(table, frame, layout, frame.select(rows=pl.len())), target, "xlsx")
-        assert written_rows(table, target, "xlsx", None) == table.count()
+        _, count = write_table(Enriched(table, frame, layout, frame.select(rows=pl.len())), target, "xlsx")
+        assert count() == table.count()
     return target
 
 
@@ -533,6 +534,40 @@ def test_what_the_writers_own_reading_overlooks_is_not_published_either(
     with pytest.raises(AccountingError, match=r"in.xlsx \[Sheet1\]: nothing was published"):
         bv.enrich(source, out)
     assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("titled", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (b'<c r="B3" t="s">', b'<c r="B3" t="n">', "B3"),
+        (b"<v>3400.5</v>", b"<v>3400.6</v>", "C4"),
+        (b"<v>46024</v>", b"<v>46025</v>", "D3"),
+        (b't="b"><v>1', b't="b"><v>0', "E3"),
+        (b"<t>active</t>", b"<t>closed</t>", "F3"),
+        (b"<v>0.25</v>", b"<v>0.24</v>", "G3"),
+    ],
+    ids=["text", "number", "date", "truth", "answer", "probability"],
+)
+def test_another_reader_finds_every_cell_that_is_not_as_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, titled: bool, old: bytes, new: bytes, place: str
+) -> None:
+    """Whether what the run has read is all of the sheet or, below a title, not."""
+    with xlsxwriter.Workbook(tmp_path / "in.xlsx") as book:
+        sheet, plain, day = book.add_worksheet(), book.add_format({"bold": True}), book.add_format({"num_format": 14})
+        if titled:
+            sheet.write(0, 0, "2026 customers")
+        sheet.write_row(1, 0, ["사업자번호", "상호", "금액", "날짜", "예"])
+        for row, (text, amount) in enumerate([("가", 1200), ("나", 3400.5)], 2):
+            sheet.write(row, 0, NUMBER, plain)
+            sheet.write_row(row, 1, [text, amount])
+            sheet.write_datetime(row, 3, datetime(2026, 1, 2), day)
+            sheet.write_boolean(row, 4, True)
+    right = extend.encode_rows
+    monkeypatch.setattr(extend, "encode_rows", lambda *rows: right(*rows).replace(old, new, 1))
+    monkeypatch.setattr(extend.Splice, "prove", lambda _, pieces: [*pieces] and None)
+    with pytest.raises(AccountingError, match=rf"in.xlsx \[Sheet1\].*{place}"):
+        enriched(tmp_path / "in.xlsx")
 
 
 @pytest.mark.parametrize("wrong", [None, "B7", "C9"])

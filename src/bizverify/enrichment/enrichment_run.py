@@ -55,7 +55,7 @@ from bizverify.run.side_files import SideFiles, WrittenSides
 from bizverify.run.status_counts import StatusCounts, statuses_of
 from bizverify.schema import LABEL_COLUMNS, Alert, seoul_day
 from bizverify.storage.filesystem import private_folder
-from bizverify.tables import Enriched, publish_file, write_table, written_rows
+from bizverify.tables import Enriched, publish_file, write_table
 from bizverify.tables.publish import backed_up, find_foreign
 from bizverify.tables.standard_streams import send_output
 from bizverify.translation import gettext, gettext_noop
@@ -77,9 +77,13 @@ _STORED_TOGETHER: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class _WrittenAnswers:
-    """The tally of the very rows that were written, what they have cost, what is beside them, the page's figures."""
+    """The tally of the very rows that were written, what they have cost, what is beside them, the page's figures.
+
+    ``count`` reads the finished file back and counts its rows.
+    """
 
     tallied: Mapping[str, Any]
+    count: Callable[[], int]
     purchase: Purchase | None
     beside: WrittenSides | None
     figures: PageFigures | None
@@ -184,7 +188,7 @@ class EnrichmentRun:
             counts = accounting.row_counts_of(tallied)
             changed = replaced_rows(tallied)
             foreign = beside.submit(find_foreign, self._replacements(target, temporary, sides))
-            accounting.check_balance(rows_in, counts, written_rows(table, temporary, format, target.encoding))
+            accounting.check_balance(rows_in, counts, written.count())
             emptied = written.beside.emptied if written.beside else None
             to_tell = dict.fromkeys([*([emptied] if emptied is not None else []), *foreign.result()])
             to_keep = dict.fromkeys([*([target.path] if target.backup else []), *to_tell])
@@ -253,7 +257,8 @@ class EnrichmentRun:
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
         result = Enriched(table, answered, layout, tally, summary, record, warn, lang)
-        tallied = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
+        counts, count_written = write_table(result, temporary, target.format, target.encoding)
+        tallied = counts.row(0, named=True)
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         beside = sides.write(result, target, rows_in) if sides.wanted else None
@@ -263,7 +268,7 @@ class EnrichmentRun:
         changes = None
         if sides.page is not None:  # what the output replaces is still there
             changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)
-        return _WrittenAnswers(tallied, purchase, beside, figures, changes)
+        return _WrittenAnswers(tallied, count_written, purchase, beside, figures, changes)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Add what was asked for beside the answers.

@@ -20,7 +20,7 @@ from bizverify.run.alerts import kept_alert
 from bizverify.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
 from bizverify.run.records import ROW_ID
 from bizverify.schema import LABEL_COLUMNS
-from bizverify.tables import Enriched, Table, publish_file, reading, write_table, written_rows
+from bizverify.tables import Enriched, Table, publish_file, reading, write_table
 from bizverify.tables.earlier_columns import find_earlier_columns
 from bizverify.tables.publish import backed_up, find_foreign, same_file
 from bizverify.translation import gettext, ngettext
@@ -75,15 +75,17 @@ def write_labels(
         with ExitStack() as backups, publish_file(output) as temporary:
             tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
-            found = write_table(result, temporary, target.format, target.encoding).row(0, named=True)
-            written = written_rows(table, temporary, target.format, target.encoding)
+            counts, count_written = write_table(result, temporary, target.format, target.encoding)
+            found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
             faults = (
                 [gettext("in no row: {labels}", labels=ngettext("{count:,} label", "{count:,} labels", lost))]
                 if lost
                 else []
             )
-            accounting.check_rows(table.count(), found["rows"], written, *faults, in_order=bool(found["in_order"]))
+            accounting.check_rows(
+                table.count(), found["rows"], count_written(), *faults, in_order=bool(found["in_order"])
+            )
             foreign = find_foreign({output: temporary}, extends=over)
             for path in [] if over else foreign:
                 warned(kept_alert(path, backups.enter_context(backed_up(path, path))))

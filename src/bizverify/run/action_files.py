@@ -16,7 +16,7 @@ from bizverify.run.accounting import OTHER
 from bizverify.run.output_layout import Target
 from bizverify.run.records import ROW_ID
 from bizverify.schema import ACTIONS, Lang
-from bizverify.tables import Enriched, write_table, written_rows
+from bizverify.tables import Enriched, write_table
 from bizverify.tables.compression import unpacked_name
 from bizverify.translation import gettext
 
@@ -66,7 +66,7 @@ def _write_part(result: Enriched, which: pl.Expr, path: Path, target: Target) ->
     ascending = (pl.col(ROW_ID).diff().fill_null(1) > 0).all()
     tally = rows.select(pl.len().alias("rows"), ascending.alias("in_order"))
     part = replace(result, table=table, frame=rows, tally=tally, summary=None)
-    found = write_table(part, path, target.format, target.encoding).row(0, named=True)
-    written = written_rows(table, path, target.format, target.encoding)
-    accounting.check_rows(found["rows"], found["rows"], written, in_order=bool(found["in_order"]))
+    counts, count_written = write_table(part, path, target.format, target.encoding)
+    found = counts.row(0, named=True)
+    accounting.check_rows(found["rows"], found["rows"], count_written(), in_order=bool(found["in_order"]))
     return int(found["rows"])

@@ -6,7 +6,7 @@ import filecmp
 import shutil
 import zipfile
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from bizverify.errors import UsageError
 from bizverify.run import accounting
 from bizverify.run.duplicates import FIRST, look_up
 from bizverify.run.records import ROW_ID
-from bizverify.tables import Enriched, frames, write_table, written_rows
+from bizverify.tables import Enriched, frames, write_table
 from bizverify.tables.csv.write import escape_formula
 from bizverify.tables.detect import output_format
 from bizverify.translation import gettext, ngettext
@@ -190,9 +190,8 @@ def write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
     if format == "csv":
         rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in _headers())
     result: Enriched = frames.as_written(rows)
-    tallied = write_table(result, target, format, "utf-8-sig" if format == "csv" else None)
-    written = written_rows(replace(result.table, source=None), target, format, None)
-    accounting.check_rows(letters, int(tallied["rows"].item()), written, in_order=True)
+    tallied, count_written = write_table(result, target, format, "utf-8-sig" if format == "csv" else None)
+    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
 
 
 def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:

@@ -16,9 +16,10 @@ Formats but CSV are imported when a file is of them: together they take as long 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,6 @@ __all__ = [
     "reading",
     "remove_unfinished",
     "write_table",
-    "written_rows",
 ]
 
 WORKBOOKS: Final = ("xlsx", "xls", "xlsb", "ods")
@@ -168,10 +168,13 @@ def reading(table: Table) -> Iterator[None]:
         ) from error
 
 
-def write_table(result: Enriched, target: Path, format: Format, encoding: str | None = None) -> pl.DataFrame:
-    """Write an enriched table to ``target`` in a format, packed as its name says; return the tally of the same pass.
+def write_table(
+    result: Enriched, target: Path, format: Format, encoding: str | None = None
+) -> tuple[pl.DataFrame, Callable[[], int]]:
+    """Write an enriched table to ``target`` in a format, packed as its name says.
 
-    Raises :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
+    Returns the tally of the same pass, and a call that counts the rows of the finished file. Raises
+    :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and format != "csv":
         raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))
@@ -183,21 +186,20 @@ def write_table(result: Enriched, target: Path, format: Format, encoding: str | 
     if format == "parquet":
         from bizverify.tables import parquet
 
-        return parquet.write(result, target)
-    with sink(target, packing_of(target)) as stream:
-        if format == "csv":
-            return csv.write(result, target, stream, encoding)
-        from bizverify.tables import json
+        tally = parquet.write(result, target)
+    else:
+        with sink(target, packing_of(target)) as stream:
+            if format == "csv":
+                tally = csv.write(result, target, stream, encoding)
+            else:
+                from bizverify.tables import json
 
-        return json.write(result, stream, format)
+                tally = json.write(result, stream, format)
+    return tally, partial(_written_rows, result.table, target, format, encoding)
 
 
-def written_rows(table: Table, path: Path, format: Format, encoding: str | None) -> int:
+def _written_rows(table: Table, path: Path, format: Format, encoding: str | None) -> int:
     """Read back an output that was made from ``table`` and count its rows."""
-    if format == "xlsx":
-        from bizverify.tables import excel
-
-        return excel.count_rows(table, path)
     with ExitStack() as resources:
         file = open_file(path, resources)
         if format == "csv":

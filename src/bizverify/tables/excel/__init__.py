@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -21,15 +23,15 @@ import polars.selectors as cs
 from bizverify.errors import OutputError
 from bizverify.schema import OUR_COLUMNS
 from bizverify.tables.excel.cells import MAX_COLUMNS
-from bizverify.tables.excel.create import create_workbook
-from bizverify.tables.excel.extend import count_rows, extend_workbook
+from bizverify.tables.excel.create import count_rows, create_workbook
+from bizverify.tables.excel.extend import extend_workbook
 from bizverify.tables.excel.package import refuse_other_kind
 from bizverify.tables.excel.proof import prove_created
 from bizverify.tables.excel.read import Sheet, read
 from bizverify.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
 from bizverify.translation import gettext
 
-__all__ = ["Sheet", "count_rows", "read", "refuse", "refuse_wide", "write"]
+__all__ = ["Sheet", "read", "refuse", "refuse_wide", "write"]
 
 
 def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
@@ -70,8 +72,8 @@ def refuse_wide(width: int) -> None:
         )
 
 
-def write(result: Enriched, target: Path) -> pl.DataFrame:
-    """Write an enriched table as a workbook and return the tally.
+def write(result: Enriched, target: Path) -> tuple[pl.DataFrame, Callable[[], int]]:
+    """Write an enriched table as a workbook; return the tally, and a call that counts the finished workbook's rows.
 
     A table that came from a workbook, all of whose columns are wanted, gets its columns spliced into that workbook, of
     which everything else stays as it is; any other becomes a new workbook with a header, a filter and frozen titles,
@@ -86,15 +88,15 @@ def write(result: Enriched, target: Path) -> pl.DataFrame:
         # the user's styles, which the new cells get, show no dates
         cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
-        extend_workbook(result, frame, file, source, target)
-        return tally
+        rows = extend_workbook(result, frame, file, source, target)
+        return tally, lambda: rows
     cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed_columns(result)))
     refuse_binary(result.with_titles(lists=False), "Excel")
     frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
     frame = frame.drop(name for name in map(typed_id, typed_columns(result)) if not frame[name].any())
     create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
     prove_created(result, frame, target)
-    return tally
+    return tally, partial(count_rows, result.table, target)
 
 
 def _keeps_all(result: Enriched) -> bool:

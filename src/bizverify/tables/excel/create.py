@@ -26,11 +26,11 @@ from bizverify.tables.excel.cells import (
     render_rows,
     titles,
 )
-from bizverify.tables.excel.package import SHEET, SUMMARY, copy_package, sheet_parts
+from bizverify.tables.excel.package import SHEET, SUMMARY, copy_package, read_part, sheet_parts
 from bizverify.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows
 from bizverify.tables.excel.xml_edit import apply_edits
-from bizverify.tables.table import Enriched, Section, contract_name, typed_id
+from bizverify.tables.table import Enriched, Section, Table, contract_name, typed_id
 from bizverify.translation import gettext
 
 if TYPE_CHECKING:
@@ -257,3 +257,10 @@ def _width(header: str, values: pl.Series) -> int:
     shown = [header, *map(str, values.head(100).drop_nulls())]
     widest = max(sum(2 if east_asian_width(char) in "WF" else 1 for char in text) for text in shown)
     return min(max(widest + 2, 8), 60)
+
+
+def count_rows(table: Table, path: Path) -> int:
+    """Count the rows of a new workbook: those of all its sheets but the summary, less headers and title rows."""
+    with ZipFile(path) as archive:
+        parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
+        return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)

@@ -1,4 +1,4 @@
-"""Extends the user's own workbook by new columns, proves that nothing else changed, and counts the rows."""
+"""Extends the user's own workbook by new columns and proves that nothing else changed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -21,25 +23,22 @@ from bizverify.tables.excel import sheet_metadata
 from bizverify.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, render_rows, titles
 from bizverify.tables.excel.drawings import warn_of_drawings
 from bizverify.tables.excel.package import (
-    SHEET,
     copy_package,
-    entries_of,
     part_pieces,
     plain_name,
     prove_same_parts,
     read_part,
     sheet_part,
-    sheet_parts,
     styles_part,
     usual_name,
 )
-from bizverify.tables.excel.proof import FinishedSheet
+from bizverify.tables.excel.proof import Added, FinishedSheet
 from bizverify.tables.excel.ranges import AddedColumns, RangeEdits, widen
 from bizverify.tables.excel.read import Sheet
 from bizverify.tables.excel.sheet_metadata import Styles
 from bizverify.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, unusual
 from bizverify.tables.excel.xml_edit import Edit, apply_edits
-from bizverify.tables.table import Enriched, Table, contract_name
+from bizverify.tables.table import Enriched, contract_name
 from bizverify.translation import gettext
 
 _BLOCK: Final = 20_000
@@ -162,13 +161,14 @@ class Splice:
         return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
 
 
-def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> None:
+def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
     """Splice the added columns into the user's own sheet, beside what is there, styled like the column before them.
 
+    Returns the number of the table's rows that a reader finds in the finished workbook.
     ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
     cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
     """
-    data, left = file.data, list(frame.columns)
+    data, left, rows = file.data, list(frame.columns), 0
     added: AddedColumns | None = None
     with private_folder() as folder:
         while left:
@@ -193,12 +193,23 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             prove_same_parts(data, made, changed)
             finished = _finish(frame, source, part, added)
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
-                proofs = [pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)]
+                proof = pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)
                 if not left:
-                    proofs.append(pool.submit(copy_context().run, finished.prove_cells, file.data, target))
-                for proof in proofs:
-                    proof.result()
+                    above, own = _as_read(result, added)
+                    prove = partial(finished.prove_cells, file.data, target, above, own)
+                    rows = pool.submit(copy_context().run, prove).result()
+                proof.result()
             data = made
+    return rows
+
+
+def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added]:
+    """The rows above the table and its columns as they were read, by their numbers on the sheet."""
+    table, left = result.table, added.left
+    texts = enumerate(zip_longest(*table.title_rows), left)
+    above = pl.DataFrame({str(number): pl.Series(cells, dtype=pl.String) for number, cells in texts})
+    columns = table.frame.select(table.ids).collect()
+    return above, dict(enumerate(zip(added.headers, columns, strict=True), left))
 
 
 def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
@@ -379,36 +390,3 @@ def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles:
     if edits is None:
         edits = sheet_metadata.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
     return edits
-
-
-def count_rows(table: Table, path: Path) -> int:
-    """Count the rows of a finished workbook that was made from ``table``, unpacking its sheet anew.
-
-    In the user's own workbook they are the rows from below the header to the last that holds a value; in a new one
-    those of all its sheets but the summary, less their headers and the title rows.
-    """
-    with ZipFile(path) as archive:
-        if isinstance(table.source, Sheet) and table.file is not None:
-            with ZipFile(table.file.data) as old:
-                extended = _is_extended(old, archive)
-            if extended:
-                sheet = SheetXml.parse(part_pieces(archive, sheet_part(archive, table.source.name)), cells=False)
-                return sheet.last_row() - table.source.below - sheet.first_row() - table.source.header
-        parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
-        return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)
-
-
-def _is_extended(old: ZipFile, new: ZipFile) -> bool:
-    """Whether a workbook is another with its sheets extended: same sheets, same parts, those around the book alike."""
-    around = [
-        [
-            (usual_name(part.filename), part.CRC)
-            for part in book.infolist()
-            if not plain_name(part.filename).startswith("xl/")
-        ]
-        for book in (old, new)
-    ]
-    entries = [
-        [replace(entry, part=entry.part and usual_name(entry.part)) for entry in entries_of(b)] for b in (old, new)
-    ]
-    return [*map(usual_name, old.namelist())] == new.namelist() and entries[0] == entries[1] and around[0] == around[1]

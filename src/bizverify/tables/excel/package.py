@@ -37,7 +37,7 @@ _TYPES: Final = "[Content_Types].xml"
 _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
 _PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
 _FAST, _SMALL = 1, 6
-_PIECE: Final = 8_000_000
+_PIECE: Final = 2_000_000
 _LARGE: Final = 8_000_000
 """Bytes of a sheet from which on it is packed fast instead of small."""
 
@@ -257,7 +257,7 @@ def read_part(archive: ZipFile, part: str) -> bytes:
 
 
 def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
-    """A part in pieces of some megabytes; its checksum is verified with the last."""
+    """A part in pieces of two megabytes; its checksum is verified with the last."""
     try:
         with archive.open(part) as stream:
             while piece := stream.read(_PIECE):

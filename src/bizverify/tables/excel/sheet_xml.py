@@ -216,19 +216,15 @@ class SheetXml:
     columns: Sequence[int]
 
     @classmethod
-    def parse(cls, pieces: Iterable[bytes], *, cells: bool = True) -> SheetXml:
-        """Take a sheet apart; raise :class:`OutputError` for XML that cannot be spliced safely.
-
-        Without ``cells``, only its rows are looked at, and ``columns`` is empty.
-        """
-        parted = split_rows(pieces, cells=cells)
+    def parse(cls, pieces: Iterable[bytes]) -> SheetXml:
+        """Take a sheet apart; raise :class:`OutputError` for XML that cannot be spliced safely."""
+        parted = split_rows(pieces)
         around, cut = parted.head + parted.tail, len(parted.head)
         elements = elements_of(around, gettext(PART))
         if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
             raise unusual(gettext("its XML is written in an unusual way"))
         rows, cell = parted.rows(), parted.cell()
-        columns = parted.columns(cell) if cells else []
-        return cls(around, cut, elements, rows, parted.rest, cell, columns)
+        return cls(around, cut, elements, rows, parted.rest, cell, parted.columns(cell))
 
     @property
     def prefix(self) -> str:
