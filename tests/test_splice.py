@@ -36,7 +36,17 @@ NUMBER = "124-81-00998"
 SHEET = "xl/worksheets/sheet1.xml"
 STYLES = "xl/styles.xml"
 MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-ANSWERS = ("active", 0.25, "B", "send", "06236", None, "[base -30] <b> & c", "verified", None)
+ANSWERS = (
+    "active",
+    0.25,
+    "B",
+    "send",
+    "06236",
+    "서울특별시 강남구 테헤란로 152",
+    "[base -30] <b> & c",
+    "verified",
+    None,
+)
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000000000005000100"
     "0d0a2db40000000049454e44ae426082"
@@ -321,7 +331,10 @@ def test_libreoffice_opens_what_was_spliced(tmp_path: Path) -> None:
     by_xlsxwriter(tmp_path / "in.xlsx")
     shown = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,true"
     lines = converted(enriched(tmp_path / "in.xlsx"), shown).read_text(encoding="utf-8").splitlines()
-    assert lines[1] == f'{NUMBER},가,"1,200",active,25.00%,B,send,06236,,[base -30] <b> & c,verified,'
+    assert (
+        lines[1]
+        == f'{NUMBER},가,"1,200",active,25.00%,B,send,06236,서울특별시 강남구 테헤란로 152,[base -30] <b> & c,verified,'
+    )
 
 
 def test_a_table_without_rows_gets_its_header(tmp_path: Path) -> None:

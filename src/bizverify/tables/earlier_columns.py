@@ -175,9 +175,9 @@ def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     shares = sample.select(_is_ours(one.name, _cell(one)).mean().alias(f"c{one.place}") for one in candidates)
     has_own_words = _has_own_words(sample, candidates)
     judged = [replace(one, level=_level(one, shares[f"c{one.place}"].item(), has_own_words)) for one in candidates]
-    theirs = {*_other_grades(sample, judged), *_unpaired(sample, judged)}
+    theirs = set(_other_grades(sample, judged))
     if not has_own_words:
-        theirs.update(_other_notes(sample, judged))
+        theirs.update(_unpaired(sample, judged), _other_notes(sample, judged))
     return [replace(one, level=_THEIRS) if one in theirs else one for one in judged]
 
 
