@@ -24,9 +24,9 @@ from address_noise import Answer, right
 from noise import KINDS, Typed
 from noise_truth import Building, Truth, read
 
-from bizverify.engine.address import attach
-from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.reference import build_gazetteer
+from bansong.engine.address import attach
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.reference import build_gazetteer
 
 SIDO, SIGUNGU, CODE = "충청남도", "공주시", "44150"
 RENAMED = {
@@ -321,7 +321,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as folder:
         worlds, path = prepared(Path(folder), options.official)
         print(f"{'case':<46}{'right is':<9}  rows  answered  right  crossed")
         tallies = measured(worlds, Gazetteer.open(path), options.rows, options.seed)

@@ -1,4 +1,4 @@
-"""The same noisy addresses to bizverify and to what else can be installed or written for them.
+"""The same noisy addresses to bansong and to what else can be installed or written for them.
 
     python benchmarks/address_compare.py OFFICIAL.txt [--rows 40] [--seed 1] [--gazetteer G] [--fuzzy-rows 300]
 
@@ -13,7 +13,7 @@ officially written. A method answers with one building or not at all:
   the queries because it is slow (``pip install rapidfuzz``);
 - *libpostal*: its parse into road and house number, then the join of the analyst (``pip install libpypostal`` and
   ``LIBPOSTAL_DATA_DIR``: its 2 GB of models are no part of the package);
-- *bizverify*: the address part of the engine.
+- *bansong*: the address part of the engine.
 
 *answered*: of the addresses that can be decided. *right*: of those answered, the road, number and region of the
 building that was meant. *nowhere*: answered of those that exist nowhere or fit several buildings. A method whose
@@ -38,7 +38,7 @@ from pathlib import Path
 import noise
 import polars as pl
 from address_noise import Answer, right
-from measure import bizverify, once
+from measure import bansong, once
 from noise_truth import Building, Truth, read
 
 SPEED_ROWS = 50_000
@@ -171,9 +171,9 @@ def figures_of(asked: list[Query], found: list[Answer]) -> dict[str, Figures]:
     return counted
 
 
-def bizverify_answers(asked: list[Query], gazetteer: Path) -> tuple[list[Answer], float]:
-    from bizverify.engine.address import attach
-    from bizverify.engine.address.gazetteer import Gazetteer
+def bansong_answers(asked: list[Query], gazetteer: Path) -> tuple[list[Answer], float]:
+    from bansong.engine.address import attach
+    from bansong.engine.address.gazetteer import Gazetteer
 
     frame = pl.DataFrame(
         {"address": [one.address for one in asked], "zipcode": [one.zipcode for one in asked]},
@@ -255,11 +255,11 @@ def main() -> None:
             print(f"| {name} | left out: {error} |")
             continue
         print(line(name, part, *timed(method, part, slow=limit is not None)), flush=True)
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as folder:
         path = options.gazetteer or Path(folder) / "gazetteer.parquet"
         if options.gazetteer is None:
-            once(bizverify("data", "build-gazetteer", options.official, "-o", path))
-        print(line("bizverify", asked, *bizverify_answers(asked, path)))
+            once(bansong("data", "build-gazetteer", options.official, "-o", path))
+        print(line("bansong", asked, *bansong_answers(asked, path)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 import polars as pl
 from measure import once
 
-from bizverify.engine.address import parse
+from bansong.engine.address import parse
 
 BYTES, MOST_ROWS = 2_000_000, 5_000
 ORDINARY = [

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.address import attach
-from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.reference import build_gazetteer
+from bansong.engine.address import attach
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.reference import build_gazetteer
 
 HEAD = (
     "우편번호|시도|시도영문|시군구|시군구영문|읍면|읍면영문|도로명코드|도로명|도로명영문|지하여부|건물번호본번|건물번호부번|건물관리번호|다량배달처명|"
@@ -96,7 +96,7 @@ def main() -> None:
     package = find_spec("kozip")
     if package is None or package.origin is None:
         sys.exit("skipped: pip install kozip")
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-", dir=options.folder) as name:
         found = pl.DataFrame(rows(Path(package.origin).with_name("new_zip.json")))
         written(found, Path(name))
         build_gazetteer([name], Path(name) / "gazetteer.parquet")

@@ -33,10 +33,10 @@ import noise_missing
 import polars as pl
 from noise_truth import Building, Truth, compact, read
 
-from bizverify import LocalEngine
-from bizverify.engine.address import attach
-from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.reference import build_gazetteer
+from bansong import LocalEngine
+from bansong.engine.address import attach
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.reference import build_gazetteer
 
 GOALS = {"format": 0.995, "character": 0.95, "postal": 0.99}
 WITNESSED = "character"
@@ -243,7 +243,7 @@ def measured_missing(official: Path, truth: Truth, folder: Path, seed: int) -> n
 
 
 def report_missing(official: Path, truth: Truth, seed: int, dump: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as folder:
         found = measured_missing(official, truth, Path(folder), seed)
     print(noise_missing.HEADER, *found.tallies, sep="\n")
     print(*(found.total(missing) for missing in noise_missing.MISSING), sep="\n")
@@ -271,7 +271,7 @@ def main() -> None:
     if options.missing:
         report_missing(options.official, truth, options.seed, "missing" in options.dump)
         return
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as folder:
         path = options.gazetteer or Path(folder) / "gazetteer.parquet"
         if options.gazetteer is None:
             build_gazetteer([options.official], path)

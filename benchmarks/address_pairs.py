@@ -15,9 +15,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.address import attach
-from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.reference import build_gazetteer
+from bansong.engine.address import attach
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.reference import build_gazetteer
 
 NAMES = {2: "sido", 4: "emd", 5: "ri", 6: "san", 7: "lot", 8: "lot_sub", 10: "road", 12: "main", 13: "sub"}
 
@@ -69,7 +69,7 @@ def main() -> None:
     others = rows.sample(fraction=1, shuffle=True, seed=1).select(other_road="road", other_lot="lot")
     rows = pl.concat([rows, others], how="horizontal")
     print("| written | what is right | answered | own |\n| --- | --- | ---: | ---: |")
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as folder:
         build_gazetteer([file], Path(folder) / "gazetteer.parquet")
         gazetteer = Gazetteer.open(Path(folder) / "gazetteer.parquet")
         for name, (right, text) in cells().items():

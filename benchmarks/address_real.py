@@ -29,9 +29,9 @@ from pathlib import Path
 import polars as pl
 from real_rows import ADDRESSES, Place, Row, agreed, drawn, rows, write_official
 
-from bizverify.engine.address import attach, parse
-from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.reference import build_gazetteer
+from bansong.engine.address import attach, parse
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.reference import build_gazetteer
 
 Answer = tuple[str | None, str | None, str | None]
 """Match level, postal code, address."""
@@ -226,7 +226,7 @@ def main() -> None:
     print(f"{len(every):,} rows; {len(usable):,} agree in road, lot and postal code; left out:")
     print(*(f"- {count:,}: {words}" for words, count in faults.most_common()), sep="\n")
     print(f"- {len(contradicted)}: another row of the same building has another 읍면동 or postal code\n")
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as folder:
         gazetteer = built(chosen, Path(folder))
         print(f"{len(chosen):,} rows in the gazetteer, {gazetteer.buildings:,} buildings\n")
         print("| asked | rows | answered | right | wrong | levels |", "| --- | --- | --- | --- | --- | --- |", sep="\n")

@@ -2,7 +2,7 @@
 
     python benchmarks/address_speed.py NATION_DIR GAZETTEER [--rows 1000000] [--runs 3] [--big 10] [--folder DIR]
 
-NATION_DIR is what ``benchmarks/nationwide.py`` wrote, GAZETTEER what ``bizverify data build-gazetteer`` made of it.
+NATION_DIR is what ``benchmarks/nationwide.py`` wrote, GAZETTEER what ``bansong data build-gazetteer`` made of it.
 Four sets of ``--rows`` addresses are drawn from it, seeded: *road* and *lot*, officially written; *repair*, a tenth of
 which need it (a syllable of the road wrong or missing, no region but a postal code, a number beside the real one,
 another district's postal code) and the rest are road forms, lot forms and road forms with detail; *hard*, all of which
@@ -140,9 +140,9 @@ def asked(how: str, frame: pl.LazyFrame, gazetteer: str) -> pl.LazyFrame:
     if how == "join of whole strings":
         official = pl.scan_parquet(Path(gazetteer)).rename({"zipcode": "fixed_zipcode"})
         return frame.join(official, on="address", how="left", maintain_order="left")
-    from bizverify import LocalEngine
-    from bizverify.engine.address import attach
-    from bizverify.engine.address.gazetteer import Gazetteer
+    from bansong import LocalEngine
+    from bansong.engine.address import attach
+    from bansong.engine.address.gazetteer import Gazetteer
 
     if how.startswith("attach"):
         return attach(frame, Gazetteer.open(gazetteer) if how.endswith("gazetteer") else None, "en")
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--big", type=int, default=10, help="parts of --rows for the memory table; 0 leaves it out")
     parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-", dir=options.folder) as name:
         folder = Path(name)
         arguments = [str(options.nation), name, str(options.rows), str(max(options.big, 1))]
         subprocess.run([sys.executable, __file__, "--make", *arguments], check=True)

@@ -61,9 +61,9 @@ async def main():
         await at_full_speed(ask)
 """
 CLIENT = """
-import bizverify as bv
+import bansong as bs
 async def main():
-    async with bv.Client(url, "benchmark-key", concurrency=at_once, timeout=60) as client:
+    async with bs.Client(url, "benchmark-key", concurrency=at_once, timeout=60) as client:
         async def ask(n):
             given = body(n)
             await client.verify(given["b_no"], given["name"], given["address"])
@@ -72,14 +72,14 @@ async def main():
 RUN = "\nasyncio.run(main())\n"
 UVLOOP = "\nimport uvloop\nuvloop.run(main())\n"
 ENRICH = """
-import bizverify as bv
+import bansong as bs
 source, ledger, uvloop = sys.argv[4], sys.argv[5], sys.argv[6] == "uvloop"
 if not uvloop:
     sys.modules["uvloop"] = None
-    import bizverify.cancellation
-    bizverify.cancellation.find_spec = lambda name: None
+    import bansong.cancellation
+    bansong.cancellation.find_spec = lambda name: None
 used = cpu()
-report = bv.enrich(source, source + ".out.csv", engine="verify", base_url=url, api_key=bv.ApiKey("benchmark-key"),
+report = bs.enrich(source, source + ".out.csv", engine="verify", base_url=url, api_key=bs.ApiKey("benchmark-key"),
                    ledger=ledger, rate=1e6, concurrency=at_once, timeout=60)
 assert report.exit_code == 0, report
 print(report.purchase.rate, (cpu() - used) / number)

@@ -27,9 +27,9 @@ import json, resource, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 import polars as pl
-from bizverify.tables import Enriched, csv
-from bizverify.tables.compression import File
-from bizverify.tables.csv import read as reader
+from bansong.tables import Enriched, csv
+from bansong.tables.compression import File
+from bansong.tables.csv import read as reader
 
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
 resources = ExitStack()
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-", dir=options.folder) as name:
         folder = Path(name)
         making = f"import csv_tables; csv_tables.make({name!r}, {options.rows})"
         once([sys.executable, "-c", making], cwd=Path(__file__).parent)

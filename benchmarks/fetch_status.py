@@ -20,12 +20,12 @@ from pathlib import Path
 FETCH = """
 import asyncio, json, resource, sys, time
 import polars as pl
-import bizverify as bv
-from bizverify.options import StatusOptions
-from bizverify.reference.status_fetch import fetch_statuses
+import bansong as bs
+from bansong.options import StatusOptions
+from bansong.reference.status_fetch import fetch_statuses
 url, count, concurrency, store = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 numbers = pl.Series("b_no", range(1_000_000_001, 1_000_000_001 + count), pl.UInt64)
-options = StatusOptions(key=bv.NtsKey("test-key"), base_url=url, store=store, rate=1e6, concurrency=concurrency)
+options = StatusOptions(key=bs.NtsKey("test-key"), base_url=url, store=store, rate=1e6, concurrency=concurrency)
 began = time.perf_counter()
 report = asyncio.run(fetch_statuses(numbers, options))
 used = resource.getrusage(resource.RUSAGE_SELF)
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.05, help="seconds that a call takes")
     parser.add_argument("--concurrency", type=int, default=8)
     given = parser.parse_args()
-    fake = [sys.executable, "-m", "bizverify.testing", "nts", "--latency", str(given.latency)]
+    fake = [sys.executable, "-m", "bansong.testing", "nts", "--latency", str(given.latency)]
     with tempfile.TemporaryDirectory() as folder, subprocess.Popen(fake, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

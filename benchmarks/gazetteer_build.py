@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import nationwide
-from measure import alternate, bizverify
+from measure import alternate, bansong
 
 STRAIGHT = """
 import sys
@@ -29,7 +29,7 @@ for path in sorted(Path(sys.argv[1]).glob("*rnaddrkor_*.txt")):
 LOADED = """
 import sys, time, resource
 import polars, pyarrow.parquet
-from bizverify.engine.address.gazetteer import Gazetteer
+from bansong.engine.address.gazetteer import Gazetteer
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 started = time.perf_counter()
 def say(what):
@@ -52,7 +52,7 @@ def measured(folder: Path, runs: int) -> None:
         output = Path(made) / "gazetteer.parquet"
         commands = {
             "straight to Parquet": [sys.executable, "-c", STRAIGHT, str(folder), made],
-            "build-gazetteer": bizverify("data", "build-gazetteer", folder, "-o", output, "--progress", "none"),
+            "build-gazetteer": bansong("data", "build-gazetteer", folder, "-o", output, "--progress", "none"),
         }
         figures = alternate(commands, runs)
         for figure in figures.values():

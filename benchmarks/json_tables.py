@@ -1,4 +1,4 @@
-"""JSON read by bizverify (values exact, types checked) against polars' own readers, which check nothing.
+"""JSON read by bansong (values exact, types checked) against polars' own readers, which check nothing.
 
     python benchmarks/json_tables.py [--rows 1000000]
 
@@ -31,7 +31,7 @@ with open(path, "w", encoding="utf-8") as out:
 OURS = """
 import sys
 from pathlib import Path
-from bizverify.tables import open_table
+from bansong.tables import open_table
 with open_table(Path(sys.argv[1])) as table:
     table.frame.select(table.ids).collect(engine="streaming")
 """
@@ -39,7 +39,7 @@ STREAMED = """
 import sys
 from pathlib import Path
 import polars as pl
-from bizverify.tables import open_table
+from bansong.tables import open_table
 with open_table(Path(sys.argv[1])) as table:
     table.frame.select(pl.col(table.ids).count()).collect(engine="streaming")
 """

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from bizverify.dispatch.limits import RateLimiter
+from bansong.dispatch.limits import RateLimiter
 
 Wait = Callable[[], Awaitable[object]]
 

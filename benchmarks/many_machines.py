@@ -3,7 +3,7 @@
     python benchmarks/many_machines.py [--rows 1000000] [--businesses N] [--kinds alone,rows,whole] [--runs 1]
                                        [--workers 2] [--heap 2g] [--folder DIR]
 
-``alone``: ``bizverify enrich FILE --registry R`` on one machine, the whole process. ``rows`` and ``whole``:
+``alone``: ``bansong enrich FILE --registry R`` on one machine, the whole process. ``rows`` and ``whole``:
 ``spark.enrich`` in ``local[N]``, without and with what only the whole file tells; its seconds are those of the job, the
 start of Java and of the session stand beside them. All from Parquet to Parquet. CPU and peak memory are those of all
 processes: Java, the workers, the program (memory that several share counts once). pyspark must be installed for Spark.
@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 import polars as pl
-from measure import Figures, Usage, bizverify, once
+from measure import Figures, Usage, bansong, once
 from scale import prepared
 
 SPARK = """
@@ -35,7 +35,7 @@ source, registry, output, workers, heap, scratch, whole = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 began = time.perf_counter()
 from pyspark.sql import SparkSession
-from bizverify.distributed import spark
+from bansong.distributed import spark
 session = SparkSession.builder.master(f"local[{workers}]").config("spark.ui.enabled", "false")
 session = session.config("spark.driver.memory", heap).config("spark.local.dir", scratch).getOrCreate()
 session.sparkContext.setLogLevel("ERROR")
@@ -109,9 +109,9 @@ def main() -> None:
     parser.add_argument("--heap", default="2g", help="memory of Java")
     parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-", dir=options.folder) as name:
         folder = Path(name)
-        os.environ["BIZVERIFY_STATE_DIR"] = str(folder / "state")
+        os.environ["BANSONG_STATE_DIR"] = str(folder / "state")
         source, registry = prepare(folder, options.rows, options.businesses)
         figures: dict[str, Figures] = {}
         for place in range(options.runs):
@@ -119,7 +119,7 @@ def main() -> None:
                 output, started = folder / f"out{place}{kind}.parquet", 0.0
                 if kind == "alone":
                     command = ("enrich", source, "-o", output, "--registry", registry, "--progress", "none")
-                    usage = once(bizverify(*command))
+                    usage = once(bansong(*command))
                 else:
                     usage, started = run_spark(source, registry, output, options, kind)
                 figures.setdefault(kind, Figures(kind)).runs.append(usage)

@@ -78,15 +78,15 @@ def once(command: list[str], cwd: Path | None = None) -> Usage:
     return Usage(seconds, cpu, peak)
 
 
-def bizverify(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "bizverify", *map(str, arguments)]
+def bansong(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "bansong", *map(str, arguments)]
 
 
 @contextmanager
 def fake_service(latency: float = 0.0) -> Iterator[str]:
     """Yield the address of a fake service in a process of its own; its key is ``benchmark-key``."""
     arguments = ["--api-key", "benchmark-key", "--count-only", "--forget-fetched", "--verify-seconds", str(latency)]
-    command = [sys.executable, "-m", "bizverify.testing", *arguments]
+    command = [sys.executable, "-m", "bansong.testing", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -16,8 +16,8 @@ import polars as pl
 from noise_format import DETAILS
 from noise_truth import Building, Truth, written
 
-from bizverify import LocalEngine, build_registry
-from bizverify.reference import build_gazetteer
+from bansong import LocalEngine, build_registry
+from bansong.reference import build_gazetteer
 
 MISSING = ("buildings", "sub-lots", "roads")
 SHARE = 10

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import bizverify, fake_service, once
+from measure import bansong, fake_service, once
 
 MAKE = "import sys; sys.path.insert(0, sys.argv[3]); from scale import make_customers; from pathlib import Path; "
 MAKE += "make_customers(Path(sys.argv[1]), int(sys.argv[2]))"
@@ -28,9 +28,9 @@ def main() -> None:
         folder = Path(name)
         source = folder / "customers.csv"
         once([sys.executable, "-c", MAKE, str(source), str(options.rows), str(Path(__file__).parent)])
-        os.environ |= {"BIZVERIFY_API_KEY": "benchmark-key", "BIZVERIFY_STATE_DIR": str(folder / "state")}
-        local = once(bizverify("enrich", source, "-o", folder / "local.csv", "--progress", "none"))
-        paying = bizverify("enrich", source, "-o", folder / "paid.csv", "--engine", "batch", "--base-url", url)
+        os.environ |= {"BANSONG_API_KEY": "benchmark-key", "BANSONG_STATE_DIR": str(folder / "state")}
+        local = once(bansong("enrich", source, "-o", folder / "local.csv", "--progress", "none"))
+        paying = bansong("enrich", source, "-o", folder / "paid.csv", "--engine", "batch", "--base-url", url)
         first = once([*paying, "--progress", "none"])
         again = once([*paying, "--progress", "none"])
         ledger = (folder / "state" / "ledger.sqlite").stat().st_size / 1e6

@@ -3,7 +3,7 @@
     python benchmarks/paid_verify.py [--lookups 4000] [--runs 3] [--latency 0]
 
 The fake service runs in a process of its own on loopback. Baseline, in the same run: ``POST /verify`` through one plain
-``httpx.AsyncClient()``, with as many at once, nothing written down. Measured: ``bv.enrich(engine="verify")``, the
+``httpx.AsyncClient()``, with as many at once, nothing written down. Measured: ``bs.enrich(engine="verify")``, the
 requests a second between its first and its last request, each of them committed to the ledger before it is sent
 and when it is answered. Goals: at 64 in flight at least 5 times the baseline, and not less than at 8.
 """
@@ -36,9 +36,9 @@ async def main():
 asyncio.run(main())
 """
 OURS = """
-import sys, bizverify as bv
+import sys, bansong as bs
 url, at_once, source, ledger = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-report = bv.enrich(source, source + ".out.csv", engine="verify", base_url=url, api_key=bv.ApiKey("benchmark-key"),
+report = bs.enrich(source, source + ".out.csv", engine="verify", base_url=url, api_key=bs.ApiKey("benchmark-key"),
                    ledger=ledger, rate=1e6, concurrency=at_once, timeout=60)
 assert report.exit_code == 0, report
 print(report.purchase.rate)

@@ -1,6 +1,6 @@
 """Models to hold the learned scorecard against: logistic regression and LightGBM, on the same levels and labels.
 
-Needs two packages that bizverify itself does not: ``pip install scikit-learn lightgbm``.
+Needs two packages that bansong itself does not: ``pip install scikit-learn lightgbm``.
 
 Each comes twice: as its authors ship it, and tuned by cross-validation on the training labels, so that neither is held
 back by settings. None of them knows the expert's points; that is the difference to be measured.

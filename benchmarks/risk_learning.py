@@ -10,7 +10,7 @@ each border of the grades (3, 8, 20, 50 %) what deciding by the model loses agai
 
 Labels come in mailings of 500 letters, chosen by the scorecard that answers at the time (what it gives 20 % and more
 is held), plus 10 % of those it would hold. A letter takes 12 days on average to come back; what comes after 45 days
-counts as arrived. The gated runs go through the very functions of `bizverify calibrate`: a mailing's own quarantine,
+counts as arrived. The gated runs go through the very functions of `bansong calibrate`: a mailing's own quarantine,
 the fit, the gate, the caps.
 """
 
@@ -26,13 +26,13 @@ import numpy as np
 import polars as pl
 from risk_worlds import World, draw, frame
 
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import make_challenger, predict
-from bizverify.learning.fit import count_patterns, design, fit_points
-from bizverify.learning.gate import continue_test, evaluate_challenger
-from bizverify.learning.label_checks import check_labels
-from bizverify.learning.quarantine import distrust
-from bizverify.learning.training_data import RIPE_AT
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning.challenger import make_challenger, predict
+from bansong.learning.fit import count_patterns, design, fit_points
+from bansong.learning.gate import continue_test, evaluate_challenger
+from bansong.learning.label_checks import check_labels
+from bansong.learning.quarantine import distrust
+from bansong.learning.training_data import RIPE_AT
 
 LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
 BORDERS = (0.03, 0.08, 0.2, 0.5)

@@ -13,7 +13,7 @@ Of what the scorecard looks at, the register knows three things as of T: how lon
 province, and whether another hospital had been licensed at the same lot by then (here two are a crowd: one trade only).
 
 The rate of closing within H years is not a bounce rate, so the intercept is freed (`FREE`) in every use of the
-scorecard, and the rate of false bounces e0 is held at 0; all else stays as bizverify has it. Addresses are read, never
+scorecard, and the rate of false bounces e0 is held at 0; all else stays as bansong has it. Addresses are read, never
 printed.
 """
 
@@ -31,12 +31,12 @@ import numpy as np
 import polars as pl
 import risk_baselines
 
-from bizverify.engine.address import parse
-from bizverify.engine.risk.features import FEATURES, levels
-from bizverify.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.calibration import Calibration, calibration
-from bizverify.learning.fit import Priors, count_patterns, design, expert_points, fit_points
+from bansong.engine.address import parse
+from bansong.engine.risk.features import FEATURES, levels
+from bansong.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning.calibration import Calibration, calibration
+from bansong.learning.fit import Priors, count_patterns, design, expert_points, fit_points
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Model = Callable[[pl.DataFrame, pl.DataFrame, Scorecard], Array]
@@ -49,7 +49,7 @@ FIRST = date(2004, 2, 28)
 """The first T - H: few closures before 2003 are in the register, so earlier windows would lack them."""
 
 FREE = {"shift": 5.0, "false_bounces": (1.0, 1e6)}
-"""How the priors differ from bizverify's: any intercept, and closures that the register tells are no false bounces."""
+"""How the priors differ from bansong's: any intercept, and closures that the register tells are no false bounces."""
 EXPERT_ONLY = {"slope": 1e-4, "others": 1e-4, "delta": {}, "ceiling": 1e-4}
 """With these the expert's points stay as they are."""
 
@@ -121,7 +121,7 @@ def parsed(addresses: pl.Series) -> pl.DataFrame:
 def evidence(known: pl.DataFrame, cut: date, years: int, card: Scorecard) -> pl.DataFrame:
     """The hospitals open on ``cut`` as evidence: what was known of each then, and whether it closed in the years after.
 
-    The columns of :data:`~bizverify.engine.risk.reason_parser.LEVEL_DTYPES`, ``score`` (Int32), ``bounced`` (Boolean),
+    The columns of :data:`~bansong.engine.risk.reason_parser.LEVEL_DTYPES`, ``score`` (Int32), ``bounced`` (Boolean),
     ``hospital``, and `LEAKS`. Of the rows only what is dated up to ``cut`` is read, but for ``bounced``.
     """
     until = after(cut, years)
@@ -174,7 +174,7 @@ def base_rate(train: pl.DataFrame, test: pl.DataFrame, _: Scorecard) -> Array:
 
 
 def scorecard(**other: Any) -> Model:
-    """The fit of bizverify, its priors changed by `FREE` and these, its points rounded as a scorecard has them."""
+    """The fit of bansong, its priors changed by `FREE` and these, its points rounded as a scorecard has them."""
     priors = Priors(**FREE | other)
 
     def model(train: pl.DataFrame, test: pl.DataFrame, card: Scorecard) -> Array:

@@ -1,7 +1,7 @@
 """How long it takes to learn from a million labelled letters, and how much memory.
 
 ``python benchmarks/risk_refit.py [ROWS]``. The refit: evidence in a Parquet file, counted by pattern and fitted. The
-calibration: the whole of ``bizverify.learning.calibrate`` on a label store of one mailing, the gate's fits among it.
+calibration: the whole of ``bansong.learning.calibrate`` on a label store of one mailing, the gate's fits among it.
 Baseline: polars reading the same columns and counting them by level. Whole processes, in turn, medians of three.
 """
 
@@ -18,11 +18,11 @@ import polars as pl
 from measure import alternate
 from risk_worlds import World, draw, frame
 
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.mailing_file import METADATA_KEY, STORE_SCHEMA, MailingMetadata
-from bizverify.labels.mailing_terms import MailingTerms
-from bizverify.learning.challenger import predict
-from bizverify.learning.fit import TERMS, design
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.labels.mailing_file import METADATA_KEY, STORE_SCHEMA, MailingMetadata
+from bansong.labels.mailing_terms import MailingTerms
+from bansong.learning.challenger import predict
+from bansong.learning.fit import TERMS, design
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BASELINE = """
@@ -33,8 +33,8 @@ print([rows.group_by(name).agg(pl.len(), pl.col("bounced").sum()).collect(engine
 """
 REFIT = """
 import polars as pl, sys
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.fit import count_patterns, fit_points
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning.fit import count_patterns, fit_points
 counted = count_patterns(pl.scan_parquet(sys.argv[1]))
 print(counted.height, fit_points(counted, Scorecard.load()).base)
 """
@@ -42,8 +42,8 @@ CALIBRATION = """
 import sys
 from datetime import date
 from pathlib import Path
-from bizverify.learning import calibrate
-from bizverify.models.model_store import ModelStore
+from bansong.learning import calibrate
+from bansong.models.model_store import ModelStore
 book = Path(sys.argv[1]).parent
 print(calibrate(labels=book, store=ModelStore(book / "models"), today=date(2026, 11, 21), dry_run=True))
 """

@@ -27,11 +27,11 @@ from pathlib import Path
 
 import polars as pl
 
-from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT, is_assessable, with_looks
-from bizverify.engine.risk.reason_texts import PLACEHOLDER, list_reasons, placeholder_of, terms_of
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.engine.text_values import is_blank
-from bizverify.schema import GRADES, REASON_SEPARATOR
+from bansong.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT, is_assessable, with_looks
+from bansong.engine.risk.reason_texts import PLACEHOLDER, list_reasons, placeholder_of, terms_of
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.engine.text_values import is_blank
+from bansong.schema import GRADES, REASON_SEPARATOR
 
 SHARES: dict[str, dict[str, float]] = {
     "status": {
@@ -246,7 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bizverify-risk-speed")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "bansong-risk-speed")
     parser.add_argument("--query", choices=QUERIES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     path = options.folder / "rows.parquet"

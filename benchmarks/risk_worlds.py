@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
-from bizverify.learning.fit import TERMS
+from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.learning.fit import TERMS
 
 Levels = Mapping[str, np.ndarray]
 

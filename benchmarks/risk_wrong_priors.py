@@ -17,7 +17,7 @@ Forms of worlds, each with seeds of its own:
 - ``mixture`` and ``network``, held out after those had been looked at. ``mixture``: two kinds of addressees that no
   feature tells apart surely, one after a scorecard of its own, one nearly indifferent; ``network``: a layer of 24
   random hidden units over levels, on half of the expert's log-odds.
-- ``weakest`` and ``alike``, held out after :mod:`bizverify.learning.gate` was tuned on all of these, and run once.
+- ``weakest`` and ``alike``, held out after :mod:`bansong.learning.gate` was tuned on all of these, and run once.
   ``weakest``: a letter is as likely to come back as the worst of its levels, and the others add nothing; ``alike``: it
   fares as those of 16 typical addressees whom it resembles, which is half of it, and the expert's order the other.
 
@@ -26,7 +26,7 @@ A firm that closed more than a year ago has gone: in every world at least 60 % o
 
 Conditions: ``clean``; ``4 %`` and ``10 %`` of all labels turned round; ``missing``: 60 % of the returns are not
 recorded and count as arrived. Mailings are chosen by the scorecard that answers, and go through quarantine, gate and
-caps as in ``bizverify calibrate``. KL is the log loss above the oracle's, as in ``risk_learning.py``, and its ratio is
+caps as in ``bansong calibrate``. KL is the log loss above the oracle's, as in ``risk_learning.py``, and its ratio is
 to the expert's in the same world; means over worlds are of KL, not of ratios.
 """
 
@@ -42,10 +42,10 @@ import polars as pl
 from risk_learning import PRIOR, Post, Score, Spoil, clean, gated
 from risk_worlds import Levels, World, draw, frame
 
-from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import make_challenger, predict
-from bizverify.learning.fit import TERMS, count_patterns, design, expert_points, fit_points
+from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning.challenger import make_challenger, predict
+from bansong.learning.fit import TERMS, count_patterns, design, expert_points, fit_points
 
 MARKS = (1_000, 10_000, 100_000)
 SIZES = (250,) * 4 + (500,) * 4 + (1_000,) * 7 + (10_000,) * 9

@@ -17,15 +17,15 @@ from measure import alternate
 from scale import prepared
 
 ROWS = """
-import sys, polars as pl, bizverify as bv
+import sys, polars as pl, bansong as bs
 frame = pl.scan_csv(sys.argv[1], infer_schema=False)
-bv.LocalEngine().answer(frame).sink_csv(sys.argv[2])
+bs.LocalEngine().answer(frame).sink_csv(sys.argv[2])
 """
 LOOKUPS = """
-import sys, polars as pl, bizverify as bv
+import sys, polars as pl, bansong as bs
 frame = pl.scan_csv(sys.argv[1], infer_schema=False)
 key = ["b_no", "name", "address", "zipcode"]
-answers = bv.LocalEngine().answer(frame.select(key).unique())
+answers = bs.LocalEngine().answer(frame.select(key).unique())
 frame.join(answers, on=key, how="left", maintain_order="left", nulls_equal=True).sink_csv(sys.argv[2])
 """
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=float, default=0.2)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-") as name:
         folder = Path(name)
         source, _ = prepared(folder, options.rows)
         names = {"사업자등록번호": "b_no", "상호": "name", "주소": "address", "우편번호": "zipcode"}

@@ -3,7 +3,7 @@
     python benchmarks/scale.py [--rows 1000000] [--runs 5] [--folder DIR]
 
 Baseline: polars ``scan_csv`` → nine constant columns as wide as ours → ``sink_csv``, in a process of its own. Measured:
-``bizverify enrich FILE --registry R``, the whole process with its start, its hash of the input, its count of the output
+``bansong enrich FILE --registry R``, the whole process with its start, its hash of the input, its count of the output
 and its fsync. The registry has as many businesses as the file has rows, every second of them in the file. Goal: at
 most 3 times the baseline, and at most 1.2 GB for 10 million rows.
 
@@ -24,9 +24,9 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
-from measure import Figures, alternate, bizverify, once
+from measure import Figures, alternate, bansong, once
 
-import bizverify as bv
+import bansong as bs
 
 WEIGHTS = (1, 3, 7, 1, 3, 7, 1, 3, 5)
 ROWS_AT_ONCE = 2_000_000
@@ -90,7 +90,7 @@ def make_registry(folder: Path, rows: int) -> None:
         pl.when(place % 8 == 0).then(day).alias("폐업일"),
         (pl.lit(date(2025, 1, 1)) - pl.duration(days=place * 13 % 9000)).alias("개업일"),
     ).write_parquet(source)
-    bv.build_registry([source], target, as_of=date.today() - timedelta(days=1))
+    bs.build_registry([source], target, as_of=date.today() - timedelta(days=1))
 
 
 def make(folder: str, rows: int, businesses: int) -> None:
@@ -145,17 +145,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the files go; default: a temporary folder")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bizverify-bench-", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="bansong-bench-", dir=options.folder) as name:
         folder = Path(name)
-        os.environ["BIZVERIFY_STATE_DIR"] = str(folder / "state")
+        os.environ["BANSONG_STATE_DIR"] = str(folder / "state")
         source, registry = prepared(folder, options.rows)
         figures = alternate(
             {
                 "bare read → write": [sys.executable, "-c", BASELINE, str(source), str(folder / "base.csv")],
-                "bizverify enrich, with registry": bizverify(
+                "bansong enrich, with registry": bansong(
                     "enrich", source, "--registry", registry, "-o", folder / "a.csv"
                 ),
-                "bizverify enrich, without": bizverify("enrich", source, "-o", folder / "b.csv"),
+                "bansong enrich, without": bansong("enrich", source, "-o", folder / "b.csv"),
             },
             options.runs,
         )

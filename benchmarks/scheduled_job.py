@@ -2,7 +2,7 @@
 
     python benchmarks/scheduled_job.py [--rows 1000000] [--runs 3]
 
-Each run is a process of its own; medians of seconds, as ratios to `bizverify enrich` of the same file, with peak
+Each run is a process of its own; medians of seconds, as ratios to `bansong enrich` of the same file, with peak
 memory. Goal: a run on an unchanged file takes at most 0.3 of the first.
 """
 
@@ -16,14 +16,14 @@ import tempfile
 from pathlib import Path
 
 import polars as pl
-from measure import Usage, bizverify, once
+from measure import Usage, bansong, once
 
-import bizverify as bv
+import bansong as bs
 
 
 def customers(path: Path, rows: int) -> None:
     number = pl.int_range(1_010_000_000, 1_010_000_000 + 20 * rows, dtype=pl.UInt64).alias("n")
-    right = pl.select(number).filter(bv.number.checksum_expr(pl.col("n"))).head(rows)
+    right = pl.select(number).filter(bs.number.checksum_expr(pl.col("n"))).head(rows)
     right.select(
         pl.col("n").alias("사업자번호"),
         pl.format("상사 {}", pl.int_range(pl.len())).alias("상호"),
@@ -37,13 +37,13 @@ def measure_once(folder: Path, rows: int) -> dict[str, Usage]:
     with multiprocessing.get_context("spawn").Pool(1) as apart:  # a child begins with the memory of its parent
         apart.apply(customers, (source, rows))
     job.write_text('[[inputs]]\npath = "in.csv"\n[output]\npath = "out.csv"\n', encoding="utf-8")
-    os.environ["BIZVERIFY_STATE_DIR"] = str(folder / "state")
-    found = {"enrich": once(bizverify("enrich", source, "-o", folder / "alone.csv"))}
-    found["first run"] = once(bizverify("run", job))
-    found["nothing changed"] = once(bizverify("run", job))
+    os.environ["BANSONG_STATE_DIR"] = str(folder / "state")
+    found = {"enrich": once(bansong("enrich", source, "-o", folder / "alone.csv"))}
+    found["first run"] = once(bansong("run", job))
+    found["nothing changed"] = once(bansong("run", job))
     with source.open("a", encoding="utf-8") as file:
         file.write("1248100998,삼성전자,경기 수원시 영통구 삼성로 129\n")
-    found["one row more"] = once(bizverify("run", job))
+    found["one row more"] = once(bansong("run", job))
     return found
 
 

@@ -1,4 +1,4 @@
-"""``bizverify serve`` under load, against a bare Starlette endpoint behind the same uvicorn settings.
+"""``bansong serve`` under load, against a bare Starlette endpoint behind the same uvicorn settings.
 
     python benchmarks/service_load.py [--requests 2000] [--runs 9] [--at-once 64] [--registry FILE] [--gazetteer FILE]
                                       [--addresses FILE] [--flat 100000]
@@ -33,9 +33,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from measure import bizverify
+from measure import bansong
 
-from bizverify.server.settings import BUILT_IN
+from bansong.server.settings import BUILT_IN
 
 HEADERS_END = b"\r\n\r\n"
 BARE = """
@@ -44,8 +44,8 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from bizverify.server.app import listen, server_for, url_of
-from bizverify.server.settings import Settings
+from bansong.server.app import listen, server_for, url_of
+from bansong.server.settings import Settings
 answer = sys.argv[1].encode()
 async def verify(request):
     await request.body()
@@ -205,12 +205,12 @@ def measured(options: argparse.Namespace, db: Path) -> tuple[dict[str, list[Load
     """The runs of each kind, the server's seconds of CPU in these, and its peak memory."""
     plans = db.with_name("plans.toml")  # a key that asks as often as it can
     plans.write_text(BUILT_IN.read_text().replace("requests_per_second = 500", "requests_per_second = 1_000_000"))
-    make = bizverify("keys", "create", "--db", db, "--plan", "enterprise", "--quota", 100_000_000, "--plans", plans)
+    make = bansong("keys", "create", "--db", db, "--plan", "enterprise", "--quota", 100_000_000, "--plans", plans)
     key = subprocess.run(make, check=True, capture_output=True, text=True).stdout.strip()
     indexes = [f"--{name}={getattr(options, name)}" for name in ("registry", "gazetteer") if getattr(options, name)]
     runs: dict[str, list[Load]] = {"bare": [], "distinct": [], "repeated": []}
     spent = dict.fromkeys(runs, 0.0)
-    with server(bizverify("serve", "--db", db, "--port", 0, "--plans", plans, *indexes)) as (ours, pid):
+    with server(bansong("serve", "--db", db, "--port", 0, "--plans", plans, *indexes)) as (ours, pid):
         command = [sys.executable, "-c", BARE, answer_of(ours, key)]
         with server(command) as (bare, other):
             for run in range(options.runs + 1):  # the first is not counted

@@ -1,4 +1,4 @@
-"""Where the time of ``bizverify enrich FILE --registry R`` goes: stages that add up to the whole process.
+"""Where the time of ``bansong enrich FILE --registry R`` goes: stages that add up to the whole process.
 
     python benchmarks/stages.py FILE REGISTRY OUTPUT
 
@@ -24,13 +24,13 @@ from typing import Any
 
 import polars as pl
 
-import bizverify.cli
-from bizverify import tables
-from bizverify.engine import local
-from bizverify.engine.registry import Registry
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.enrichment import enrichment_run, prepared_table
-from bizverify.tables import csv
+import bansong.cli
+from bansong import tables
+from bansong.engine import local
+from bansong.engine.registry import Registry
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.enrichment import enrichment_run, prepared_table
+from bansong.tables import csv
 
 QUERY = "answers counted and written"
 CALLS: tuple[tuple[str, object, str], ...] = (
@@ -152,7 +152,7 @@ def main() -> None:
     clock = Clock()
     watch_calls(clock)
     try:
-        bizverify.cli.main()
+        bansong.cli.main()
     except SystemExit as end:
         if end.code:
             raise

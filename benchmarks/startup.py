@@ -1,8 +1,8 @@
-"""How long a person waits for small things: ``bizverify --help``, one lookup, the sample's 300 rows, start to end.
+"""How long a person waits for small things: ``bansong --help``, one lookup, the sample's 300 rows, start to end.
 
     python benchmarks/startup.py [--runs 7] [--gazetteer NATION.parquet]
 
-Goals: 0.3 s for the help, 0.45 s for 300 rows, 1 s for a lookup in the nation's gazetteer (what ``bizverify data
+Goals: 0.3 s for the help, 0.45 s for 300 rows, 1 s for a lookup in the nation's gazetteer (what ``bansong data
 build-gazetteer`` makes of what ``benchmarks/nationwide.py`` wrote). Baselines: a bare Python, and a Python that only
 imports polars.
 """
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import alternate, bizverify
+from measure import alternate, bansong
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 
@@ -32,21 +32,21 @@ def main() -> None:
         "not there": [*repaired, "--gazetteer", given.gazetteer],
     }
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["BIZVERIFY_STATE_DIR"] = folder
+        os.environ["BANSONG_STATE_DIR"] = folder
         registry = SAMPLE / "registry.parquet"
         figures = alternate(
             {
                 "python -c pass": [sys.executable, "-c", "pass"],
                 "python -c 'import polars'": [sys.executable, "-c", "import polars"],
-                "bizverify --help": bizverify("--help"),
-                "bizverify verify": bizverify(*found),
+                "bansong --help": bansong("--help"),
+                "bansong verify": bansong(*found),
                 **{
-                    f"bizverify verify --gazetteer, {what}": bizverify(*arguments)
+                    f"bansong verify --gazetteer, {what}": bansong(*arguments)
                     for what, arguments in lookups.items()
                     if given.gazetteer
                 },
                 **{
-                    f"bizverify enrich {name}": bizverify(
+                    f"bansong enrich {name}": bansong(
                         "enrich", SAMPLE / name, "--registry", registry, "-o", Path(folder, name)
                     )
                     for name in ("customers.csv", "customers.json", "customers.xlsx")

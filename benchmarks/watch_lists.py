@@ -1,4 +1,4 @@
-"""Watch lists of ``bizverify serve`` at the socket, against a bare Starlette endpoint that sends the same bytes.
+"""Watch lists of ``bansong serve`` at the socket, against a bare Starlette endpoint that sends the same bytes.
 
     python benchmarks/watch_lists.py [--watches 100000] [--runs 30]
 
@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 
 from service_load import server
 
-from bizverify.server.store import key_table, open_server_file
-from bizverify.watch import store
-from bizverify.watch.store import Business
+from bansong.server.store import key_table, open_server_file
+from bansong.watch import store
+from bansong.watch.store import Business
 
 HEADERS_END = b"\r\n\r\n"
 BARE = """
@@ -37,8 +37,8 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from bizverify.server.app import listen, server_for, url_of
-from bizverify.server.settings import Settings
+from bansong.server.app import listen, server_for, url_of
+from bansong.server.settings import Settings
 body = Path(sys.argv[1]).read_bytes()
 async def watch(request):
     return Response(body, media_type="application/json")
@@ -151,7 +151,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         db, same = Path(folder) / "db.sqlite", Path(folder) / "body.json"
         key, watch_id = filled(db, options.watches)
-        with server([sys.executable, "-m", "bizverify", "serve", "--db", str(db), "--port", "0"]) as (url, _):
+        with server([sys.executable, "-m", "bansong", "serve", "--db", str(db), "--port", "0"]) as (url, _):
             line = Line(url, key)
             _, body = line.ask("GET", "/watch")
             same.write_bytes(body)

@@ -32,8 +32,8 @@ fastexcel.read_excel(sys.argv[1]).load_sheet(0, header_row=0, schema_sample_rows
 """
 OURS = """
 import sys, pathlib
-from bizverify.tables import excel
-from bizverify.tables.compression import File
+from bansong.tables import excel
+from bansong.tables.compression import File
 path = pathlib.Path(sys.argv[1])
 excel.read(File(path, path), "xlsx", None).frame.collect()
 """

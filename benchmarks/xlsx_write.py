@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measure import Figures, Usage, bizverify, once
+from measure import Figures, Usage, bansong, once
 
 RUNS = 3
 HEADERS = ("코드", "사업자번호", "상호", "대표자", "주소", "우편번호", "금액", "날짜")
@@ -31,7 +31,7 @@ ANSWERS = (
 
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    with tempfile.TemporaryDirectory(prefix="bizverify-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bansong-") as folder:
         book, table = Path(folder, "in.xlsx"), Path(folder, "in.parquet")
         once([sys.executable, __file__, "--make", str(book), str(table), str(rows)])
         figures = {
@@ -45,9 +45,9 @@ def main() -> None:
         for _ in range(RUNS):
             for name, (how, source) in figures.items():
                 found[name].runs.append(timed([sys.executable, __file__, how, str(source), f"{folder}/out.xlsx"]))
-        whole = Figures("bizverify enrich, the process")
+        whole = Figures("bansong enrich, the process")
         for _ in range(RUNS):
-            whole.runs.append(once(bizverify("enrich", book, "-o", f"{folder}/out.xlsx")))
+            whole.runs.append(once(bansong("enrich", book, "-o", f"{folder}/out.xlsx")))
     print(f"{rows:,} rows of {len(HEADERS)} columns, 9 added; reading and writing, without imports")
     for figure in [*found.values(), whole]:
         print(figure)
@@ -98,7 +98,7 @@ def make(book: str, table: str, rows: str) -> None:
 def by_openpyxl(source: str, target: str) -> None:
     import openpyxl
 
-    from bizverify.schema import ADDED_COLUMNS
+    from bansong.schema import ADDED_COLUMNS
 
     started = time.perf_counter()
     book = openpyxl.load_workbook(source)
@@ -115,7 +115,7 @@ def by_xlsxwriter(source: str, target: str) -> None:
     import polars as pl
     import xlsxwriter
 
-    from bizverify.schema import ADDED_COLUMNS
+    from bansong.schema import ADDED_COLUMNS
 
     started = time.perf_counter()
     rows = pl.read_parquet(source).rows()
@@ -130,8 +130,8 @@ def by_xlsxwriter(source: str, target: str) -> None:
 def by_us(source: str, target: str) -> None:
     import polars as pl
 
-    from bizverify.schema import ADDED_COLUMNS
-    from bizverify.tables import Enriched, open_table, write_table
+    from bansong.schema import ADDED_COLUMNS
+    from bansong.tables import Enriched, open_table, write_table
 
     started = time.perf_counter()
     with open_table(Path(source)) as table:
@@ -146,7 +146,7 @@ def by_us(source: str, target: str) -> None:
 
 
 def unproved(source: str, target: str) -> None:
-    from bizverify.tables.excel import extend
+    from bansong.tables.excel import extend
 
     extend._prove_bytes = lambda *_: None
     extend.FinishedSheet.prove_cells = lambda *_: 0

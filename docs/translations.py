@@ -1,6 +1,6 @@
 """Collects the messages of the code, and checks that each is said in Korean.
 
-A message is what :mod:`bizverify.translation` translates, and every help text of the command line. ``--write`` adds new
+A message is what :mod:`bansong.translation` translates, and every help text of the command line. ``--write`` adds new
 messages to the ``.po`` file without a translation, drops those that are gone, and compiles the ``.mo`` file.
 """
 
@@ -23,8 +23,8 @@ from babel.messages.extract import extract_python
 from babel.messages.mofile import read_mo, write_mo
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "src" / "bizverify"
-CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bizverify.po"
+PACKAGE = ROOT / "src" / "bansong"
+CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
@@ -59,7 +59,7 @@ NOT_FOR_PEOPLE = {
 @cache
 def messages() -> Catalog:
     """All messages of the code, with the files that they stand in; collected once, nobody changes what is returned."""
-    found = Catalog(project="bizverify", charset="utf-8")
+    found = Catalog(project="bansong", charset="utf-8")
     for path in sorted(PACKAGE.rglob("*.py")):
         where = [(path.relative_to(ROOT / "src").as_posix(), None)]
         source = path.read_bytes()
@@ -105,7 +105,7 @@ def updated() -> Catalog:
     template = messages()
     catalogue = read_catalogue() if CATALOGUE.exists() else Catalog(locale="ko")
     translations = {one.id: one.string for one in catalogue if one.id}
-    renewed = Catalog(locale="ko", project="bizverify", charset="utf-8")
+    renewed = Catalog(locale="ko", project="bansong", charset="utf-8")
     for one in template:
         if one.id:
             renewed.add(one.id, translations.get(one.id), locations=one.locations)
@@ -205,14 +205,14 @@ _WORDS = re.compile(r"[A-Za-z']{2,}[,;:]? (?:[a-z']{2,}|\{)|\} [a-z]{3,}|^an? [a
 _TECHNICAL = re.compile(
     r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON|CASE|IN|AS) |\(\?|\\[bdsw]"
     r"|^(?:SAVEPOINT|RELEASE|ROLLBACK)\b|^n\.number|^'none'|-(?:src|uri|action) '"
-    r"|^from bizverify|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
+    r"|^from bansong|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
     r"|^[(]os error |^HTTP \{|^# TYPE |^unclosed |^uid \{|^\{\} \(sudo: "
     r"|%[sdgr]\b|^\w+(?:, \w+){3,}$|^\s*This error occurred in$"  # columns of a table; what polars adds to a message
     r"|^<|^--\{|^--[a-z]+: \{\}|^text/csv; |^multipart/form-data; |^yyyy-mm-dd |configured region$"  # markup, protocols
     r"|^bizverify status store$"  # the salt of a hash
     r"|^(?:keys|notices) [a-z]+$|^the older$"  # actions of the audit log
     r"|^(?:before|behind) old$|^new \{\}$|^\{\} (?:old|style|points)$|^grade \{\} up to$|^actions \{\}$"  # columns
-    r"|^head office$|^table \{\}$|^profile \{\}$|\(cut: \{\} characters\)$|^bizverify: \{\}$"  # names in files
+    r"|^head office$|^table \{\}$|^profile \{\}$|\(cut: \{\} characters\)$|^bansong: \{\}$"  # names in files
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {

@@ -1,7 +1,7 @@
 """Services that are broken, each in its way, and what the same command over and over makes of them.
 
 The table is shared by ``test_broken_services.py``, which judges it, and ``benchmarks/broken_services.py``, which prints
-it. Nothing here asks bizverify whether an answer is right: the fake's answers are a function of the record.
+it. Nothing here asks bansong whether an answer is right: the fake's answers are a function of the record.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from unittest.mock import patch
 
 import polars as pl
 
-import bizverify as bv
-from bizverify.errors import BizverifyError
-from bizverify.ledger import Ledger
-from bizverify.run.run_start import RunStart
-from bizverify.schema import Alert
-from bizverify.testing import (
+import bansong as bs
+from bansong.errors import BansongError
+from bansong.ledger import Ledger
+from bansong.run.run_start import RunStart
+from bansong.schema import Alert
+from bansong.testing import (
     GARBAGE,
     HTML,
     Act,
@@ -265,7 +265,7 @@ class Campaign:
 def right_numbers(count: int) -> list[str]:
     """So many different numbers with the right check digit."""
     frame = pl.select(pl.int_range(1_010_000_000, 1_010_000_000 + 20 * count, dtype=pl.UInt64).alias("n"))
-    return frame.filter(bv.number.checksum_expr(pl.col("n")))["n"].cast(pl.String).head(count).to_list()
+    return frame.filter(bs.number.checksum_expr(pl.col("n")))["n"].cast(pl.String).head(count).to_list()
 
 
 def customers(path: Path, numbers: int) -> list[tuple[str, str, str]]:
@@ -286,7 +286,7 @@ def campaign(folder: Path, engine: Engine, case: Case) -> Campaign:
         for run in range(RUNS):
             service.faults = Faults(*(case.faults if run < case.broken_runs else ()))
             output = folder / f"out{run}.csv"
-            options = {"base_url": url, "api_key": bv.ApiKey(KEY), "ledger": ledger, "chunk": CHUNK, **case.options}
+            options = {"base_url": url, "api_key": bs.ApiKey(KEY), "ledger": ledger, "chunk": CHUNK, **case.options}
             with _clock_off_by(case.clock[run]):
                 outcomes.append(_run(source, output, records, engine=engine, rate=1e5, poll=0.01, **options))
     return Campaign(service.paid_total, service.paid_again, len(service.uploads), tuple(outcomes))
@@ -294,8 +294,8 @@ def campaign(folder: Path, engine: Engine, case: Case) -> Campaign:
 
 def _run(source: Path, output: Path, records: list[tuple[str, str, str]], **options: Any) -> Outcome:
     try:
-        report = bv.enrich(source, output, **options)
-    except BizverifyError as error:
+        report = bs.enrich(source, output, **options)
+    except BansongError as error:
         assert not output.exists()
         return Outcome(error.exit_code, (str(error),), None)
     table = pl.read_csv(output, infer_schema=False)
@@ -339,8 +339,8 @@ def _is_same(cell: str | None, wanted: object) -> bool:
 def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
-        patch("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0),
-        patch("bizverify.purchase.batch_jobs._DEADLINE", 0.1),
+        patch("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0),
+        patch("bansong.purchase.batch_jobs._DEADLINE", 0.1),
     ):
         yield
 

@@ -21,19 +21,19 @@ import pytest
 import uvicorn.server
 from hypothesis import settings
 
-from bizverify import cli
-from bizverify.cancellation import StopRequest
-from bizverify.dispatch import Dispatcher
+from bansong import cli
+from bansong.cancellation import StopRequest
+from bansong.dispatch import Dispatcher
 from signals import heed_stop_signals
 
 if TYPE_CHECKING:
-    from bizverify.testing import FakeService
+    from bansong.testing import FakeService
     from nightly_jobs import Nights
 
 heed_stop_signals()  # before polars is there, which puts its own handler before the one it finds
 sys.dont_write_bytecode = False  # hundreds of processes would compile every module, each worker every test
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["BIZVERIFY_LANG"] = "en"  # what the tests expect, on a Korean machine, too
+os.environ["BANSONG_LANG"] = "en"  # what the tests expect, on a Korean machine, too
 # no deadline: a loaded machine is no wrong answer; derandomized: a red run is the change's doing, not the dice's
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)  # HYPOTHESIS_PROFILE=explore looks for more
@@ -80,12 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """What `tests/conformance` is run against, if not against what is here."""
     group = parser.getgroup("conformance", "the service that tests/conformance asks")
     group.addoption("--base-url", metavar="URL", help="a running service, in place of our own server and the fake")
-    group.addoption("--api-key", metavar="KEY", help="its key; or set BIZVERIFY_API_KEY, which does not show in `ps`")
-    group.addoption("--free-key", metavar="KEY", help="a key of a plan without API (or BIZVERIFY_FREE_KEY)")
+    group.addoption("--api-key", metavar="KEY", help="its key; or set BANSONG_API_KEY, which does not show in `ps`")
+    group.addoption("--free-key", metavar="KEY", help="a key of a plan without API (or BANSONG_FREE_KEY)")
     group.addoption(
-        "--small-quota-key", metavar="KEY", help="a key with 5 lookups left or fewer (or BIZVERIFY_SMALL_QUOTA_KEY)"
+        "--small-quota-key", metavar="KEY", help="a key with 5 lookups left or fewer (or BANSONG_SMALL_QUOTA_KEY)"
     )
-    group.addoption("--other-key", metavar="KEY", help="a key of another account (or BIZVERIFY_OTHER_KEY)")
+    group.addoption("--other-key", metavar="KEY", help="a key of another account (or BANSONG_OTHER_KEY)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -161,8 +161,8 @@ def pytest_enter_pdb() -> None:
 @pytest.fixture(autouse=True)
 def state_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("state")
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(folder))
-    for name in ("BIZVERIFY_NTS_KEY", "BIZVERIFY_NTS_KEY_FILE"):  # else whoever has a key asks for each test's numbers
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(folder))
+    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):  # else whoever has a key asks for each test's numbers
         monkeypatch.delenv(name, raising=False)
     return folder
 
@@ -180,7 +180,7 @@ def apart(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "bizverify", *map(str, arguments)],
+            [sys.executable, "-m", "bansong", *map(str, arguments)],
             cwd=tmp_path,
             env=os.environ | (env or {}),
             capture_output=True,
@@ -210,7 +210,7 @@ def runner(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         await sleep(dispatcher, seconds / 10)
 
     def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        words = ["bizverify", *map(str, arguments)]
+        words = ["bansong", *map(str, arguments)]
         streams = [TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
@@ -273,7 +273,7 @@ def spreadsheet(path: Path, lines: list[list[str]]) -> Path:
 @pytest.fixture
 def service() -> FakeService:
     """A fake of the service, for modules about runs that buy."""
-    from bizverify.testing import FakeService
+    from bansong.testing import FakeService
     from customers import KEY
 
     return FakeService(KEY, quota=10_000)
@@ -282,11 +282,11 @@ def service() -> FakeService:
 @pytest.fixture
 def url(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The service's base URL, in an environment that leads there."""
-    from bizverify.testing import serve
+    from bansong.testing import serve
 
     with serve(service) as address:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", address)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", service.api_key)
+        monkeypatch.setenv("BANSONG_BASE_URL", address)
+        monkeypatch.setenv("BANSONG_API_KEY", service.api_key)
         yield address
 
 

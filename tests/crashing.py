@@ -27,14 +27,14 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
-import bizverify as bv
-from bizverify.client import BaseUrl, Client
-from bizverify.errors import BizverifyError
-from bizverify.ledger import Ledger
-from bizverify.ledger.transaction import Transaction
-from bizverify.run.lookups import keys_of, scope_of
-from bizverify.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
-from bizverify.testing import Act, FakeService, Lookup, serve, verdict
+import bansong as bs
+from bansong.client import BaseUrl, Client
+from bansong.errors import BansongError
+from bansong.ledger import Ledger
+from bansong.ledger.transaction import Transaction
+from bansong.run.lookups import keys_of, scope_of
+from bansong.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
+from bansong.testing import Act, FakeService, Lookup, serve, verdict
 
 KEY = "test-key"
 KILLED = -getattr(signal, "SIGKILL", 9)
@@ -44,20 +44,20 @@ HUNG = 120.0
 LOADED = (
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
     *(
-        "bizverify.run.output_layout",
-        "bizverify.purchase.paid_engines",
-        "bizverify.purchase.purchase_run",
-        "bizverify.run.accounting",
-        "bizverify.labels.output_columns",
+        "bansong.run.output_layout",
+        "bansong.purchase.paid_engines",
+        "bansong.purchase.purchase_run",
+        "bansong.run.accounting",
+        "bansong.labels.output_columns",
     ),
     *(
-        "bizverify.labels.label_store",
-        "bizverify.models.model_store",
-        "bizverify.api.enrich_files",
-        "bizverify.report",
-        "bizverify.enrichment.single_file",
+        "bansong.labels.label_store",
+        "bansong.models.model_store",
+        "bansong.api.enrich_files",
+        "bansong.report",
+        "bansong.enrichment.single_file",
     ),
-    "bizverify.tables.csv",
+    "bansong.tables.csv",
 )
 """What a run imports when it needs it: the nursery has it loaded once."""
 
@@ -108,9 +108,9 @@ def _run(order: dict[str, Any]) -> int:
             _arm(Blow(**order["blow"]))
         if order["unsent"]:
             _fail_to_send()
-        os.environ["BIZVERIFY_STATE_DIR"] = order["state"]
-        return bv.enrich(**order["call"]).exit_code
-    except BizverifyError as error:
+        os.environ["BANSONG_STATE_DIR"] = order["state"]
+        return bs.enrich(**order["call"]).exit_code
+    except BansongError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except BaseException:
@@ -155,7 +155,7 @@ def _fail_to_send() -> None:
     """Let each upload fail where it is certain that nothing was sent: a reset comes too late to be sure of it."""
 
     async def unsent(*_: object, **__: object) -> None:
-        raise bv.errors.NotSentError("no connection")
+        raise bs.errors.NotSentError("no connection")
 
     Client.create_batch = unsent  # type: ignore[assignment,method-assign]
 
@@ -176,7 +176,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=os.environ | {"BIZVERIFY_API_KEY": KEY},
+            env=os.environ | {"BANSONG_API_KEY": KEY},
             text=True,
         )
 

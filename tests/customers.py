@@ -7,18 +7,18 @@ from typing import Any
 
 import polars as pl
 
-import bizverify as bv
-from bizverify.testing import FakeService
+import bansong as bs
+from bansong.testing import FakeService
 
 KEY = "bv_live_0123456789abcdef"
 SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
-QUICK: dict[str, Any] = {"api_key": bv.ApiKey(KEY), "rate": 1e5, "poll": 0.01}
+QUICK: dict[str, Any] = {"api_key": bs.ApiKey(KEY), "rate": 1e5, "poll": 0.01}
 
 
 def numbers(count: int) -> list[str]:
     """So many different numbers with the right check digit."""
     frame = pl.select(pl.int_range(1_010_000_000, 1_010_000_000 + 20 * count, dtype=pl.UInt64).alias("n"))
-    right = frame.filter(bv.number.checksum_expr(pl.col("n")))["n"].cast(pl.String)
+    right = frame.filter(bs.number.checksum_expr(pl.col("n")))["n"].cast(pl.String)
     return right.head(count).to_list()
 
 

@@ -2,7 +2,7 @@
 
 Takes every file of FOLDER for a seed, mutates it by the case's number and reads the mutant; from time to time the
 whole of ``enrich`` is run on it. The number of a case is printed before it starts, so that a crash names it; anything
-but a clean :class:`~bizverify.errors.BizverifyError` or a table whose rows can be counted ends the process with the
+but a clean :class:`~bansong.errors.BansongError` or a table whose rows can be counted ends the process with the
 case and what was raised. One case can be run again alone: ``python tests/fuzzing.py FOLDER 4711 4712``.
 """
 
@@ -21,9 +21,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import polars as pl
 
-import bizverify as bv
-from bizverify.errors import BizverifyError
-from bizverify.tables import open_table, reading
+import bansong as bs
+from bansong.errors import BansongError
+from bansong.tables import open_table, reading
 from memory import peak
 
 SECONDS = 20
@@ -108,13 +108,13 @@ def attempt(path: Path, whole: bool) -> str:
     """Read a file as far as its last row; return how that ended."""
     try:
         if whole:
-            bv.enrich(path, path.with_name("out" + path.suffix if path.suffix in (".json", ".ndjson") else "out.csv"))
+            bs.enrich(path, path.with_name("out" + path.suffix if path.suffix in (".json", ".ndjson") else "out.csv"))
         else:
             with open_table(path) as table, reading(table):
                 height = table.frame.collect(engine="streaming").height
                 if height != table.count():
                     raise AssertionError(f"{height} rows collected, {table.count()} counted")
-    except BizverifyError as error:
+    except BansongError as error:
         return type(error).__name__
     return "table"
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 import anyio
 
-from bizverify.schema import SEOUL
-from bizverify.server.clock import Clock
+from bansong.schema import SEOUL
+from bansong.server.clock import Clock
 
 _PATIENCE = 120.0
 

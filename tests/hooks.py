@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
-from bizverify.watch import verify_signature
+from bansong.watch import verify_signature
 
 
 @dataclass(frozen=True)

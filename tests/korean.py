@@ -14,7 +14,7 @@ _NO_SENTENCE = re.compile(
 _SENTENCE = re.compile(r"[A-Za-z']{2,}[,;:]? [a-z']{2,}[,;:]? [a-z']{2,}")
 _WORDS = re.compile(r"(?<![\w가-힣-])[A-Za-z']{2,} [a-z']{2,}(?![\w가-힣-])")
 
-_COMMAND = re.compile(r"\bbizverify [a-z-]+(?: [a-z-]+)?|pip install")
+_COMMAND = re.compile(r"\bbansong [a-z-]+(?: [a-z-]+)?|pip install")
 
 
 def english_sentences(text: str) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from bizverify.labels import label_sender, output_columns
-from bizverify.labels.label_sender import SendReport
-from bizverify.tables import open_table
+from bansong.labels import label_sender, output_columns
+from bansong.labels.label_sender import SendReport
+from bansong.tables import open_table
 
 
 def write_labelled(

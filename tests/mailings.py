@@ -1,4 +1,4 @@
-"""Label books for tests of learning: mailings of one of the simulated worlds, recorded as `bizverify label` does."""
+"""Label books for tests of learning: mailings of one of the simulated worlds, recorded as `bansong label` does."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.labels.batch_merge import LabelBatch
-from bizverify.labels.label_store import LabelStore
-from bizverify.labels.mailing_file import KNOWN, MailingMetadata
-from bizverify.labels.mailing_terms import MailingTerms
-from bizverify.labels.matching import LABEL_SCHEMA
-from bizverify.learning.challenger import predict
-from bizverify.learning.fit import design
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.labels.batch_merge import LabelBatch
+from bansong.labels.label_store import LabelStore
+from bansong.labels.mailing_file import KNOWN, MailingMetadata
+from bansong.labels.mailing_terms import MailingTerms
+from bansong.labels.matching import LABEL_SCHEMA
+from bansong.learning.challenger import predict
+from bansong.learning.fit import design
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

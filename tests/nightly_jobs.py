@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import bizverify as bv
-from bizverify.scheduling.job import run_job
-from bizverify.schema import SEOUL
+import bansong as bs
+from bansong.scheduling.job import run_job
+from bansong.schema import SEOUL
 from conftest import write
 
 WORDS = {"active": "계속사업자", "suspended": "휴업자", "closed": "폐업자"}
@@ -40,17 +40,17 @@ class Nights:
         lines = [f"{b_no},{WORDS[status]}" for b_no, status in self.statuses.items()]
         source = write(self.folder / "statuses.txt", "\n".join(["b_no,상태", *lines, ""]))
         day = datetime.fromtimestamp(self.now(), SEOUL).date()
-        bv.build_registry([source], self.folder / "registry.parquet", as_of=day)
+        bs.build_registry([source], self.folder / "registry.parquet", as_of=day)
 
     def now(self) -> float:
         return FIRST_NIGHT + self.night * DAY
 
-    def run(self, **more: Any) -> bv.JobReport:
+    def run(self, **more: Any) -> bs.JobReport:
         """Run the job of this night; the next call is the next night's."""
         report = run_job(self.folder / "job.toml", now=self.now, **more)
         self.night += 1
         return report
 
 
-def kinds(report: bv.JobReport) -> dict[str, int]:
+def kinds(report: bs.JobReport) -> dict[str, int]:
     return {kind: count for kind, count in report.counts.items() if count}

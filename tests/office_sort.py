@@ -25,7 +25,7 @@ DEADLINE = 60
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    pipe = f"bizverify{time.monotonic_ns()}"
+    pipe = f"bansong{time.monotonic_ns()}"
     office = subprocess.Popen(
         [
             "soffice",

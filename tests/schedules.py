@@ -33,11 +33,11 @@ import polars as pl
 import trio
 from trio.testing import MockClock
 
-from bizverify.client import Client
-from bizverify.client.account import Account, Idempotency
-from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
-from bizverify.dispatch import Halt
-from bizverify.errors import (
+from bansong.client import Client
+from bansong.client.account import Account, Idempotency
+from bansong.client.responses import BatchCreated, BatchStatus, Result, Verified
+from bansong.dispatch import Halt
+from bansong.errors import (
     AuthenticationError,
     DoubtError,
     LimitError,
@@ -51,18 +51,18 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.ledger import Journal, Ledger, LedgerRun
-from bizverify.ledger.queries import LedgerEntry
-from bizverify.options import ServiceOptions
-from bizverify.purchase import batch_upload, selection
-from bizverify.purchase.batch_upload import buy_in_uploads
-from bizverify.purchase.idempotent_retry import settle_doubts
-from bizverify.purchase.purchase_context import PurchaseContext
-from bizverify.purchase.single_lookups import buy_singly
-from bizverify.run.lookups import KEY, LOOKUP, scope_of, with_keys
-from bizverify.run.records import ROW_ID
-from bizverify.schema import Answer
-from bizverify.storage import sqlite
+from bansong.ledger import Journal, Ledger, LedgerRun
+from bansong.ledger.queries import LedgerEntry
+from bansong.options import ServiceOptions
+from bansong.purchase import batch_upload, selection
+from bansong.purchase.batch_upload import buy_in_uploads
+from bansong.purchase.idempotent_retry import settle_doubts
+from bansong.purchase.purchase_context import PurchaseContext
+from bansong.purchase.single_lookups import buy_singly
+from bansong.run.lookups import KEY, LOOKUP, scope_of, with_keys
+from bansong.run.records import ROW_ID
+from bansong.schema import Answer
+from bansong.storage import sqlite
 
 ORIGIN: Final = "https://service.test"
 SCOPE: Final = scope_of(ORIGIN, None, None)
@@ -245,7 +245,7 @@ class Service:
 
 
 class Wire:
-    """The way to the service of one process, in the place of its :class:`bizverify.client.Client`."""
+    """The way to the service of one process, in the place of its :class:`bansong.client.Client`."""
 
     origin = ORIGIN
 
@@ -638,7 +638,7 @@ class History:
 
 
 class _Process:
-    """One process: what :mod:`bizverify.purchase.paid_engines` puts together, with a wire for its client."""
+    """One process: what :mod:`bansong.purchase.paid_engines` puts together, with a wire for its client."""
 
     def __init__(
         self, history: History, ledger: Ledger, terms: ServiceOptions, run_id: str, engine: str, ending: str
@@ -741,7 +741,7 @@ def _seeded(dice: Random) -> Iterator[None]:
 @cache
 def _empty_ledger() -> Path:
     """A ledger that was just made: to make one takes longer than a whole history."""
-    path = Path(mkdtemp(prefix="bizverify-schedules-")) / "ledger.sqlite"
+    path = Path(mkdtemp(prefix="bansong-schedules-")) / "ledger.sqlite"
     with closing(Ledger.open(path)):
         pass
     return path

@@ -23,16 +23,16 @@ from typing import IO, Any, Final
 import httpx
 import pytest
 
-from bizverify import BlockingClient
-from bizverify.server import logs
-from bizverify.server.app import listen, server_for, url_of
-from bizverify.server.clock import Clock
-from bizverify.server.jobs import isolated_reader
-from bizverify.server.lookup.prepared_query import PreparedQuery
-from bizverify.server.payloads import VerificationPayload, VerifyRequest
-from bizverify.server.reference_files import StatusSource
-from bizverify.server.settings import Settings
-from bizverify.server.store import key_table, open_server_file
+from bansong import BlockingClient
+from bansong.server import logs
+from bansong.server.app import listen, server_for, url_of
+from bansong.server.clock import Clock
+from bansong.server.jobs import isolated_reader
+from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.reference_files import StatusSource
+from bansong.server.settings import Settings
+from bansong.server.store import key_table, open_server_file
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
@@ -54,7 +54,7 @@ class Served:
 
 
 def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
-    """A new key's secret, made in the file as `bizverify keys create` makes it."""
+    """A new key's secret, made in the file as `bansong keys create` makes it."""
     with closing(open_server_file(db)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         _, secret = key_table.create_key(connection, plan=plan, quota=quota, now=time.time(), **more)
@@ -78,7 +78,7 @@ def served(
     """Serve in a thread of this process for as long as the block lasts."""
     listener = listen("127.0.0.1", 0)
     server = server_for(Settings(db=db, **settings), lambda: None, clock, status_sources=status_sources)
-    thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="bizverify-served", daemon=True)
+    thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="bansong-served", daemon=True)
     thread.start()
     try:
         while not server.started:
@@ -93,7 +93,7 @@ def served(
 
 
 class ServedProcess:
-    """``bizverify serve`` as a process: to be killed, and started again on the same file and port."""
+    """``bansong serve`` as a process: to be killed, and started again on the same file and port."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ServedProcess:
         command: Sequence[str] = (),
         folder: Path | None = None,
     ) -> None:
-        """``command`` is given instead of `bizverify serve` with these options, if any, in ``folder``."""
+        """``command`` is given instead of `bansong serve` with these options, if any, in ``folder``."""
         self.db = db
         self._command = command
         self._folder = folder
@@ -117,7 +117,7 @@ class ServedProcess:
 
     def start(self) -> str:
         """Start it and return its base URL when it takes requests."""
-        command = [sys.executable, "-m", "bizverify", "serve", "--db", str(self.db), "--port", str(self.port)]
+        command = [sys.executable, "-m", "bansong", "serve", "--db", str(self.db), "--port", str(self.port)]
         process = subprocess.Popen(
             self._command or [*command, *self._options],
             stderr=subprocess.PIPE,
@@ -182,7 +182,7 @@ def wait_until(holds: Callable[[], object], seconds: float = 120.0) -> None:
 
 @contextmanager
 def logged() -> Iterator[list[dict[str, Any]]]:
-    """Log as `bizverify serve` does for as long as the block lasts; then the list holds the lines."""
+    """Log as `bansong serve` does for as long as the block lasts; then the list holds the lines."""
     stream, lines = io.StringIO(), list[dict[str, Any]]()
     loggers = [logging.getLogger(name) for name in (logs.ROOT, "asyncio")]
     before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]

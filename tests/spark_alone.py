@@ -1,4 +1,4 @@
-"""A script for CI, in an environment with ``bizverify[spark]`` alone: it brings all that Spark needs to answer."""
+"""A script for CI, in an environment with ``bansong[spark]`` alone: it brings all that Spark needs to answer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 from pyspark.sql import SparkSession
 
-from bizverify.distributed import spark
-from bizverify.schema import ADDED_COLUMNS
+from bansong.distributed import spark
+from bansong.schema import ADDED_COLUMNS
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 

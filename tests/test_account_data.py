@@ -21,17 +21,17 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bizverify.cli import key_data
-from bizverify.errors import StoreError, UsageError
-from bizverify.labels.label_store import LabelStore
-from bizverify.schema import SEOUL
-from bizverify.server import account_erasure, expiry, learning
-from bizverify.server.account_erasure import KEPT, OWNED
-from bizverify.server.engine_pool import EnginePool
-from bizverify.server.expiry import Retention
-from bizverify.server.learning import OutcomeLearner
-from bizverify.server.settings import Settings, load_plans
-from bizverify.server.store import SERVER_FILE, Store, key_table
+from bansong.cli import key_data
+from bansong.errors import StoreError, UsageError
+from bansong.labels.label_store import LabelStore
+from bansong.schema import SEOUL
+from bansong.server import account_erasure, expiry, learning
+from bansong.server.account_erasure import KEPT, OWNED
+from bansong.server.engine_pool import EnginePool
+from bansong.server.expiry import Retention
+from bansong.server.learning import OutcomeLearner
+from bansong.server.settings import Settings, load_plans
+from bansong.server.store import SERVER_FILE, Store, key_table
 from handclock import HandClock
 from serving import HTTP, Served, read_here, served, wait_until
 from test_key_rotation import audited, listed
@@ -72,7 +72,7 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     hand, db = HandClock(KEPT_AT), folder / "home" / "server.sqlite"
     db.parent.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
         read_here(patch)
         with served(db, hand.clock) as server:
             first, second = server.key(note="김대리"), server.key()
@@ -367,7 +367,7 @@ def test_an_erasure_that_was_killed_is_completed_by_the_next(
 ERASE = """
 import os, signal, sys
 from pathlib import Path
-from bizverify.server import account_erasure
+from bansong.server import account_erasure
 step = sys.argv[3]
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)

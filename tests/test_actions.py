@@ -12,14 +12,14 @@ import msgspec
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine import Scorecard
-from bizverify.engine.risk.reason_parser import parse_reasons
-from bizverify.engine.risk.scorecard import Learned
-from bizverify.errors import ModelError
-from bizverify.models.model_store import ModelStore
-from bizverify.schema import Alert
-from bizverify.testing import FakeService, Fault, Status, serve
+import bansong as bs
+from bansong.engine import Scorecard
+from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.scorecard import Learned
+from bansong.errors import ModelError
+from bansong.models.model_store import ModelStore
+from bansong.schema import Alert
+from bansong.testing import FakeService, Fault, Status, serve
 from conftest import SAMPLE, write
 
 AS_OF = date(2026, 10, 31)
@@ -38,13 +38,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "1078614075,폐업자,2020-01-01",
     ]
     source = write(folder / "statuses.csv", "b_no,상태,폐업일\n" + "\n".join(rows) + "\n")
-    bv.build_registry([source], folder / "registry.parquet", as_of=AS_OF)
+    bs.build_registry([source], folder / "registry.parquet", as_of=AS_OF)
     return folder / "registry.parquet"
 
 
-def ask(b_no: str, registry: Path | None, days: int = 10, **record: str | None) -> bv.Verification:
+def ask(b_no: str, registry: Path | None, days: int = 10, **record: str | None) -> bs.Verification:
     record = {"name": "가나다", "address": ADDRESS} | record
-    return bv.verify(b_no, registry=registry, today=AS_OF + timedelta(days=days), **record)
+    return bs.verify(b_no, registry=registry, today=AS_OF + timedelta(days=days), **record)
 
 
 # ── a status that nobody checked ─────────────────────────────────────────────────────────────────────────────────
@@ -52,7 +52,7 @@ def ask(b_no: str, registry: Path | None, days: int = 10, **record: str | None) 
 
 def test_without_a_registry_no_row_of_the_sample_is_sent(tmp_path: Path) -> None:
     """Nobody has checked the statuses, so the best action is `confirm`, and the first reason says why."""
-    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.parquet")
+    report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.parquet")
     found = pl.read_parquet(tmp_path / "out.parquet")
     assert report.exit_code == 0
     assert "send" not in set(found["action"])
@@ -62,9 +62,9 @@ def test_without_a_registry_no_row_of_the_sample_is_sent(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-def test_a_number_that_is_in_no_source_is_confirmed_first(registry: Path, lang: bv.model.Lang) -> None:
+def test_a_number_that_is_in_no_source_is_confirmed_first(registry: Path, lang: bs.model.Lang) -> None:
     """A number that the registry does not know was not checked either; the points stay, the action is `confirm`."""
-    one = bv.verify("6038129936", "가나다", ADDRESS, registry=registry, lang=lang)
+    one = bs.verify("6038129936", "가나다", ADDRESS, registry=registry, lang=lang)
     assert (one.biz_status, one.grade, one.action) == ("unknown", "A", "confirm")
     assert one.reasons[0].startswith("[status +0]")
     assert one.reasons[-1].startswith("[base -50]")
@@ -75,9 +75,9 @@ def test_the_report_begins_with_the_statuses_and_what_mends_them(run: Run, tmp_p
     done = run("enrich", SAMPLE / "customers.csv", "-o", tmp_path / "out.csv", "--progress", "none")
     first = done.stderr.splitlines()[0]
     assert re.match(r"ATTENTION: 0 of 280 statuses checked, .*--status nts and a free key", first)
-    assert re.search(r"`bizverify data build-registry .*--registry", first)
+    assert re.search(r"`bansong data build-registry .*--registry", first)
     assert "statuses checked" not in "".join(done.stderr.splitlines()[1:])
-    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv")
+    report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv")
     assert str(report).startswith("statuses        0 of 280 statuses checked")
     assert report.as_dict()["statuses"] == {
         "rows": 280,
@@ -95,14 +95,14 @@ def test_the_report_begins_with_the_statuses_and_what_mends_them(run: Run, tmp_p
 def test_with_a_registry_the_first_line_says_how_many_were_checked(tmp_path: Path) -> None:
     """Numbers that are not in it are counted; there is nothing to be alarmed about."""
     day = date(2026, 11, 20)
-    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", registry=SAMPLE / "registry.parquet", today=day)
+    report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", registry=SAMPLE / "registry.parquet", today=day)
     assert re.match(r"249 of 280 statuses checked \(registry 2026-.*\); 31 numbers not in", report.lines()[0][1])
     assert not [one for one in report.warnings if isinstance(one, Alert) and "gazetteer" not in one]
 
 
 def test_a_plan_says_that_no_status_will_be_checked() -> None:
     """Before a run nothing is counted yet, but the missing registry is said, with its remedy."""
-    report = bv.plan(SAMPLE / "customers.csv")
+    report = bs.plan(SAMPLE / "customers.csv")
     assert report.statuses is None
     assert any(re.search(r"no row will say `send`.*build-registry", one) for one in report.warnings)
 
@@ -111,13 +111,13 @@ def test_a_frame_that_nobody_checked_is_a_python_warning() -> None:
     """In a notebook there is no report: the sentence is a warning, once a call."""
     frame = pl.DataFrame({"사업자번호": ["1248100998", "2208162517"], "상호": ["가", "나"], "주소": [ADDRESS, ADDRESS]})
     with pytest.warns(UserWarning, match="0 of 2 statuses checked") as caught:
-        bv.verify_frame(frame)
+        bs.verify_frame(frame)
     assert len(caught) == 1
 
 
 def test_without_an_address_nothing_claims_that_a_status_was_verified(tmp_path: Path) -> None:
     """The note on the missing address speaks of the risk alone."""
-    report = bv.enrich(write(tmp_path / "n.csv", "사업자번호\n1248100998\n"), tmp_path / "o.csv")
+    report = bs.enrich(write(tmp_path / "n.csv", "사업자번호\n1248100998\n"), tmp_path / "o.csv")
     assert not any("is verified" in warning for warning in report.warnings)
     assert any("no bounce risk is given" in warning for warning in report.warnings)
 
@@ -151,7 +151,7 @@ def test_another_status_that_is_too_old_is_no_ground_for_sending(registry: Path)
     }
     mild = msgspec.structs.replace(card, version="mild", features=card.features | {"status": status})
     actions = [
-        bv.verify(
+        bs.verify(
             "1018109147", "가나다", ADDRESS, registry=registry, model=mild, today=AS_OF + timedelta(days=days)
         ).action
         for days in (10, 365)
@@ -162,7 +162,7 @@ def test_another_status_that_is_too_old_is_no_ground_for_sending(registry: Path)
 def test_the_report_says_that_the_statuses_are_too_old(registry: Path, tmp_path: Path) -> None:
     """A registry of last year is told at the top, with the way to a newer one."""
     source = write(tmp_path / "s.csv", f"사업자번호,상호,주소\n1248100998,가,{ADDRESS}\n1018109147,나,{ADDRESS}\n")
-    report = bv.enrich(source, tmp_path / "o.csv", registry=registry, today=date(2027, 6, 1))
+    report = bs.enrich(source, tmp_path / "o.csv", registry=registry, today=date(2027, 6, 1))
     assert (report.statuses.checked, report.statuses.stale) == (2, 2)
     assert re.search(r"2 of them more than 90 days ago.*newer lists", report.warnings[0])
 
@@ -172,10 +172,10 @@ def test_a_scorecard_may_set_another_number_of_days(registry: Path, tmp_path: Pa
     card = msgspec.structs.replace(Scorecard.load(), version="week", stale_after=7)
     own = write(tmp_path / "week.toml", card.to_toml())
     assert (
-        bv.verify("1248100998", "가", ADDRESS, registry=registry, model=own, today=date(2026, 11, 7)).action == "send"
+        bs.verify("1248100998", "가", ADDRESS, registry=registry, model=own, today=date(2026, 11, 7)).action == "send"
     )
     assert (
-        bv.verify("1248100998", "가", ADDRESS, registry=registry, model=own, today=date(2026, 11, 8)).action
+        bs.verify("1248100998", "가", ADDRESS, registry=registry, model=own, today=date(2026, 11, 8)).action
         == "confirm"
     )
     bad = write(tmp_path / "bad.toml", card.to_toml().replace("stale_after = 7", "stale_after = 0"))
@@ -204,13 +204,13 @@ def test_a_closed_business_is_held_whatever_its_address(registry: Path, address:
         for name, level in card.features["status"].items()
     }
     mild = msgspec.structs.replace(card, version="mild", features=card.features | {"status": levels})
-    one = bv.verify("2208162517", "가", address, registry=registry, model=mild, today=AS_OF)
+    one = bs.verify("2208162517", "가", address, registry=registry, model=mild, today=AS_OF)
     assert one.action in ("hold", "do_not_send")
 
 
 def test_with_the_number_alone_a_closed_business_gets_no_action(registry: Path) -> None:
     """Risk was not asked about: the status and its reason are all."""
-    one = bv.verify("2208162517", registry=registry, today=AS_OF)
+    one = bs.verify("2208162517", registry=registry, today=AS_OF)
     assert (one.biz_status, one.action) == ("closed", None)
 
 
@@ -233,7 +233,7 @@ def test_a_scorecard_learned_by_an_earlier_release_keeps_the_rules(registry: Pat
     assert "active_stale" not in text
     store = ModelStore()
     store.promote(msgspec.convert(msgspec.toml.decode(text), Scorecard), {})
-    assert bv.verify("6038129936", "가", ADDRESS, registry=registry, today=AS_OF).action == "confirm"
+    assert bs.verify("6038129936", "가", ADDRESS, registry=registry, today=AS_OF).action == "confirm"
     assert ask("1248100998", registry, days=91).action == "confirm"
     assert ask("1248100998", registry, days=90).action == "send"
     assert ask("2208162517", registry, address=None).action == "do_not_send"
@@ -268,7 +268,7 @@ def test_a_list_that_is_mostly_invalid_is_said_at_the_top_with_its_likely_cause(
 def test_half_of_the_rows_invalid_is_still_a_list(tmp_path: Path) -> None:
     """More than half is alarming; exactly half is not."""
     source = write(tmp_path / "s.csv", f"사업자번호,상호,주소\n1.2E+09,나,{ADDRESS}\n1248100998,가,{ADDRESS}\n")
-    report = bv.enrich(source, tmp_path / "o.csv", registry=SAMPLE / "registry.parquet")
+    report = bs.enrich(source, tmp_path / "o.csv", registry=SAMPLE / "registry.parquet")
     assert report.exit_code == 0
     assert not any("rows invalid" in warning for warning in report.warnings)
 
@@ -280,7 +280,7 @@ def test_rows_that_mostly_fail_in_one_way_are_said_at_the_top(tmp_path: Path) ->
     rows = "\n".join(f"{n},상사,{ADDRESS}" for n in ("1248100998", "2208162517", "1018109147"))
     source = write(tmp_path / "s.csv", f"사업자번호,상호,주소\n{rows}\n")
     with serve(service) as url:
-        report = bv.enrich(source, tmp_path / "o.csv", engine="verify", base_url=url, api_key=bv.ApiKey(KEY))
+        report = bs.enrich(source, tmp_path / "o.csv", engine="verify", base_url=url, api_key=bs.ApiKey(KEY))
     assert report.counts["failed"] == 3
     assert report.exit_code == 3
     assert re.match(r"3 of 3 rows failed, most of them so: the service refused it", report.warnings[0])
@@ -298,8 +298,8 @@ def listed(folder: Path, *numbers: str) -> Path:
 @pytest.mark.parametrize("extension", ["csv", "json"])
 def test_an_enriched_file_does_not_make_old_statuses_new(registry: Path, tmp_path: Path, extension: str) -> None:
     """A registry that is built from it has the day that stands in its reasons, and not the day of the file."""
-    bv.enrich(listed(tmp_path, "1248100998"), tmp_path / f"old.{extension}", registry=registry, today=date(2027, 9, 1))
-    report = bv.build_registry([tmp_path / f"old.{extension}"], tmp_path / "again.parquet")
+    bs.enrich(listed(tmp_path, "1248100998"), tmp_path / f"old.{extension}", registry=registry, today=date(2027, 9, 1))
+    report = bs.build_registry([tmp_path / f"old.{extension}"], tmp_path / "again.parquet")
     assert (report.newest, report.undated) == (AS_OF, 0)
     assert ask("1248100998", tmp_path / "again.parquet", days=300).action == "confirm"
 
@@ -309,25 +309,25 @@ def test_a_status_whose_day_nobody_tells_is_no_ground_for_sending(tmp_path: Path
     nine = f"active,0.02,A,send,,,{'[status -3] business active (registry)'},verified,"
     names = "biz_status,bounce_prob,grade,action,fixed_zipcode,fixed_address,reasons,row_status,row_note"
     source = write(tmp_path / "e.csv", f"사업자번호,상호,{names}\n1248100998,가,{nine}\n")
-    report = bv.build_registry([source], tmp_path / "r.parquet")
+    report = bs.build_registry([source], tmp_path / "r.parquet")
     assert (report.newest, report.undated) == (None, 1)
     assert "as_of" in str(report)
     assert ask("1248100998", tmp_path / "r.parquet").action == "confirm"
-    bv.build_registry([source], tmp_path / "r.parquet", as_of=AS_OF)
+    bs.build_registry([source], tmp_path / "r.parquet", as_of=AS_OF)
     assert ask("1248100998", tmp_path / "r.parquet").action == "send"
 
 
 def test_a_day_to_come_is_no_day_of_a_status(tmp_path: Path) -> None:
     """A slip of the year in a list must not make its statuses good for decades."""
     source = write(tmp_path / "s.csv", "b_no,상태,기준일자\n1248100998,계속사업자,2062-01-01\n")
-    report = bv.build_registry([source], tmp_path / "r.parquet")
+    report = bs.build_registry([source], tmp_path / "r.parquet")
     assert (report.newest, report.undated) == (None, 1)
     assert ask("1248100998", tmp_path / "r.parquet").action == "confirm"
 
 
 def test_a_plan_says_that_the_registry_is_too_old(registry: Path, tmp_path: Path) -> None:
     """Before the run, too: the newest status tells that no row will be sent."""
-    report = bv.plan(listed(tmp_path, "1248100998"), registry=registry, today=date(2027, 9, 1))
+    report = bs.plan(listed(tmp_path, "1248100998"), registry=registry, today=date(2027, 9, 1))
     alert = next(one for one in report.warnings if re.search("newest status is of 2026-10-31, more than 90 days", one))
     assert isinstance(alert, Alert)
 
@@ -336,9 +336,9 @@ def test_a_hybrid_run_says_which_statuses_are_too_old(registry: Path, tmp_path: 
     """Of the local answers that stand; where the service has answered, its answer is new."""
     service = FakeService(KEY, quota=1_000)
     source = listed(tmp_path, "1248100998", "1018109147", "6038129936")
-    options = {"registry": registry, "today": date(2027, 9, 1), "api_key": bv.ApiKey(KEY)}
+    options = {"registry": registry, "today": date(2027, 9, 1), "api_key": bs.ApiKey(KEY)}
     with serve(service) as url:
-        report = bv.enrich(source, tmp_path / "o.csv", engine="hybrid", base_url=url, band=(0.9, 0.95), **options)
+        report = bs.enrich(source, tmp_path / "o.csv", engine="hybrid", base_url=url, band=(0.9, 0.95), **options)
     assert (report.statuses.rows, report.statuses.checked, report.statuses.stale) == (3, 3, 2)
     assert "2 of them more than 90 days ago" in report.warnings[0]
 
@@ -349,7 +349,7 @@ def test_what_the_service_lets_go_without_a_checked_status_is_said(tmp_path: Pat
     service.verdict = lambda *_: bought("폐업자", "send")  # type: ignore[method-assign]
     source = listed(tmp_path, "1248100998", "1018109147")
     with serve(service) as url:
-        report = bv.enrich(source, tmp_path / "o.csv", engine="verify", base_url=url, api_key=bv.ApiKey(KEY))
+        report = bs.enrich(source, tmp_path / "o.csv", engine="verify", base_url=url, api_key=bs.ApiKey(KEY))
     assert report.counts["verified"] == 2
     assert report.warnings[0].startswith("2 rows with the action `send` of the service")
 

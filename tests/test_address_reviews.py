@@ -14,12 +14,12 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-import bizverify as bv
-from bizverify.cli import app
-from bizverify.engine.address import Gazetteer, suggest
-from bizverify.errors import InputError, OutputError, StoreError, UsageError
-from bizverify.reference.choice_store import ChoiceStore
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.cli import app
+from bansong.engine.address import Gazetteer, suggest
+from bansong.errors import InputError, OutputError, StoreError, UsageError
+from bansong.reference.choice_store import ChoiceStore
+from bansong.translation import use_language
 from conftest import SAMPLE, write
 from customers import numbers
 from test_matching import GANGNAM, JONGNO, gazetteer_of
@@ -51,9 +51,9 @@ def customers(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def enrich(gazetteer: Gazetteer, tmp_path: Path, customers: Path) -> Callable[..., tuple[pl.DataFrame, bv.Report]]:
-    def run(**options: Any) -> tuple[pl.DataFrame, bv.Report]:
-        report = bv.enrich(customers, tmp_path / "out.csv", gazetteer=gazetteer, today="2026-11-23", **options)
+def enrich(gazetteer: Gazetteer, tmp_path: Path, customers: Path) -> Callable[..., tuple[pl.DataFrame, bs.Report]]:
+    def run(**options: Any) -> tuple[pl.DataFrame, bs.Report]:
+        report = bs.enrich(customers, tmp_path / "out.csv", gazetteer=gazetteer, today="2026-11-23", **options)
         return pl.read_csv(tmp_path / "out.csv", infer_schema=False), report
 
     return run
@@ -73,7 +73,7 @@ def choose(path: Path, *choices: str | int | None) -> Path:
 
 
 def test_a_review_lists_each_address_once_with_its_candidates(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     """One line a business and address, all its candidates, a list to choose from, nothing that begins a formula."""
     _, report = enrich(review=tmp_path / "review.xlsx")
@@ -102,11 +102,11 @@ def test_a_review_lists_each_address_once_with_its_candidates(
 
 
 def test_a_choice_is_used_by_the_next_run_for_this_business_alone(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     """The chosen address and code, with who and when in the reasons; the same words of another business stay open."""
     before, _ = enrich(review=tmp_path / "review.xlsx")
-    found = bv.apply_review(choose(tmp_path / "review.xlsx", 1), by="김대리", today="2026-11-22")
+    found = bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김대리", today="2026-11-22")
     assert (found.new, found.changed, found.known, found.open) == (1, 0, 0, 1)
     chosen = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]["G2"].value
     after, report = enrich(review=tmp_path / "again.xlsx", lang="ko")
@@ -121,13 +121,13 @@ def test_a_choice_is_used_by_the_next_run_for_this_business_alone(
 
 
 def test_a_review_may_be_applied_again_and_changed(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     """The same review changes nothing; a later choice replaces the earlier one; an empty cell takes nothing away."""
     enrich(review=tmp_path / "review.xlsx")
-    bv.apply_review(choose(tmp_path / "review.xlsx", 1, 2), by="김")
-    assert bv.apply_review(tmp_path / "review.xlsx", by="김").known == 2
-    found = bv.apply_review(choose(tmp_path / "review.xlsx", 2, ""), by="이")
+    bs.apply_review(choose(tmp_path / "review.xlsx", 1, 2), by="김")
+    assert bs.apply_review(tmp_path / "review.xlsx", by="김").known == 2
+    found = bs.apply_review(choose(tmp_path / "review.xlsx", 2, ""), by="이")
     assert (found.new, found.changed, found.open) == (0, 1, 1)
     stored = ChoiceStore().read()
     assert sorted(stored["by"]) == ["김", "이"]
@@ -135,7 +135,7 @@ def test_a_review_may_be_applied_again_and_changed(
 
 
 def test_a_korean_review_is_read_in_any_language(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     """Headers follow the language that wrote them; a number stands for the candidate of that place."""
     with use_language("ko"):
@@ -144,36 +144,36 @@ def test_a_korean_review_is_read_in_any_language(
     assert [cell.value for cell in sheet[1]][:7] == [
         "행", "사업자등록번호", "상호", "주소", "우편번호", "확인이 필요한 이유", "선택",
     ]  # fmt: skip
-    assert bv.apply_review(choose(tmp_path / "검토.xlsx", "2"), by="김").new == 1
+    assert bs.apply_review(choose(tmp_path / "검토.xlsx", "2"), by="김").new == 1
 
 
 def test_what_is_none_of_the_candidates_is_refused_whole(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     """Row and value are named, and nothing is remembered of the other lines either."""
     enrich(review=tmp_path / "review.xlsx")
     with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 3: '서울 어딘가'"):
-        bv.apply_review(choose(tmp_path / "review.xlsx", 1, "서울 어딘가"))
+        bs.apply_review(choose(tmp_path / "review.xlsx", 1, "서울 어딘가"))
     assert not ChoiceStore().path.exists()
     with pytest.raises(InputError, match="is no review"):
-        bv.apply_review(write(tmp_path / "x.csv", f"{HEADER}\n{FIRST},,,\n"))
+        bs.apply_review(write(tmp_path / "x.csv", f"{HEADER}\n{FIRST},,,\n"))
     with pytest.raises(UsageError, match="cannot stand in a reason"):
-        bv.apply_review(tmp_path / "review.xlsx", by="a|b")
+        bs.apply_review(tmp_path / "review.xlsx", by="a|b")
 
 
 def test_a_building_that_is_gone_is_told_and_not_used(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], customers: Path, tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], customers: Path, tmp_path: Path
 ) -> None:
     """With a newer gazetteer the row is what it would be without the choice, and the report begins with it."""
     enrich(review=tmp_path / "review.xlsx")
     lines = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
     candidates = [lines.cell(2, place).value for place in (8, 9)]
     gone = next(place for place, text in enumerate(candidates, 1) if "종로구" in str(text))
-    bv.apply_review(choose(tmp_path / "review.xlsx", gone), by="김")
+    bs.apply_review(choose(tmp_path / "review.xlsx", gone), by="김")
     (tmp_path / "newer").mkdir()
     newer = gazetteer_of(TWICE[1:], tmp_path / "newer")
-    report = bv.enrich(customers, tmp_path / "new.csv", gazetteer=newer)
-    plain = bv.enrich(customers, tmp_path / "plain.csv", gazetteer=newer, choices=False)
+    report = bs.enrich(customers, tmp_path / "new.csv", gazetteer=newer)
+    plain = bs.enrich(customers, tmp_path / "plain.csv", gazetteer=newer, choices=False)
     assert (tmp_path / "new.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
     told = [text for text in report.warnings if "chosen in a review" in text]
     assert told
@@ -183,23 +183,23 @@ def test_a_building_that_is_gone_is_told_and_not_used(
 
 @pytest.mark.filterwarnings("ignore:.*statuses checked")
 def test_frames_and_single_lookups_use_choices_too(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], gazetteer: Gazetteer, tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], gazetteer: Gazetteer, tmp_path: Path
 ) -> None:
     enrich(review=tmp_path / "review.xlsx")
-    bv.apply_review(choose(tmp_path / "review.xlsx", 1), by="김")
+    bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김")
     frame = pl.DataFrame({"사업자번호": [FIRST], "주소": ["서울 중앙로 10 3층"]})
     registry: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": gazetteer}
-    found = bv.verify_frame(frame, **registry)["fixed_address"][0]
-    assert found == bv.verify(FIRST, address="서울 중앙로 10 3층", **registry).fixed_address is not None
-    assert bv.verify_frame(frame, choices=False, **registry)["fixed_address"][0] is None
+    found = bs.verify_frame(frame, **registry)["fixed_address"][0]
+    assert found == bs.verify(FIRST, address="서울 중앙로 10 3층", **registry).fixed_address is not None
+    assert bs.verify_frame(frame, choices=False, **registry)["fixed_address"][0] is None
 
 
 def test_forgetting_a_business_erases_its_choices(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     enrich(review=tmp_path / "review.xlsx")
-    bv.apply_review(choose(tmp_path / "review.xlsx", 1, 1), by="김")
-    report = bv.forget(FIRST)
+    bs.apply_review(choose(tmp_path / "review.xlsx", 1, 1), by="김")
+    report = bs.forget(FIRST)
     assert [store.counts for store in report.stores if store.store == "chosen addresses"] == [{"choices": 1}]
     assert ChoiceStore().read()["b_no"].to_list() == [int(SECOND)]
     assert FIRST.encode() not in ChoiceStore().path.read_bytes()
@@ -207,11 +207,11 @@ def test_forgetting_a_business_erases_its_choices(
 
 def test_what_cannot_be_reviewed_is_said_before_anything_is_done(customers: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give `gazetteer=`"):
-        bv.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.xlsx")
+        bs.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.xlsx")
     with pytest.raises(OutputError, match=r"call it \.xlsx"):
-        bv.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.csv")
+        bs.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.csv")
     with pytest.raises(StoreError, match="there is no such file"):
-        bv.enrich(customers, tmp_path / "out.csv", choices=tmp_path / "none.sqlite")
+        bs.enrich(customers, tmp_path / "out.csv", choices=tmp_path / "none.sqlite")
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -241,7 +241,7 @@ def test_places_may_be_suggested_before_any_row_is_matched(gazetteer: Gazetteer)
     """A suggestion leaves nothing behind that a match stumbles over, in a process of its own."""
     code = f"""
 import polars as pl
-from bizverify.engine.address import Gazetteer, attach, suggest
+from bansong.engine.address import Gazetteer, attach, suggest
 gazetteer = Gazetteer.open({str(gazetteer.path)!r})
 asked = pl.DataFrame({{"address": ["서울 강남구 테헤란로 1", "서울 중앙로 10"], "zipcode": [None, None]}},
                      schema=dict.fromkeys(("address", "zipcode"), pl.String))
@@ -253,7 +253,7 @@ print(*attach(asked.lazy(), gazetteer, "ko").collect()["match_level"])
 
 
 def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(
-    enrich: Callable[..., tuple[pl.DataFrame, bv.Report]], tmp_path: Path
+    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
 ) -> None:
     """Lines in another order or gone, numbers in place of texts, a title above, a column of their own: all is found."""
     enrich(review=tmp_path / "review.xlsx")
@@ -268,12 +268,12 @@ def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(
     sheet.insert_rows(1)
     sheet.cell(1, 1).value = "November"
     book.save(tmp_path / "review.xlsx")
-    found = bv.apply_review(tmp_path / "review.xlsx", by="김")
+    found = bs.apply_review(tmp_path / "review.xlsx", by="김")
     assert (found.new, found.open) == (2, 0)
     stored = dict(ChoiceStore().read().select("b_no", "address").iter_rows())
     offered = {int(str(line[1])): str(line[6]).rsplit(" [", 1)[0] for line in (first, second)}
     assert stored == offered
     sheet.delete_rows(4)
     book.save(tmp_path / "review.xlsx")
-    again = bv.apply_review(tmp_path / "review.xlsx", by="김")
+    again = bs.apply_review(tmp_path / "review.xlsx", by="김")
     assert (again.new, again.known, again.open) == (0, 1, 0)

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify.engine import Scorecard
-from bizverify.engine.risk.features import FEATURES, LABELS, levels
-from bizverify.errors import ModelError
+from bansong.engine import Scorecard
+from bansong.engine.risk.features import FEATURES, LABELS, levels
+from bansong.errors import ModelError
 
 TODAY = date(2026, 11, 22)
 REASON = re.compile(

@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bizverify import LocalEngine
-from bizverify.engine.address import Gazetteer
-from bizverify.engine.address.batches import text_key
-from bizverify.engine.address.misspellings import NameDifference, compare_names, slips
-from bizverify.engine.risk.features import AT_BEST
-from bizverify.reference import build_gazetteer
+from bansong import LocalEngine
+from bansong.engine.address import Gazetteer
+from bansong.engine.address.batches import text_key
+from bansong.engine.address.misspellings import NameDifference, compare_names, slips
+from bansong.engine.risk.features import AT_BEST
+from bansong.reference import build_gazetteer
 from conftest import ROOT
 from test_gazetteer import put, row
 from test_matching import BUILDINGS, GANGNAM, JONGNO, matched, official_line

@@ -14,12 +14,12 @@ from unicodedata import normalize
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.ledger import Ledger
-from bizverify.testing import FakeService, Fault, Partial, Status
-from bizverify.testing.dialect_bodies import Object
-from bizverify.testing.faults import Act
-from bizverify.testing.messages import FakeReply, FakeRequest
+import bansong as bs
+from bansong.ledger import Ledger
+from bansong.testing import FakeService, Fault, Partial, Status
+from bansong.testing.dialect_bodies import Object
+from bansong.testing.faults import Act
+from bansong.testing.messages import FakeReply, FakeRequest
 from customers import QUICK, answers, customers, is_right
 
 
@@ -59,8 +59,8 @@ class Bytes(Act):
         return reply
 
 
-def run(source: Path, url: str, engine: str, **more: Any) -> tuple[bv.Report, pl.DataFrame]:
-    report = bv.enrich(source, engine=engine, base_url=url, **QUICK, **more)
+def run(source: Path, url: str, engine: str, **more: Any) -> tuple[bs.Report, pl.DataFrame]:
+    report = bs.enrich(source, engine=engine, base_url=url, **QUICK, **more)
     return report, answers(source.with_name(f"{source.stem}.enriched.csv"))
 
 

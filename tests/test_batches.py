@@ -9,8 +9,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify import LocalEngine
-from bizverify.engine.address.batches import ROW, Index, remember_last
+from bansong import LocalEngine
+from bansong.engine.address.batches import ROW, Index, remember_last
 from conftest import SAMPLE
 
 KEYS = st.lists(st.integers(0, 40), max_size=60).map(sorted)

@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from bizverify.cancellation import CancelToken, PortalTask, run_async
-from bizverify.client import Client
-from bizverify.client.responses import BatchCreated, BatchStatus, Result, Verified
-from bizverify.dispatch import Dispatcher, Halt, HaltReason
-from bizverify.engine.local import ROW_PROBLEM
-from bizverify.errors import (
+from bansong.cancellation import CancelToken, PortalTask, run_async
+from bansong.client import Client
+from bansong.client.responses import BatchCreated, BatchStatus, Result, Verified
+from bansong.dispatch import Dispatcher, Halt, HaltReason
+from bansong.engine.local import ROW_PROBLEM
+from bansong.errors import (
     AuthenticationError,
     DoubtError,
     LedgerError,
@@ -40,14 +40,14 @@ from bizverify.errors import (
     TooLargeError,
     UsageError,
 )
-from bizverify.ledger import Journal, Ledger, LedgerRun, UploadSent
-from bizverify.options import ServiceOptions
-from bizverify.purchase import answer_join, batch_upload, selection
-from bizverify.purchase.purchase_context import PurchaseContext
-from bizverify.purchase.single_lookups import buy_singly
-from bizverify.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
-from bizverify.run.records import ROW_ID, with_digits
-from bizverify.schema import Answer
+from bansong.ledger import Journal, Ledger, LedgerRun, UploadSent
+from bansong.options import ServiceOptions
+from bansong.purchase import answer_join, batch_upload, selection
+from bansong.purchase.purchase_context import PurchaseContext
+from bansong.purchase.single_lookups import buy_singly
+from bansong.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
+from bansong.run.records import ROW_ID, with_digits
+from bansong.schema import Answer
 from examples import examples
 from schedules import unsynced
 

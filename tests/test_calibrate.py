@@ -12,14 +12,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.errors import LabelError, UsageError
-from bizverify.labels.label_store import LabelStore
-from bizverify.learning import audit_sample, calibrate
-from bizverify.learning.challenger import predict
-from bizverify.learning.fit import design
-from bizverify.learning.training_data import RIPE_DAYS
-from bizverify.models.model_store import ModelStore, resolve_model
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.errors import LabelError, UsageError
+from bansong.labels.label_store import LabelStore
+from bansong.learning import audit_sample, calibrate
+from bansong.learning.challenger import predict
+from bansong.learning.fit import design
+from bansong.learning.training_data import RIPE_DAYS
+from bansong.models.model_store import ModelStore, resolve_model
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 
 TODAY = date(2026, 11, 21)
@@ -120,7 +120,7 @@ def test_a_mailing_of_returns_only_is_quarantined_and_the_others_are_used(tmp_pa
     assert result.labels == 400
     assert list(result.set_aside) == ["returns"]
     assert "one class only" in result.set_aside["returns"][1][0]
-    assert "`bizverify calibrate --audit-sample PATH`" in str(result)
+    assert "`bansong calibrate --audit-sample PATH`" in str(result)
     assert result.exit_code == 3
     assert "quarantined" in [event.kind for event in ModelStore().history()]
     assert resolve_model(None) == Scorecard.load()
@@ -196,7 +196,7 @@ def test_nothing_to_audit_is_said(tmp_path: Path) -> None:
 
 def test_an_empty_book_says_how_to_fill_it(tmp_path: Path) -> None:
     """Without labels there is nothing to learn: the remedy is named."""
-    with pytest.raises(LabelError, match="record outcomes with `bizverify label`"):
+    with pytest.raises(LabelError, match="record outcomes with `bansong label`"):
         calibrate(labels=tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_without_numpy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.delitem(sys.modules, "numpy", raising=False)
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(UsageError, match=r'pip install "bizverify\[learn\]"'):
+    with pytest.raises(UsageError, match=r'pip install "bansong\[learn\]"'):
         calibrate(labels=tmp_path)
 
 

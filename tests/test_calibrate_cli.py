@@ -1,4 +1,4 @@
-"""`bizverify calibrate`: what it hands on, what it prints, what it refuses."""
+"""`bansong calibrate`: what it hands on, what it prints, what it refuses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-import bizverify as bv
-from bizverify import learning
-from bizverify.cli import app
-from bizverify.errors import BizverifyError, LabelError, UsageError
+import bansong as bs
+from bansong import learning
+from bansong.cli import app
+from bansong.errors import BansongError, LabelError, UsageError
 from conftest import write
 
 CSV = "b_no,bounce_prob,grade,bounced\n" + "".join(
@@ -62,7 +62,7 @@ def run(*arguments: object) -> Result:
 def refused(*arguments: object) -> str:
     """The message of an error raised on purpose."""
     error = run(*arguments).exception
-    assert isinstance(error, BizverifyError), error
+    assert isinstance(error, BansongError), error
     assert error.exit_code == 2
     return str(error)
 
@@ -104,7 +104,7 @@ def test_an_audit_sample_is_drawn(asked: list[dict[str, Any]], tmp_path: Path) -
         (["--audit-sample", "a.csv", "--dry-run"], "--audit-sample does not learn"),
         (["--report-only", "--audit-sample", "a.csv"], "so --audit-sample says nothing with it"),
         (["x.csv", "--audit-sample", "a.csv"], "files are for --report-only"),
-        (["x.csv"], "recorded with `bizverify label`"),
+        (["x.csv"], "recorded with `bansong label`"),
         (["x.csv", "--report-only", "--labels", "book"], "give labelled files or --labels"),
     ],
 )
@@ -161,7 +161,7 @@ def test_the_report_of_the_book_tells_engines_apart(
         seen.append(unread)
         return rows
 
-    monkeypatch.setattr("bizverify.labels.label_store.LabelStore.evidence", evidence)
+    monkeypatch.setattr("bansong.labels.label_store.LabelStore.evidence", evidence)
     (report,) = json.loads(run("--report-only", "--labels", tmp_path, "--json").stdout)["reports"]
     assert (report["labels"], report["n"], seen) == (str(tmp_path), 80, [True])
     engines = {group["group"]: (group["n"], group["bounced"]) for group in report["groups"]["engine"]}
@@ -173,20 +173,20 @@ def test_a_file_without_labels_is_refused_with_the_way_to_make_one(tmp_path: Pat
     file = write(tmp_path / "plain.csv", "b_no,bounce_prob\n1248100998,0.1\n")
     error = run(file, "--report-only").exception
     assert isinstance(error, LabelError)
-    assert "`bizverify label OUTCOMES --file ENRICHED --output LABELLED`" in str(error)
+    assert "`bansong label OUTCOMES --file ENRICHED --output LABELLED`" in str(error)
 
 
 def test_without_numpy_the_way_to_have_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Learning is an extra; the report is not."""
     import sys
 
-    from bizverify.learning.fit import numpy
+    from bansong.learning.fit import numpy
 
     monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(UsageError, match=r'pip install "bizverify\[learn\]"'):
+    with pytest.raises(UsageError, match=r'pip install "bansong\[learn\]"'):
         numpy()
 
 
 def test_calibrate_is_public() -> None:
-    """`bv.calibrate` is what the command calls."""
-    assert bv.calibrate is learning.calibrate
+    """`bs.calibrate` is what the command calls."""
+    assert bs.calibrate is learning.calibrate

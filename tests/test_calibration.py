@@ -10,10 +10,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
-from bizverify.errors import LabelError, UsageError
-from bizverify.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
-from bizverify.learning.significance import (
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.errors import LabelError, UsageError
+from bansong.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
+from bansong.learning.significance import (
     NONE,
     chi_square_bound,
     interval,
@@ -258,7 +258,7 @@ def test_the_report_is_shown_as_text_and_as_html() -> None:
     assert "<b>" not in page.split("<h4>")[0]
     assert "&lt;b&gt;" in page
     assert "AUC" in page
-    assert repr(report).startswith("<bizverify calibration: 300 rows")
+    assert repr(report).startswith("<bansong calibration: 300 rows")
     assert [len(line) for line in report.lines()] == [2] * len(report.lines())
 
 
@@ -310,7 +310,7 @@ def test_our_columns_are_found_behind_a_users_own_of_that_name(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("b_no,bounce_prob\n1248100998,0.1\n", "there is no column 'bounced'.*bizverify label"),
+        ("b_no,bounce_prob\n1248100998,0.1\n", "there is no column 'bounced'.*bansong label"),
         ("b_no,bounced\n1248100998,true\n", "there is no column 'bounce_prob'"),
         ("b_no,bounce_prob,bounced\n1,0.1,true\n2,0.1,perhaps\n", "row 2, column 'bounced': 'perhaps' cannot be read"),
         ("b_no,bounce_prob,bounced\n1,,true\n2,3 %,true\n", "row 2, column 'bounce_prob': '3 %' cannot be read"),

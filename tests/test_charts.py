@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify import charts
-from bizverify.charts.figures import waterfall_steps
-from bizverify.charts.provinces import TILES
-from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.errors import UsageError
-from bizverify.learning.calibration import calibration
-from bizverify.schema import Lang
-from bizverify.translation import use_language
+import bansong as bs
+from bansong import charts
+from bansong.charts.figures import waterfall_steps
+from bansong.charts.provinces import TILES
+from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.errors import UsageError
+from bansong.learning.calibration import calibration
+from bansong.schema import Lang
+from bansong.translation import use_language
 from conftest import SAMPLE
 
 REASONS = ["where a letter starts", "closed more than 12 months ago (2024-01-02)", "a name with 'quotes' \"both\""]
@@ -96,14 +96,14 @@ def test_waterfall_is_a_valid_chart() -> None:
 def test_without_altair_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Altair a chart is refused with the command that installs it."""
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(UsageError, match=r"pip install 'bizverify\[notebook\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'bansong\[notebook\]'"):
         charts.grades({"A": 1})
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
 def test_the_waterfall_of_a_verification_sums_to_its_score(lang: Lang) -> None:
     """The base comes first, every reason's points are a bar, and the last bar is the score that gives the chance."""
-    found = bv.verify("124-81-00998", "삼성전자", "수원시 영통구 삼성로 129", lang=lang)
+    found = bs.verify("124-81-00998", "삼성전자", "수원시 영통구 삼성로 129", lang=lang)
     points = found.points_frame
     assert points.height == len(found.reasons)
     assert points["points"][0] == -50
@@ -114,7 +114,7 @@ def test_the_waterfall_of_a_verification_sums_to_its_score(lang: Lang) -> None:
 
 def test_reasons_without_points_have_no_waterfall() -> None:
     """The reasons of a service that gives no points are refused in a sentence."""
-    told = replace(bv.verify("124-81-00998"), reasons=("the address is old",))
+    told = replace(bs.verify("124-81-00998"), reasons=("the address is old",))
     with pytest.raises(UsageError, match="carry no points"):
         told.waterfall()
 
@@ -122,36 +122,36 @@ def test_reasons_without_points_have_no_waterfall() -> None:
 def test_the_grades_of_a_report_are_its_own(tmp_path: Path) -> None:
     """The bars of a run's chart are the counts of its report; a dry run has none."""
     source, out = SAMPLE / "customers.csv", tmp_path / "out.csv"
-    report = bv.enrich(source, out, status="none")
+    report = bs.enrich(source, out, status="none")
     bars = {row["grade"]: row["rows"] for row in rows_of(report.chart_grades().to_dict(), "grade")}
     answered = pl.read_csv(out, infer_schema=False)["grade"].drop_nulls().value_counts()
     assert {grade: bars[grade] for grade in answered["grade"]} == dict(answered.iter_rows())
     assert sum(bars.values()) == report.rows
     with pytest.raises(UsageError, match="dry run"):
-        bv.plan(source).chart_grades()
+        bs.plan(source).chart_grades()
 
 
 def test_a_report_draws_its_provinces_out_of_its_output(tmp_path: Path) -> None:
     """Tiles sum to the rows and to the letters expected back, of one file and of several; without an output, none."""
     files, places = [SAMPLE / "customers.csv", SAMPLE / "customers.xlsx"], {"status": "none"}
-    report = bv.enrich(files[0], tmp_path / "out.csv", **places)
+    report = bs.enrich(files[0], tmp_path / "out.csv", **places)
     tiles = [row for row in rows_of(report.chart_regions().to_dict(), "risk") if row["rows"]]
     expected = pl.read_csv(tmp_path / "out.csv")["bounce_prob"].sum()
     without = report.regions().filter(pl.col("region").is_null())
     assert sum(row["rows"] for row in tiles) + without["rows"].sum() == report.rows
     assert sum(row["expected"] for row in tiles) + without["expected"].sum() == pytest.approx(expected)
-    several = bv.enrich(files, tmp_path / "several", **places)
+    several = bs.enrich(files, tmp_path / "several", **places)
     doubled = {row["name"]: row["rows"] for row in rows_of(several.chart_regions().to_dict(), "risk")}
     assert {row["name"]: 2 * row["rows"] for row in tiles} == {name: rows for name, rows in doubled.items() if rows}
     assert sum(row["rows"] for row in rows_of(several.chart_grades().to_dict(), "grade")) == several.rows
     with pytest.raises(UsageError, match="no output"):
-        bv.plan(files[0]).chart_regions()
+        bs.plan(files[0]).chart_regions()
 
 
 def test_a_report_shows_its_grades_and_reasons_in_a_notebook(tmp_path: Path) -> None:
     """As many as the output has; an output that was moved costs the reasons, and is no error."""
     out = tmp_path / "out.csv"
-    report = bv.enrich(SAMPLE / "customers.csv", out, registry=SAMPLE / "registry.parquet", letter_cost=430)
+    report = bs.enrich(SAMPLE / "customers.csv", out, registry=SAMPLE / "registry.parquet", letter_cost=430)
     shown = report._repr_html_()
     grade, count = max(report.account.by_grade.items(), key=lambda one: one[1]) if report.account else ("", 0)
     assert f'title="{grade} {count:,} (' in shown
@@ -160,14 +160,14 @@ def test_a_report_shows_its_grades_and_reasons_in_a_notebook(tmp_path: Path) -> 
     assert f"{expected:,.0f} letters may come back if every row is mailed: ₩{expected * 430:,.0f}" in shown
     out.rename(tmp_path / "moved.csv")
     assert "What weighs most in a row" not in report._repr_html_()
-    assert "<div" not in bv.plan(SAMPLE / "customers.csv")._repr_html_()
+    assert "<div" not in bs.plan(SAMPLE / "customers.csv")._repr_html_()
 
 
 def test_a_verification_shows_its_grade_and_points(tmp_path: Path) -> None:
     """In the words of the language; what comes from a file is no HTML."""
     place = {"registry": SAMPLE / "registry.parquet", "lang": "ko"}
     with use_language("ko"):
-        one = bv.verify("124-81-00998", "<b>가</b>", "경기 수원시 영통구 삼성로 129", **place)
+        one = bs.verify("124-81-00998", "<b>가</b>", "경기 수원시 영통구 삼성로 129", **place)
         shown, text = one._repr_html_(), str(one)
     assert all(part in shown for part in (">A</span> 반송 확률", "-50</td>", "영업 중"))
     assert "<b>가" not in shown
@@ -190,12 +190,12 @@ def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path, wanted: s
     """Charts, workbooks and frames of others: a CSV file is enriched without them, and starts sooner."""
     code = f"""
 import sys, pathlib
-import bizverify as bv
+import bansong as bs
 folder = pathlib.Path({str(tmp_path)!r})
-bv.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **{wanted})
+bs.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **{wanted})
 heavy = {{"altair", "vl_convert", "openpyxl", "numpy", "pandas", "IPython"}}
 print(sorted(heavy & set(sys.modules)))
 """
-    environment = os.environ | {"BIZVERIFY_STATE_DIR": str(tmp_path / "state")}
+    environment = os.environ | {"BANSONG_STATE_DIR": str(tmp_path / "state")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "[]"

@@ -20,10 +20,10 @@ import openpyxl
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify import watch
-from bizverify.cli.flags import with_flags
-from bizverify.errors import ColumnError, parameter
+import bansong as bs
+from bansong import watch
+from bansong.cli.flags import with_flags
+from bansong.errors import ColumnError, parameter
 from conftest import NINE, SAMPLE, write
 from signals import IGNORING
 
@@ -145,7 +145,7 @@ def test_bad_input_gets_a_clear_line_exit_2_and_nothing_written(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    if done.stderr.startswith("bizverify:"):
+    if done.stderr.startswith("bansong:"):
         assert done.stderr.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
@@ -203,7 +203,7 @@ def test_a_device_cannot_be_an_output(run: Run, source: Path) -> None:
 
 def test_logging_is_set_by_the_environment(run: Run, apart: Run, source: Path) -> None:
     assert "rows to verify" not in run("enrich", source).stderr
-    assert "2 rows to verify" in apart("enrich", source, env={"BIZVERIFY_LOG": "info"}).stderr
+    assert "2 rows to verify" in apart("enrich", source, env={"BANSONG_LOG": "info"}).stderr
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def big_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def until_it_writes(process: subprocess.Popen[Any], folder: Path) -> None:
     deadline = time.monotonic() + 120
-    while not any(path.stat().st_size for path in folder.glob(".bizverify-*-out.csv")):
+    while not any(path.stat().st_size for path in folder.glob(".bansong-*-out.csv")):
         assert process.poll() is None, "the run ended before it could be interrupted"
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -232,7 +232,7 @@ def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path
     os.link(big_list, tmp_path / "big.csv")
     old = write(tmp_path / "out.csv", "old")
     process = subprocess.Popen(
-        [sys.executable, "-m", "bizverify", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"],
+        [sys.executable, "-m", "bansong", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -246,15 +246,15 @@ def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130
-        assert said.strip() == "bizverify: interrupted; nothing was published"
+        assert said.strip() == "bansong: interrupted; nothing was published"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "out.csv"]
 
 
 @pytest.mark.parametrize(
     ("shell", "code", "said"),
     [
-        ("enrich list.csv --json > /dev/full", 2, "bizverify: stdout: cannot be written: No space left on device"),
-        ("verify 1248100998 > /dev/full", 2, "bizverify: stdout: cannot be written: No space left on device"),
+        ("enrich list.csv --json > /dev/full", 2, "bansong: stdout: cannot be written: No space left on device"),
+        ("verify 1248100998 > /dev/full", 2, "bansong: stdout: cannot be written: No space left on device"),
         ("enrich list.csv 2>&-", 0, ""),
         ("enrich none.csv 2>&-", 2, ""),
         ("verify 1248100998 >&-", 0, ""),
@@ -263,7 +263,7 @@ def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path
 def test_streams_that_are_full_or_closed_are_no_defect(
     tmp_path: Path, source: Path, shell: str, code: int, said: str
 ) -> None:
-    command = f"{sys.executable} -m bizverify {shell}"
+    command = f"{sys.executable} -m bansong {shell}"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
@@ -274,7 +274,7 @@ def test_streams_that_are_full_or_closed_are_no_defect(
 def test_signals_that_the_caller_ignores_stay_ignored() -> None:
     """As under `nohup` in a background job: SIGHUP and SIGINT do nothing, SIGTERM ends whatever is waited for."""
     code = (
-        "import os, signal, time; from bizverify.cli.stop_signals import let_stop_signals_interrupt as let\n"
+        "import os, signal, time; from bansong.cli.stop_signals import let_stop_signals_interrupt as let\n"
         "let(); import polars\n"
         "for one in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), one); time.sleep(0.2)\n"
         "try: print('alive', flush=True); time.sleep(100)\n"
@@ -295,7 +295,7 @@ def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path:
     """In the middle of a query, too, which polars would let SIGINT end even where the caller ignores it."""
     os.link(big_list, tmp_path / "big.csv")
     old = write(tmp_path / "out.csv", "old")
-    command = [*IGNORING, sys.executable, "-m", "bizverify", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"]
+    command = [*IGNORING, sys.executable, "-m", "bansong", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         until_it_writes(process, tmp_path)
         process.send_signal(signal.SIGHUP)
@@ -309,8 +309,8 @@ def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path:
 
 
 def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    from bizverify.cli import console
-    from bizverify.progress import lines
+    from bansong.cli import console
+    from bansong.progress import lines
 
     now = [0.0]
     lines_time, lines.time = lines.time, type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
@@ -357,9 +357,9 @@ def test_python_hears_of_parameters_and_the_command_line_of_options(run: Run, tm
     """One message, two readers: an error, a warning and a line of the report."""
     write(tmp_path / "x.csv", "이름,메모\n가,나\n")
     with pytest.raises(ColumnError, match=r"name it with `columns=\{'b_no': 'HEADER'\}`$"):
-        bv.enrich(tmp_path / "x.csv")
+        bs.enrich(tmp_path / "x.csv")
     assert run("enrich", "x.csv").stderr.rstrip().endswith("name it with --columns b_no=HEADER")
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     done = run("enrich", source)
     assert "with `registry=" in "".join(report.warnings)
     assert "with `gazetteer=" in str(report)
@@ -382,13 +382,13 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_messages_of_the_library_name_no_options() -> None:
     """An option means nothing in Python and over HTTP; only whole commands between backquotes have some."""
-    source = Path(bv.__file__).parent
+    source = Path(bs.__file__).parent
     found = [
         f"{path.relative_to(source)}:{line}: {text}"
         for path in source.rglob("*.py")
         if path.relative_to(source).parts[0] not in ("cli", "testing")
         for line, text in texts_of(path)
-        if re.search(r"(?<![\w-])(--[a-z]|-o )", re.sub(r"bizverify [a-z][^`]*(`|$)", "", text))
+        if re.search(r"(?<![\w-])(--[a-z]|-o )", re.sub(r"bansong [a-z][^`]*(`|$)", "", text))
     ]
     assert found == []
 
@@ -396,7 +396,7 @@ def test_messages_of_the_library_name_no_options() -> None:
 def closed_at_once(tmp_path: Path, *arguments: object, both: bool = False) -> tuple[int, str]:
     """Run the command line into a pipe whose reader is gone before anything is written; its exit code and stderr."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bizverify", *map(str, arguments)],
+        [sys.executable, "-m", "bansong", *map(str, arguments)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if both else subprocess.PIPE,
@@ -445,13 +445,13 @@ def test_output_into_a_closed_pipe_is_no_failure_of_its_own(
 def test_a_closure_that_nobody_could_read_is_told_by_the_next_check(tmp_path: Path) -> None:
     """`watch check | head -0`: what is told counts as told only when it is out, here it is an error."""
     source = write(tmp_path / "status.csv", "사업자번호,상태\n1248100998,폐업자\n")
-    bv.build_registry([source], tmp_path / "r.parquet")
+    bs.build_registry([source], tmp_path / "r.parquet")
     watch.add("1248100998", local=tmp_path / "w.sqlite")
     check = ("watch", "check", "--local", tmp_path / "w.sqlite", "--registry", tmp_path / "r.parquet")
     code, said = closed_at_once(tmp_path, *check)
     assert (code, "stdout: was closed before all was printed" in said, "Traceback" in said) == (2, True, False)
     again = subprocess.run(
-        [sys.executable, "-m", "bizverify", *map(str, check)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "bansong", *map(str, check)], capture_output=True, text=True, check=False
     )
     assert "124-81-00998" in again.stdout
 
@@ -477,7 +477,7 @@ def test_imports_are_kept_from_the_garbage_collector_once() -> None:
     """What a command imports is frozen and the collector works on; where polars is there already, nothing is done."""
     code = """
 import gc
-from bizverify.cli.console import freeze_imports
+from bansong.cli.console import freeze_imports
 with freeze_imports():
     assert not gc.isenabled()
     import polars

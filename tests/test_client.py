@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
-from bizverify.client import ApiKey, BlockingClient, Client
-from bizverify.client.request import request_id_of
-from bizverify.errors import (
+from bansong.client import ApiKey, BlockingClient, Client
+from bansong.client.request import request_id_of
+from bansong.errors import (
     AuthenticationError,
     DoubtError,
     NotSentError,
@@ -265,11 +265,11 @@ def test_a_client_without_turns_or_time_is_refused(options: dict[str, Any]) -> N
 
 
 def test_key_and_address_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIZVERIFY_BASE_URL", "https://api.example.com/v1/")
-    monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+    monkeypatch.setenv("BANSONG_BASE_URL", "https://api.example.com/v1/")
+    monkeypatch.setenv("BANSONG_API_KEY", KEY)
     assert Client().origin == "https://api.example.com/v1"
-    monkeypatch.delenv("BIZVERIFY_API_KEY")
-    monkeypatch.delenv("BIZVERIFY_API_KEY_FILE", raising=False)
+    monkeypatch.delenv("BANSONG_API_KEY")
+    monkeypatch.delenv("BANSONG_API_KEY_FILE", raising=False)
     with pytest.raises(UsageError, match="no API key"):
         Client()
 
@@ -337,7 +337,7 @@ def test_a_request_id_is_one_short_word() -> None:
 
 
 def test_only_those_who_ask_for_the_service_load_it() -> None:
-    code = "import sys, bizverify; print([name for name in ('httpx', 'pydantic', 'anyio') if name in sys.modules])"
+    code = "import sys, bansong; print([name for name in ('httpx', 'pydantic', 'anyio') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from starlette.responses import Response
 
-from bizverify.cli import app as cli
-from bizverify.cli.flags import with_flags
-from bizverify.errors import UsageError
-from bizverify.server.client_address import TrustedProxies, site_of
+from bansong.cli import app as cli
+from bansong.cli.flags import with_flags
+from bansong.errors import UsageError
+from bansong.server.client_address import TrustedProxies, site_of
 from serving import HTTP, served
 
 PROXIES = ("10.0.0.0/8", "::1", "127.0.0.1")

@@ -27,8 +27,8 @@ import httpx
 import pytest
 import trio.testing
 
-import bizverify as bv
-from bizverify.client import (
+import bansong as bs
+from bansong.client import (
     Account,
     BatchCreated,
     BatchStatus,
@@ -39,9 +39,9 @@ from bizverify.client import (
     RawResponse,
     Timeouts,
 )
-from bizverify.client.error_mapping import seconds_before
-from bizverify.client.request import user_agent
-from bizverify.errors import (
+from bansong.client.error_mapping import seconds_before
+from bansong.client.request import user_agent
+from bansong.errors import (
     AuthenticationError,
     DoubtError,
     InputError,
@@ -53,7 +53,7 @@ from bizverify.errors import (
     UnavailableError,
     UsageError,
 )
-from bizverify.testing import FakeService, Fault, Faults, Status, serve
+from bansong.testing import FakeService, Fault, Faults, Status, serve
 
 URL = "http://localhost:9"
 KEY = "bv-secret-4711"
@@ -170,7 +170,7 @@ async def test_what_does_not_pass_is_raised_at_once(fault: Said) -> None:
     """A refusal, or a month's quota, is the same a second later."""
     app = App(fault)
     async with client(app) as service:
-        with pytest.raises(bv.BizverifyError):
+        with pytest.raises(bs.BansongError):
             await service.me()
     assert len(app.asked) == 1
 
@@ -288,7 +288,7 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: py
     options: dict[str, Any] = {"engine": "verify", "api_key": KEY, "ledger": tmp_path / "ledger"}
     service = FakeService(KEY, faults=Faults(Fault("me", Status(503))))
     with serve(service) as url:
-        bv.plan(file, **options, base_url=url)
+        bs.plan(file, **options, base_url=url)
     assert service.requests["me"] == 1
     made: list[int] = []
     original = Client.__init__
@@ -299,10 +299,10 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Client, "__init__", noting)
     with serve(FakeService(KEY)) as url:
-        bv.enrich(file, **options, base_url=url)
+        bs.enrich(file, **options, base_url=url)
         assert made == [0]
         made.clear()
-        bv.watch.sync(file, apply=True, base_url=url, api_key=KEY)
+        bs.watch.sync(file, apply=True, base_url=url, api_key=KEY)
     assert made == [2, 0]
 
 
@@ -464,7 +464,7 @@ def test_the_user_agent_names_the_runtime() -> None:
         service.me()
     assert app.heads[0]["user-agent"] == user_agent()
     runtime = f"{platform.python_implementation()} {platform.python_version()}; {platform.system()}"
-    assert user_agent() == f"bizverify/{bv.__version__} ({runtime})"
+    assert user_agent() == f"bansong/{bs.__version__} ({runtime})"
     assert user_agent().isascii()
 
 
@@ -535,9 +535,9 @@ async def test_a_forgotten_client_warns() -> None:
 def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference: str, tmp_path: Path) -> None:
     """Whatever threads its calls have made; with ``-W default`` it says so at the end."""
     code = (
-        "import pathlib, sys, bizverify as bv, httpx\n"
+        "import pathlib, sys, bansong as bs, httpx\n"
         "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7, 'job_id': 1}))\n"
-        "client = bv.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
+        "client = bs.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
         f"client.create_batch(pathlib.Path(sys.argv[1]))\nprint(client.me().limit)\n{reference}\n"
     )
     file = tmp_path / "a.csv"
@@ -557,13 +557,13 @@ def test_a_forgotten_client_does_not_keep_the_interpreter_from_ending(reference:
 def test_a_forked_process_ends_and_cannot_use_its_parents_client() -> None:
     """The thread of the loop is not there: waiting for it would last for ever."""
     code = (
-        "import os, sys, bizverify as bv, httpx\n"
+        "import os, sys, bansong as bs, httpx\n"
         "http = httpx.MockTransport(lambda _: httpx.Response(200, json={'limit': 7}))\n"
-        "client = bv.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
+        "client = bs.BlockingClient('http://localhost:9', 'k', http=http).open()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    try: client.me()\n"
-        "    except bv.errors.UsageError as error: print(error, flush=True)\n"
+        "    except bs.errors.UsageError as error: print(error, flush=True)\n"
         "    sys.exit(3)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), client.me().limit)\n"
         "client.close()\n"
@@ -954,11 +954,11 @@ def test_the_constructors_say_what_their_arguments_are() -> None:
 
 
 def frames_of(error: BaseException) -> Iterator[str]:
-    """The variables of all of bizverify's frames that a traceback could show."""
+    """The variables of all of bansong's frames that a traceback could show."""
     seen: BaseException | None = error
     while seen is not None:
         for frame, _ in traceback.walk_tb(seen.__traceback__):
-            if "bizverify" in str(frame.f_globals.get("__name__")):
+            if "bansong" in str(frame.f_globals.get("__name__")):
                 for name, value in frame.f_locals.items():
                     with suppress(AttributeError):  # a client that is half made
                         yield f"{frame.f_code.co_name}.{name} = {value!r}"
@@ -966,18 +966,18 @@ def frames_of(error: BaseException) -> Iterator[str]:
 
 
 TAKERS: dict[str, Callable[[Path, str], object]] = {
-    "enrich": lambda file, key: bv.enrich(file, engine="verify", base_url="ftp://x", api_key=key),
-    "plan": lambda file, key: bv.plan(file, engine="verify", base_url="ftp://x", api_key=key),
-    "verify": lambda _, key: bv.verify(B_NO, engine="verify", base_url="ftp://x", api_key=key),
-    "verify_frame": lambda _, key: bv.verify_frame(None, engine="verify", base_url="ftp://x", api_key=key),
-    "aenrich": lambda file, key: anyio.run(lambda: bv.aenrich(file, engine="verify", base_url="ftp://x", api_key=key)),
-    "label": lambda file, key: bv.label(file, file=file, mailed=date.max, send=True, base_url="ftp://x", api_key=key),
-    "sync": lambda file, key: bv.watch.sync(file, base_url="ftp://x", api_key=key),
-    "add": lambda _, key: bv.watch.add(B_NO, base_url="ftp://x", api_key=key),
-    "remove": lambda _, key: bv.watch.remove("w", base_url="ftp://x", api_key=key),
-    "entries": lambda _, key: bv.watch.entries(base_url="ftp://x", api_key=key),
-    "history": lambda _, key: bv.watch.history("w", base_url="ftp://x", api_key=key),
-    "history_frame": lambda _, key: bv.watch.history_frame("w", base_url="ftp://x", api_key=key),
+    "enrich": lambda file, key: bs.enrich(file, engine="verify", base_url="ftp://x", api_key=key),
+    "plan": lambda file, key: bs.plan(file, engine="verify", base_url="ftp://x", api_key=key),
+    "verify": lambda _, key: bs.verify(B_NO, engine="verify", base_url="ftp://x", api_key=key),
+    "verify_frame": lambda _, key: bs.verify_frame(None, engine="verify", base_url="ftp://x", api_key=key),
+    "aenrich": lambda file, key: anyio.run(lambda: bs.aenrich(file, engine="verify", base_url="ftp://x", api_key=key)),
+    "label": lambda file, key: bs.label(file, file=file, mailed=date.max, send=True, base_url="ftp://x", api_key=key),
+    "sync": lambda file, key: bs.watch.sync(file, base_url="ftp://x", api_key=key),
+    "add": lambda _, key: bs.watch.add(B_NO, base_url="ftp://x", api_key=key),
+    "remove": lambda _, key: bs.watch.remove("w", base_url="ftp://x", api_key=key),
+    "entries": lambda _, key: bs.watch.entries(base_url="ftp://x", api_key=key),
+    "history": lambda _, key: bs.watch.history("w", base_url="ftp://x", api_key=key),
+    "history_frame": lambda _, key: bs.watch.history_frame("w", base_url="ftp://x", api_key=key),
     "Client": lambda _, key: Client("ftp://x", key),
     "BlockingClient": lambda _, key: BlockingClient("ftp://x", key),
 }
@@ -989,7 +989,7 @@ def test_a_key_given_as_text_is_in_no_traceback(taker: str, key: str, tmp_path: 
     """Neither a key that is one, when something else is wrong, nor one that cannot be a key."""
     file = tmp_path / "a.csv"
     file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
-    with pytest.raises((bv.BizverifyError, TypeError)) as caught:
+    with pytest.raises((bs.BansongError, TypeError)) as caught:
         TAKERS[taker](file, key)
     shown = [*frames_of(caught.value), str(caught.value)]
     assert shown
@@ -1004,13 +1004,13 @@ def test_a_run_takes_its_key_as_text(tmp_path: Path) -> None:
     file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
     service = FakeService(KEY)
     with serve(service) as url:
-        report = bv.enrich(file, engine="verify", base_url=url, api_key=KEY, ledger=tmp_path / "ledger")
-        assert bv.watch.entries(base_url=url, api_key=KEY).height == 0
+        report = bs.enrich(file, engine="verify", base_url=url, api_key=KEY, ledger=tmp_path / "ledger")
+        assert bs.watch.entries(base_url=url, api_key=KEY).height == 0
     assert service.paid_total == 1
     assert KEY not in repr(report)
     assert KEY.encode() not in (tmp_path / "ledger").read_bytes()
     with pytest.raises(UsageError, match="the API key is of type int, and no str"):
-        bv.plan(file, engine="verify", api_key=4711)
+        bs.plan(file, engine="verify", api_key=4711)
     with pytest.raises(UsageError, match="the API key is of type bytes"):
         Client(URL, b"k")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="`base_url=`: of type int"):

@@ -18,13 +18,13 @@ import openpyxl
 import pytest
 import trustme
 
-import bizverify as bv
-from bizverify.cloud import object_store, remote_files
-from bizverify.cloud.remote_path import RemotePath, as_path, describe_given
-from bizverify.enrichment import single_file
-from bizverify.errors import BizverifyError, InputError, OutputError, UsageError
-from bizverify.scheduling.job import run_job
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.cloud import object_store, remote_files
+from bansong.cloud.remote_path import RemotePath, as_path, describe_given
+from bansong.enrichment import single_file
+from bansong.errors import BansongError, InputError, OutputError, UsageError
+from bansong.scheduling.job import run_job
+from bansong.translation import use_language
 from korean import english_sentences
 from s3_server import BUCKET, SECRET, S3Server, serving_s3
 
@@ -110,7 +110,7 @@ def test_a_local_name_that_begins_like_a_url_stays_one(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s3:").mkdir()
     (tmp_path / "s3:" / "a.csv").write_text(CSV, "utf-8")
-    assert bv.enrich(Path("s3:/a.csv"), tmp_path / "out.csv").rows == 2
+    assert bs.enrich(Path("s3:/a.csv"), tmp_path / "out.csv").rows == 2
 
 
 # --------------------------------------------------------------------------------------------------------- in and out
@@ -119,7 +119,7 @@ def test_a_local_name_that_begins_like_a_url_stays_one(tmp_path: Path, monkeypat
 def test_an_object_with_a_korean_name_and_spaces_is_enriched_beside_itself(s3: S3Server) -> None:
     """The report names URL and version, and every cell that was there is there."""
     etag = s3.put("가 나/고객 명단+1%.csv", CSV.encode())
-    report = bv.enrich(f"{ROOT}/가 나/고객 명단+1%.csv")
+    report = bs.enrich(f"{ROOT}/가 나/고객 명단+1%.csv")
     assert (report.input, report.output) == (
         f"{ROOT}/가 나/고객 명단+1%.csv",
         f"{ROOT}/가 나/고객 명단+1%.enriched.csv",
@@ -139,14 +139,14 @@ def test_workbooks_and_packed_files_go_in_and_out(s3: S3Server, tmp_path: Path) 
     book.create_sheet("메모")["A1"] = "그대로"
     book.save(tmp_path / "book.xlsx")
     s3.put("in/book.xlsx", (tmp_path / "book.xlsx").read_bytes())
-    bv.enrich(f"{ROOT}/in/book.xlsx", f"{ROOT}/out/book.xlsx", report=f"{ROOT}/out/page.html", letters=f"{ROOT}/l.xlsx")
+    bs.enrich(f"{ROOT}/in/book.xlsx", f"{ROOT}/out/book.xlsx", report=f"{ROOT}/out/page.html", letters=f"{ROOT}/l.xlsx")
     (tmp_path / "back.xlsx").write_bytes(s3.get("out/book.xlsx"))
     back = openpyxl.load_workbook(tmp_path / "back.xlsx")
     assert back["메모"]["A1"].value == "그대로"
     assert back.worksheets[0].max_column == 12
     assert b"<html" in s3.get("out/page.html")[:200]
     (tmp_path / "list.csv").write_text(CSV, "utf-8")
-    bv.enrich(tmp_path / "list.csv", f"{ROOT}/out/list.csv.gz", split="action", manifest=f"{ROOT}/out/run.json")
+    bs.enrich(tmp_path / "list.csv", f"{ROOT}/out/list.csv.gz", split="action", manifest=f"{ROOT}/out/run.json")
     assert s3.get("out/list.csv.gz")[:2] == b"\x1f\x8b"
     assert json.loads(s3.get("out/run.json"))["rows"] == 2
     assert "out/list.confirm.csv.gz" in s3.names()
@@ -156,7 +156,7 @@ def test_letters_to_be_sent_are_kept_in_a_bucket_too(s3: S3Server, tmp_path: Pat
     (tmp_path / "list.csv").write_text(CSV, "utf-8")
     for again in ("", "2"):
         s3.put("list.send.csv", b"mine\n")
-        report = bv.enrich(tmp_path / "list.csv", f"{ROOT}/list.csv", split="action")
+        report = bs.enrich(tmp_path / "list.csv", f"{ROOT}/list.csv", split="action")
         assert report.exit_code == 3
         assert dict(report.kept) == {f"{ROOT}/list.send.csv": f"{ROOT}/list.send.csv.bak{again}"}
         assert s3.get(f"list.send.csv.bak{again}") == b"mine\n"
@@ -165,8 +165,8 @@ def test_letters_to_be_sent_are_kept_in_a_bucket_too(s3: S3Server, tmp_path: Pat
 def test_an_object_is_replaced_in_place_only_without_a_backup(s3: S3Server) -> None:
     s3.put("a.csv", CSV.encode())
     with pytest.raises(UsageError, match="turn on the versions of its bucket, and give `backup=False`"):
-        bv.enrich(f"{ROOT}/a.csv", in_place=True)
-    bv.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
+        bs.enrich(f"{ROOT}/a.csv", in_place=True)
+    bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
     assert s3.get("a.csv").decode().count("verified") == 2
     assert s3.names() == ["a.csv"]
 
@@ -175,24 +175,24 @@ def test_folders_and_globs_of_a_bucket_mean_its_files(s3: S3Server) -> None:
     """Outputs keep relative names; outputs of earlier runs, other files, and deeper folders are no inputs."""
     for key in ("in/a.csv", "in/b 1.csv", "in/[c].csv", "in/a.enriched.csv", "in/notes.txt.bak", "in/deep/d.csv"):
         s3.put(key, CSV.encode())
-    report = bv.enrich([f"{ROOT}/in/"], f"{ROOT}/out/")
+    report = bs.enrich([f"{ROOT}/in/"], f"{ROOT}/out/")
     assert [Path(part.input).name for part in report.parts] == ["[c].csv", "a.csv", "b 1.csv"]
     assert [key for key in s3.names() if key.startswith("out/")] == ["out/[c].csv", "out/a.csv", "out/b 1.csv"]
-    assert len(bv.plan([f"{ROOT}/in/**/*.csv"]).parts) == 4
-    assert [part.input for part in bv.plan([f"{ROOT}/in/[c].csv"]).parts] == [f"{ROOT}/in/[c].csv"]
-    assert [part.input for part in bv.plan([f"{ROOT}/in/[!b]*.csv", f"{ROOT}/in/a.csv"]).parts] == [
+    assert len(bs.plan([f"{ROOT}/in/**/*.csv"]).parts) == 4
+    assert [part.input for part in bs.plan([f"{ROOT}/in/[c].csv"]).parts] == [f"{ROOT}/in/[c].csv"]
+    assert [part.input for part in bs.plan([f"{ROOT}/in/[!b]*.csv", f"{ROOT}/in/a.csv"]).parts] == [
         f"{ROOT}/in/[c].csv",
         f"{ROOT}/in/a.csv",
     ]
     with pytest.raises(InputError, match="no file with a table is there"):
-        bv.plan([f"{ROOT}/nothing/*.csv"])
+        bs.plan([f"{ROOT}/nothing/*.csv"])
 
 
 def test_a_partitioned_dataset_of_a_bucket_is_one_run(s3: S3Server) -> None:
     s3.put("set/sido=서울/part-0.csv", CSV.encode())
     s3.put("set/sido=부산/part-0.csv", CSV.encode())
     s3.put("set/_SUCCESS", b"")
-    report = bv.enrich([f"{ROOT}/set/"])
+    report = bs.enrich([f"{ROOT}/set/"])
     assert sorted(part.output for part in report.parts) == [
         f"{ROOT}/set.enriched/sido=부산/part-0.csv",
         f"{ROOT}/set.enriched/sido=서울/part-0.csv",
@@ -222,24 +222,24 @@ def test_a_glob_of_a_bucket_means_what_it_means_on_a_disk(
         s3.put_folder(folder)
     monkeypatch.chdir(tmp_path)
     for given in (pattern, f"{ROOT}/{pattern}"):
-        assert [Path(part.input).name for part in bv.plan([given]).parts] == meant
+        assert [Path(part.input).name for part in bs.plan([given]).parts] == meant
 
 
 def test_a_pattern_that_means_nothing_and_a_name_that_cannot_be_read_are_told(s3: S3Server) -> None:
     s3.put("in/a.csv", CSV.encode())
-    assert "no file with a table is there" in refused(lambda: bv.plan([f"{ROOT}/in/[z-a].csv"]))
+    assert "no file with a table is there" in refused(lambda: bs.plan([f"{ROOT}/in/[z-a].csv"]))
     s3.put_folder("in//")
-    assert "has an empty part, `.` or `..` in its name" in refused(lambda: bv.plan([f"{ROOT}/in/"]))
+    assert "has an empty part, `.` or `..` in its name" in refused(lambda: bs.plan([f"{ROOT}/in/"]))
 
 
 def test_a_review_is_read_from_the_bucket_it_was_written_to_and_sources_of_registries_are_not(
     s3: S3Server, tmp_path: Path
 ) -> None:
     """As the report of a run says of its review; a path that has lost a slash is the same object."""
-    sources = refused(lambda: bv.build_registry([f"{ROOT}/statuses.csv"], tmp_path / "registry.parquet"))
+    sources = refused(lambda: bs.build_registry([f"{ROOT}/statuses.csv"], tmp_path / "registry.parquet"))
     assert sources.startswith(f"{ROOT}/statuses.csv: is a URL, which is not read for this; copy the file here")
     s3.put("no-review.csv", CSV.encode())
-    assert f"{ROOT}/no-review.csv: is no review" in refused(lambda: bv.apply_review(Path(f"{ROOT}/no-review.csv")))
+    assert f"{ROOT}/no-review.csv: is no review" in refused(lambda: bs.apply_review(Path(f"{ROOT}/no-review.csv")))
 
 
 @pytest.mark.parametrize("option", ["registry", "gazetteer", "model", "labels"])
@@ -247,8 +247,8 @@ def test_what_stays_on_this_machine_is_not_looked_for_at_a_url(option: str, tmp_
     """That there is no such file would send people looking for the wrong fault."""
     (tmp_path / "in.csv").write_text(CSV, "utf-8")
     options: Any = {option: f"{ROOT}/{option}.parquet"}
-    with pytest.raises(BizverifyError, match=rf"{ROOT}/{option}\.parquet: is a URL, which is not read for this; copy"):
-        bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv", **options)
+    with pytest.raises(BansongError, match=rf"{ROOT}/{option}\.parquet: is a URL, which is not read for this; copy"):
+        bs.enrich(tmp_path / "in.csv", tmp_path / "out.csv", **options)
 
 
 # ------------------------------------------------------------------------------------------------ somebody else writes
@@ -283,7 +283,7 @@ def test_an_output_that_somebody_else_wrote_meanwhile_is_not_overwritten(
         once_before(monkeypatch, remote_files, "upload_object", lambda: s3.put("out.csv", b"theirs")),
         pytest.raises(OutputError, match=f"{ROOT}/out.csv: somebody else has {said} meanwhile; it was not overwritten"),
     ):
-        bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv", manifest=tmp_path / "run.json")
+        bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv", manifest=tmp_path / "run.json")
     assert s3.get("out.csv") == b"theirs"
     assert not (tmp_path / "run.json").exists()
 
@@ -297,7 +297,7 @@ def test_an_input_replaced_in_place_must_be_the_version_that_was_read(
         once_before(monkeypatch, single_file, "prepare_output", lambda: s3.put("a.csv", b"more")),
         pytest.raises(OutputError, match="somebody else has changed"),
     ):
-        bv.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
+        bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
     assert s3.get("a.csv") == b"more"
 
 
@@ -308,7 +308,7 @@ def test_an_input_that_changes_while_it_is_read_is_refused(s3: S3Server, monkeyp
         once_before(monkeypatch, remote_files, "download_object", lambda: s3.put("a.csv", b"other")),
         pytest.raises(InputError, match=f"{ROOT}/a.csv: was changed while it was being read; run again"),
     ):
-        bv.enrich(f"{ROOT}/a.csv")
+        bs.enrich(f"{ROOT}/a.csv")
     assert s3.names() == ["a.csv"]
 
 
@@ -324,7 +324,7 @@ def test_a_write_whose_answer_was_lost_counts_as_made(s3: S3Server, monkeypatch:
 
     s3.put("a.csv", CSV.encode())
     monkeypatch.setattr(object_store, "run_until_interrupted", losing)
-    bv.enrich(f"{ROOT}/a.csv", f"{ROOT}/out.csv")
+    bs.enrich(f"{ROOT}/a.csv", f"{ROOT}/out.csv")
     assert s3.get("out.csv").decode().count("verified") == 2
 
 
@@ -343,12 +343,12 @@ def refused(call: Callable[[], object]) -> str:
 def test_what_is_not_there_is_said_before_anything_is_done(s3: S3Server, tmp_path: Path) -> None:
     """No object, no bucket, a folder, a kind of URL that is not written: each has its sentence."""
     (tmp_path / "in.csv").write_text(CSV, "utf-8")
-    assert refused(lambda: bv.enrich(f"{ROOT}/no.csv")) == f"{ROOT}/no.csv: there is no such object; check its name"
-    assert "there is no bucket or container elsewhere" in refused(lambda: bv.enrich("s3://elsewhere/NoSuchKey.csv"))
-    assert "there is no bucket" in refused(lambda: bv.enrich(tmp_path / "in.csv", "s3://elsewhere/out.csv"))
-    assert "is a folder; name a file in it" in refused(lambda: bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv/"))
-    assert "nothing is written to web servers" in refused(lambda: bv.enrich(tmp_path / "in.csv", "https://h.kr/o.csv"))
-    assert "is no name of a bucket" in refused(lambda: bv.enrich("s3://고객/in.csv"))
+    assert refused(lambda: bs.enrich(f"{ROOT}/no.csv")) == f"{ROOT}/no.csv: there is no such object; check its name"
+    assert "there is no bucket or container elsewhere" in refused(lambda: bs.enrich("s3://elsewhere/NoSuchKey.csv"))
+    assert "there is no bucket" in refused(lambda: bs.enrich(tmp_path / "in.csv", "s3://elsewhere/out.csv"))
+    assert "is a folder; name a file in it" in refused(lambda: bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv/"))
+    assert "nothing is written to web servers" in refused(lambda: bs.enrich(tmp_path / "in.csv", "https://h.kr/o.csv"))
+    assert "is no name of a bucket" in refused(lambda: bs.enrich("s3://고객/in.csv"))
     assert s3.names() == []
 
 
@@ -399,7 +399,7 @@ def test_what_a_store_refuses_is_a_sentence_with_the_remedy_and_without_keys(
 ) -> None:
     with http_server(Refusing, told=(status, code)) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        assert f"{ROOT}/ExpiredToken.csv: {said}" in refused(lambda: bv.enrich(f"{ROOT}/ExpiredToken.csv"))
+        assert f"{ROOT}/ExpiredToken.csv: {said}" in refused(lambda: bs.enrich(f"{ROOT}/ExpiredToken.csv"))
 
 
 def test_a_store_that_is_not_there_and_settings_that_are_none_are_told(
@@ -408,9 +408,9 @@ def test_a_store_that_is_not_there_and_settings_that_are_none_are_told(
     """No network, no TLS, no credentials, a profile without keys, unreadable settings; a profile with keys works."""
     s3.put("a.csv", CSV.encode())
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert "the store cannot be reached" in refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    assert "the store cannot be reached" in refused(lambda: bs.plan(f"{ROOT}/a.csv"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:hunter2@store.example:9000")
-    plain = refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    plain = refused(lambda: bs.plan(f"{ROOT}/a.csv"))
     assert "the endpoint store.example is without TLS" in plain
     assert "hunter2" not in plain
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
@@ -420,11 +420,11 @@ def test_a_store_that_is_not_there_and_settings_that_are_none_are_told(
     keys = f"[mine]\naws_access_key_id = AKIAMINE\naws_secret_access_key = {SECRET}\n"
     (tmp_path / ".aws" / "credentials").write_text(keys)
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    assert bv.plan(f"{ROOT}/a.csv").rows == 2
+    assert bs.plan(f"{ROOT}/a.csv").rows == 2
     monkeypatch.setenv("AWS_PROFILE", "roles")
-    assert "aws configure export-credentials" in refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    assert "aws configure export-credentials" in refused(lambda: bs.plan(f"{ROOT}/a.csv"))
     (tmp_path / ".aws" / "credentials").write_text(f"{SECRET} without a section")
-    assert "cannot be read as the settings of AWS" in refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    assert "cannot be read as the settings of AWS" in refused(lambda: bs.plan(f"{ROOT}/a.csv"))
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/a.csv", "az://container/a.csv"])
@@ -435,13 +435,13 @@ def test_without_an_account_google_and_azure_say_which_settings_are_looked_for(
         monkeypatch.delenv(name)
     if url.startswith("gs"):
         monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/nowhere.json")
-    assert url in refused(lambda: bv.plan(url))
+    assert url in refused(lambda: bs.plan(url))
 
 
 @pytest.mark.parametrize("given", ["no.csv", "no.csv?x", "a//b.csv", "in/", "none/*.csv"])
 def test_what_is_wrong_with_a_url_is_said_in_korean(s3: S3Server, given: str) -> None:
     with use_language("ko"):
-        said = refused(lambda: bv.plan([f"{ROOT}/{given}"]))
+        said = refused(lambda: bs.plan([f"{ROOT}/{given}"]))
     assert english_sentences(said.replace(ROOT, "")) == []
     assert said.endswith(("니다", "세요"))
 
@@ -512,9 +512,9 @@ def test_azure_and_google_are_written_to_on_condition(
         }.items():
             monkeypatch.setenv(name, value)
         for _ in range(2):
-            bv.enrich(tmp_path / "in.csv", f"{root}/out.csv")
+            bs.enrich(tmp_path / "in.csv", f"{root}/out.csv")
         assert written == conditions
-        assert bv.enrich(f"{root}/out.csv", tmp_path / "back.csv").input_version == version
+        assert bs.enrich(f"{root}/out.csv", tmp_path / "back.csv").input_version == version
 
 
 def test_without_the_extra_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,10 +522,10 @@ def test_without_the_extra_the_command_that_installs_it_is_said(monkeypatch: pyt
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    assert "cannot be reached" in refused(lambda: bv.plan("https://127.0.0.1:9/a.csv"))
-    for call in (lambda: bv.plan([f"{ROOT}/*.csv"]), lambda: object_store.upload_object(Path(__file__), S3_PATH, None)):
-        assert refused(call).endswith('need an extra: pip install "bizverify[cloud]"')
-    assert refused(lambda: bv.plan(f"{ROOT}/a.csv")).endswith('need an extra: pip install "bizverify[cloud]"')
+    assert "cannot be reached" in refused(lambda: bs.plan("https://127.0.0.1:9/a.csv"))
+    for call in (lambda: bs.plan([f"{ROOT}/*.csv"]), lambda: object_store.upload_object(Path(__file__), S3_PATH, None)):
+        assert refused(call).endswith('need an extra: pip install "bansong[cloud]"')
+    assert refused(lambda: bs.plan(f"{ROOT}/a.csv")).endswith('need an extra: pip install "bansong[cloud]"')
 
 
 def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_late(
@@ -534,10 +534,10 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
     s3.put("a.csv", CSV.encode())
     monkeypatch.setattr(object_store, "LARGEST", 10)
     assert "objects are written in one piece of at most 10; pack it (.gz)" in refused(
-        lambda: bv.enrich(f"{ROOT}/a.csv", f"{ROOT}/b.csv")
+        lambda: bs.enrich(f"{ROOT}/a.csv", f"{ROOT}/b.csv")
     )
     monkeypatch.setattr(remote_files, "_LEFT_FREE", 1 << 60)
-    assert "TMPDIR chooses where copies are made" in refused(lambda: bv.enrich(f"{ROOT}/a.csv"))
+    assert "TMPDIR chooses where copies are made" in refused(lambda: bs.enrich(f"{ROOT}/a.csv"))
     assert s3.names() == ["a.csv"]
 
 
@@ -551,14 +551,14 @@ def test_a_disk_that_is_full_names_the_object_and_tmpdir_not_a_private_copy(
 
     (tmp_path / "in.csv").write_text(CSV, "utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr("bizverify.tables.csv.write", fill)
-        said = refused(lambda: bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
+        patch.setattr("bansong.tables.csv.write", fill)
+        said = refused(lambda: bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
     assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent: No space left")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    said = refused(lambda: bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
+    said = refused(lambda: bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
     assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent")
     s3.put("a.csv", CSV.encode())
-    assert f"{ROOT}/a.csv: cannot be copied here" in refused(lambda: bv.plan(f"{ROOT}/a.csv"))
+    assert f"{ROOT}/a.csv: cannot be copied here" in refused(lambda: bs.plan(f"{ROOT}/a.csv"))
     assert s3.names() == ["a.csv"]
 
 
@@ -613,10 +613,10 @@ def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 def test_a_file_of_the_web_is_read_and_its_signature_is_nowhere(web: str, tmp_path: Path) -> None:
     """Not in the report, the manifest, nor in the output's name; redirects are followed; the version is reported."""
-    report = bv.enrich(f"{web}/signed.csv?sig=hunter2%2F%2Fx", tmp_path / "out.csv")
+    report = bs.enrich(f"{web}/signed.csv?sig=hunter2%2F%2Fx", tmp_path / "out.csv")
     assert (report.rows, report.input, report.input_version) == (2, f"{web}/signed.csv", '"v7"')
     assert "hunter2" not in Path(str(report.manifest)).read_text("utf-8") + repr(report)
-    several = bv.enrich([f"{web}/signed.csv?sig=hunter2%2F%2Fx", f"{web}/moved.csv"], tmp_path / "outputs")
+    several = bs.enrich([f"{web}/signed.csv?sig=hunter2%2F%2Fx", f"{web}/moved.csv"], tmp_path / "outputs")
     assert several.rows == 4
     assert "hunter2" not in Path(str(several.manifest)).read_text("utf-8")
 
@@ -634,7 +634,7 @@ def test_a_file_of_the_web_is_read_and_its_signature_is_nowhere(web: str, tmp_pa
 )
 def test_what_the_web_does_not_give_is_told(web: str, path: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
-        bv.plan([f"{web}{path}"])
+        bs.plan([f"{web}{path}"])
     assert said in str(refused.value)
     assert "hunter3" not in str(refused.value)
 
@@ -642,7 +642,7 @@ def test_what_the_web_does_not_give_is_told(web: str, path: str, said: str) -> N
 def test_an_untrusted_certificate_is_refused(web: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(InputError, match="cannot be reached"):
-        bv.plan(f"{web}/list.csv")
+        bs.plan(f"{web}/list.csv")
 
 
 @pytest.mark.parametrize(
@@ -653,7 +653,7 @@ def test_settings_of_the_network_that_cannot_be_used_are_named(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(UsageError, match=f"cannot be used; check .*{variable}") as refused:
-        bv.plan(f"{web}/list.csv")
+        bs.plan(f"{web}/list.csv")
     assert "hunter2" not in str(refused.value)
 
 
@@ -672,7 +672,7 @@ def test_a_job_keeps_no_signature_and_no_input_of_two_that_are_shown_alike(web: 
 
 def test_urls_that_differ_in_their_query_alone_are_not_one_input(web: str) -> None:
     with pytest.raises(UsageError, match="differ only behind the `\\?`") as refused:
-        bv.plan([f"{web}/list.csv?id=1", f"{web}/list.csv?id=2"])
+        bs.plan([f"{web}/list.csv?id=1", f"{web}/list.csv?id=2"])
     assert "id=1" not in str(refused.value)
 
 
@@ -713,23 +713,23 @@ def test_a_job_knows_a_file_of_the_web_by_its_content(web: str, tmp_path: Path) 
 
 def test_a_file_of_the_web_is_not_replaced_in_place(web: str) -> None:
     with pytest.raises(OutputError, match="nothing is written to web servers"):
-        bv.enrich(f"{web}/list.csv", in_place=True, backup=False)
+        bs.enrich(f"{web}/list.csv", in_place=True, backup=False)
 
 
 def test_outcomes_are_recorded_for_an_enriched_object_and_its_page_is_written(s3: S3Server, tmp_path: Path) -> None:
     """`label` and `report` find the object by a manifest that is one, too; the object itself is not labelled over."""
     s3.put("a.csv", CSV.encode())
     run = f"{ROOT}/run.json"
-    bv.enrich(f"{ROOT}/a.csv", manifest=run)
+    bs.enrich(f"{ROOT}/a.csv", manifest=run)
     s3.put("back.csv", "사업자등록번호,반송여부\n1248100998,Y\n2208162517,N\n".encode())
     given: dict[str, Any] = {"mailed": "2026-10-05", "returns_requested": True, "book": tmp_path / "book"}
-    over = refused(lambda: bv.label(f"{ROOT}/back.csv", run=run, output=f"{ROOT}/a.enriched.csv", **given))
+    over = refused(lambda: bs.label(f"{ROOT}/back.csv", run=run, output=f"{ROOT}/a.enriched.csv", **given))
     assert "is the enriched file itself" in over
-    report = bv.label(f"{ROOT}/back.csv", run=run, output=f"{ROOT}/labelled.csv", **given)
+    report = bs.label(f"{ROOT}/back.csv", run=run, output=f"{ROOT}/labelled.csv", **given)
     assert report.output == f"{ROOT}/labelled.csv"
     assert "bounced" in s3.get("labelled.csv").decode().splitlines()[0]
     environment = {**os.environ, **s3.settings()}
     for named in (run, f"{ROOT}/a.enriched.csv"):
-        command = [sys.executable, "-m", "bizverify", "report", named, "-o", f"{ROOT}/page.html"]
+        command = [sys.executable, "-m", "bansong", "report", named, "-o", f"{ROOT}/page.html"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.stdout == f"{ROOT}/page.html written\n", done.stderr

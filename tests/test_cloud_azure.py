@@ -23,10 +23,10 @@ import openpyxl
 import pytest
 from obstore.store import AzureStore
 
-import bizverify as bv
-from bizverify.cloud import remote_files
-from bizverify.enrichment import single_file
-from bizverify.errors import InputError, OutputError
+import bansong as bs
+from bansong.cloud import remote_files
+from bansong.enrichment import single_file
+from bansong.errors import InputError, OutputError
 from conftest import SAMPLE
 from test_cloud import CSV, once_before
 
@@ -98,13 +98,13 @@ def test_workbooks_and_folders_go_in_and_out(store: AzureStore, tmp_path: Path) 
     """Korean names and blanks included; an object is named by its version, and replaced in place."""
     obstore.put(store, "목록/고객 명단.xlsx", (SAMPLE / "customers.xlsx").read_bytes())
     obstore.put(store, "목록/a.csv", CSV.encode())
-    report = bv.enrich([f"{ROOT}/목록/*"], f"{ROOT}/나감/")
+    report = bs.enrich([f"{ROOT}/목록/*"], f"{ROOT}/나감/")
     assert (report.rows, len(report.parts)) == (302, 2)
     assert names(store) == ["나감/a.csv", "나감/고객 명단.xlsx", "목록/a.csv", "목록/고객 명단.xlsx"]
     (tmp_path / "back.xlsx").write_bytes(get(store, "나감/고객 명단.xlsx"))
     assert openpyxl.load_workbook(tmp_path / "back.xlsx").active.max_row == 301
     version = obstore.head(store, "목록/a.csv")["e_tag"]
-    assert bv.enrich(f"{ROOT}/목록/a.csv", in_place=True, backup=False).input_version == version
+    assert bs.enrich(f"{ROOT}/목록/a.csv", in_place=True, backup=False).input_version == version
     assert get(store, "목록/a.csv").count(b"unknown") == 2
 
 
@@ -120,7 +120,7 @@ def test_an_output_that_somebody_else_wrote_meanwhile_is_not_overwritten(
         once_before(monkeypatch, remote_files, "upload_object", lambda: obstore.put(store, "out.csv", b"theirs")),
         pytest.raises(OutputError, match=r"somebody else has .* meanwhile; it was not overwritten"),
     ):
-        bv.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv")
+        bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv")
     assert get(store, "out.csv") == b"theirs"
 
 
@@ -133,13 +133,13 @@ def test_an_input_that_changes_is_neither_read_in_two_versions_nor_replaced(
         once_before(monkeypatch, remote_files, "download_object", lambda: obstore.put(store, "a.csv", b"other")),
         pytest.raises(InputError, match="was changed while it was being read; run again"),
     ):
-        bv.enrich(f"{ROOT}/a.csv")
+        bs.enrich(f"{ROOT}/a.csv")
     obstore.put(store, "a.csv", CSV.encode())
     with (
         once_before(monkeypatch, single_file, "prepare_output", lambda: obstore.put(store, "a.csv", b"more")),
         pytest.raises(OutputError, match="somebody else has changed"),
     ):
-        bv.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
+        bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
     assert get(store, "a.csv") == b"more"
 
 
@@ -148,13 +148,13 @@ def test_what_the_store_refuses_is_told(store: AzureStore, monkeypatch: pytest.M
     told = {}
     for url in (f"{ROOT}/없음.csv", "az://nothere/x.csv"):
         with pytest.raises(InputError) as error:
-            bv.enrich(url)
+            bs.enrich(url)
         told[url] = str(error.value)
     assert "there is no such object" in told[f"{ROOT}/없음.csv"]
     assert "there is no bucket or container nothere" in told["az://nothere/x.csv"]
     wrong = base64.b64encode(b"another key").decode()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", wrong)
     with pytest.raises(InputError) as error:
-        bv.enrich(f"{ROOT}/x.csv")
+        bs.enrich(f"{ROOT}/x.csv")
     assert "credentials" in str(error.value)
     assert wrong not in str(error.value)

@@ -24,8 +24,8 @@ OLD = b"the old object"
 ROWS = 3_000
 KILLED_AT = """
 import os, signal, sys
-from bizverify.cloud import remote_files
-import bizverify.tables.publish
+from bansong.cloud import remote_files
+import bansong.tables.publish
 
 def kill_at(owner, name, before, nth):
     act, left = getattr(owner, name), [nth]
@@ -47,14 +47,14 @@ steps = {
     "object written": (remote_files, "upload_object", False),
 }
 kill_at(*steps[step], nth)
-from bizverify.cli import main
+from bansong.cli import main
 main()
 """
 MEMORY = """
 import json, os, sys, threading, time
 from pathlib import Path
-from bizverify.cloud import object_store
-from bizverify.cloud.remote_path import as_path
+from bansong.cloud import object_store
+from bansong.cloud.remote_path import as_path
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) * 1024
@@ -76,7 +76,7 @@ print(json.dumps(most[0] - begun))
 """
 INTERRUPTED = """
 import _thread, asyncio, random, signal, threading
-from bizverify.cancellation import run_until_interrupted
+from bansong.cancellation import run_until_interrupted
 
 async def request():
     await asyncio.sleep(0.002)
@@ -129,7 +129,7 @@ def environment(server: S3Server, folder: Path, **more: str) -> dict[str, str]:
 
 def enrich_again(server: S3Server, folder: Path) -> bytes:
     """Run to the end; return the object that every run comes to."""
-    command = [sys.executable, "-m", "bizverify", "enrich", "in.csv", "-o", f"s3://{BUCKET}/out.csv"]
+    command = [sys.executable, "-m", "bansong", "enrich", "in.csv", "-o", f"s3://{BUCKET}/out.csv"]
     done = subprocess.run(command, cwd=folder, env=environment(server, folder), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return server.get("out.csv")
@@ -167,7 +167,7 @@ def test_a_run_over_several_inputs_killed_between_two_objects_leaves_each_old_or
         s3.put(f"wanted/{name}", OLD)
         s3.put(f"killed/{name}", OLD)
     call = ["enrich", "a.xlsx", "in.csv", "-o"]
-    whole = [sys.executable, "-m", "bizverify", *call]
+    whole = [sys.executable, "-m", "bansong", *call]
 
     def run(command: list[str], folder: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -244,7 +244,7 @@ def test_a_run_killed_while_an_object_is_sent_leaves_the_old_one_until_the_last_
     s3: S3Server, tmp_path: Path, share: float
 ) -> None:
     """Nothing half written can be seen, no part is left that somebody pays for, and the same command goes on."""
-    command = [sys.executable, "-m", "bizverify", "enrich", "in.csv", "-o", f"s3://{BUCKET}/out.csv"]
+    command = [sys.executable, "-m", "bansong", "enrich", "in.csv", "-o", f"s3://{BUCKET}/out.csv"]
     whole = KillingProxy(s3, None)
     subprocess.run(
         command,
@@ -280,7 +280,7 @@ def test_a_run_that_is_stopped_while_it_reads_removes_its_copy(s3: S3Server, tmp
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "bizverify", "enrich", f"s3://{BUCKET}/in.csv"],
+            [sys.executable, "-m", "bansong", "enrich", f"s3://{BUCKET}/in.csv"],
             cwd=tmp_path,
             env=environment(s3, tmp_path, AWS_ENDPOINT_URL=url),
             stderr=subprocess.PIPE,
@@ -288,7 +288,7 @@ def test_a_run_that_is_stopped_while_it_reads_removes_its_copy(s3: S3Server, tmp
         )
         client = silent.accept()[0]
         client.recv(1)
-        copies = [path for path in (tmp_path / "copies").iterdir() if path.name.startswith("bizverify-")]
+        copies = [path for path in (tmp_path / "copies").iterdir() if path.name.startswith("bansong-")]
         assert [stat_of(path) for path in copies] == [0o700]
         assert [stat_of(path) for path in copies[0].iterdir()] == [0o600]
         process.terminate()

@@ -10,11 +10,11 @@ import openpyxl
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.column_words import HEADERS, KOREAN_WORDS, code_expr, with_words
-from bizverify.engine.registry import meaning_expr
-from bizverify.errors import UsageError
-from bizverify.schema import (
+import bansong as bs
+from bansong.column_words import HEADERS, KOREAN_WORDS, code_expr, with_words
+from bansong.engine.registry import meaning_expr
+from bansong.errors import UsageError
+from bansong.schema import (
     ACTIONS,
     ADDED_COLUMNS,
     BIZ_STATUSES,
@@ -23,7 +23,7 @@ from bizverify.schema import (
     OUR_COLUMNS,
     ROW_STATUSES,
 )
-from bizverify.translation import gettext, use_language
+from bansong.translation import gettext, use_language
 from conftest import SAMPLE, write
 
 REFERENCE: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
@@ -34,8 +34,8 @@ def read(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, infer_schema=False)
 
 
-def enrich(source: Path, output: Path, **options: Any) -> bv.Report:
-    return bv.enrich(source, output, lang="ko", today="2026-11-01", **REFERENCE, **options)
+def enrich(source: Path, output: Path, **options: Any) -> bs.Report:
+    return bs.enrich(source, output, lang="ko", today="2026-11-01", **REFERENCE, **options)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Path]:
     folder = tmp_path_factory.mktemp("words")
     keep = {"extra_columns": EXTRA_COLUMNS, "split": "action", "letter_cost": 500}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
         enrich(SAMPLE / "customers.csv", folder / "en.csv", **keep)
         enrich(SAMPLE / "customers.csv", folder / "ko.csv", headers="ko", letters=folder / "letters.csv", **keep)
     return read(folder / "en.csv"), folder / "ko.csv"
@@ -134,8 +134,8 @@ def test_outcomes_are_recorded_of_such_a_file_and_written_into_it(
     returned = write(tmp_path / "returned.csv", "row_id,반송여부,반송사유\n0,Y,이사\n1,N,\n")
     book = tmp_path / "labels.db"
     options: dict[str, Any] = {"mailed": "2026-10-05", "returns_requested": True, "sent": "send", "complete": True}
-    found = bv.label(returned, file=mailed, output=tmp_path / "labelled.csv", book=book, **options)
-    english = bv.label(
+    found = bs.label(returned, file=mailed, output=tmp_path / "labelled.csv", book=book, **options)
+    english = bs.label(
         returned, file=write(tmp_path / "en.csv", both[0].write_csv()), book=tmp_path / "en.db", **options
     )
     assert (found.bounced, found.not_bounced, found.silent) == (english.bounced, english.not_bounced, english.silent)
@@ -159,7 +159,7 @@ def test_formats_that_programs_read_keep_codes(tmp_path: Path) -> None:
 def test_a_frame_with_korean_columns_keeps_them(both: tuple[pl.DataFrame, Path]) -> None:
     """Verified again as a frame, words and headers stay what they are."""
     korean = read(both[1]).select(pl.exclude([HEADERS["ko"][name] for name in EXTRA_COLUMNS]))
-    found = bv.verify_frame(korean, lang="ko", today="2026-11-01", **REFERENCE)
+    found = bs.verify_frame(korean, lang="ko", today="2026-11-01", **REFERENCE)
     assert found.columns == korean.columns
     assert found["조치"].to_list() == korean["조치"].to_list()
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify import business_number
-from bizverify.errors import ColumnError, UsageError
-from bizverify.labels.mailing import open_mailing
-from bizverify.schema import Alert
-from bizverify.tables import frames
-from bizverify.tables.given_columns import given_choice
-from bizverify.tables.header_vocabulary import parties
-from bizverify.tables.role_content import role_cell
-from bizverify.translation import use_language
+import bansong as bs
+from bansong import business_number
+from bansong.errors import ColumnError, UsageError
+from bansong.labels.mailing import open_mailing
+from bansong.schema import Alert
+from bansong.tables import frames
+from bansong.tables.given_columns import given_choice
+from bansong.tables.header_vocabulary import parties
+from bansong.tables.role_content import role_cell
+from bansong.translation import use_language
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item
@@ -41,7 +41,7 @@ def hometax(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
     return write(path, "\n".join([HOMETAX, *lines, ""]), "cp949")
 
 
-def chosen_of(report: bv.Report) -> dict[str, int]:
+def chosen_of(report: bs.Report) -> dict[str, int]:
     return {role: choice.column for role, choice in report.columns.items()}
 
 
@@ -72,7 +72,7 @@ def test_the_party_of_a_tax_invoice_is_chosen_as_a_whole_and_said(
     tmp_path: Path, pairs: list[tuple[str, str]], columns: dict[str, int], reason: str
 ) -> None:
     """One's own side is the one whose number never changes; number, name and address come from the other."""
-    report = bv.plan(hometax(tmp_path / "x.csv", pairs))
+    report = bs.plan(hometax(tmp_path / "x.csv", pairs))
     assert chosen_of(report) == columns
     (note,) = (warning for warning in report.warnings if "2 parties" in warning)
     other = (SUPPLIER if columns is BUYER else BUYER)["b_no"] + 1
@@ -84,7 +84,7 @@ def test_the_other_party_is_taken_as_a_whole_when_any_of_its_columns_is_given(tm
     """A given number brings its name and address along, and so does a given name its number."""
     path = hometax(tmp_path / "x.csv", [(ONE, TWO), (ONE, THREE)])
     for columns in ({"b_no": "#5"}, {"b_no": "공급자사업자등록번호"}, {"name": "#7"}, {"address": "#9"}):
-        report = bv.plan(path, columns=columns)
+        report = bs.plan(path, columns=columns)
         assert chosen_of(report) == SUPPLIER
         assert not any("parties" in warning for warning in report.warnings)
 
@@ -92,7 +92,7 @@ def test_the_other_party_is_taken_as_a_whole_when_any_of_its_columns_is_given(tm
 def test_the_number_that_never_changes_is_looked_for_in_the_whole_file(tmp_path: Path) -> None:
     """Sorted purchases begin with many rows of one supplier: their first thousand rows decide nothing."""
     path = hometax(tmp_path / "x.csv", [*[(TWO, ONE)] * 1500, (THREE, ONE)])
-    assert chosen_of(bv.plan(path)) == SUPPLIER
+    assert chosen_of(bs.plan(path)) == SUPPLIER
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_columns_that_belong_together_are_chosen_together(
     tmp_path: Path, headers: str, rows: list[str], columns: str
 ) -> None:
     """However a file groups its parties, no address is taken from one and the number from another."""
-    found = bv.plan(write(tmp_path / "x.csv", "\n".join([headers, *rows, ""]))).columns
+    found = bs.plan(write(tmp_path / "x.csv", "\n".join([headers, *rows, ""]))).columns
     assert "".join(str(choice.column) for choice in found.values()) == columns
 
 
@@ -130,16 +130,16 @@ def test_parties_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         ColumnError, match=r"\(#1\) and '사업자번호' \(#3\) fit equally well.*choose with `columns={'b_no': '#1'}`"
     ):
-        bv.plan(path)
-    assert chosen_of(bv.plan(path, columns={"b_no": "#3"})) == {"b_no": 2, "name": 3}
+        bs.plan(path)
+    assert chosen_of(bs.plan(path, columns={"b_no": "#3"})) == {"b_no": 2, "name": 3}
 
 
 def test_enriching_again_chooses_the_same_party(tmp_path: Path) -> None:
     """Our own columns behind the last party's change nothing: they are nobody's name or address."""
     rows = [f"{ONE},가,a,없음", f"{TWO},나,b,없음", f"{ONE},다,c,없음", f"{ONE},라,d,{THREE}"]
     path = write(tmp_path / "x.csv", "\n".join(["사업자번호,상호,주소,사업자등록번호", *rows, ""]))
-    first = bv.enrich(path, tmp_path / "y.csv")
-    again = bv.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
+    first = bs.enrich(path, tmp_path / "y.csv")
+    again = bs.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
     assert chosen_of(first) == chosen_of(again)
     assert (tmp_path / "y.csv").read_bytes() == (tmp_path / "z.csv").read_bytes()
 
@@ -192,8 +192,8 @@ def test_only_selected_columns_are_kept_and_all_are_used(
 ) -> None:
     """The user's columns stay in file order, ours stand behind them, and a left-out column still counts."""
     path = write(tmp_path / "x.csv", SOURCE)
-    bv.enrich(path, tmp_path / "all.csv")
-    report = bv.enrich(path, tmp_path / "y.csv", select=select)
+    bs.enrich(path, tmp_path / "all.csv")
+    report = bs.enrich(path, tmp_path / "y.csv", select=select)
     header = pl.read_csv(tmp_path / "y.csv", has_header=False, infer_schema=False).row(0)
     assert list(header) == [*kept, *NINE]
     whole = pl.read_csv(tmp_path / "all.csv", infer_schema=False)
@@ -204,9 +204,9 @@ def test_only_selected_columns_are_kept_and_all_are_used(
 @pytest.mark.parametrize("format", ["csv", "json", "ndjson", "parquet", "xlsx"])
 def test_a_selection_holds_in_every_format(tmp_path: Path, format: str) -> None:
     """From a file of a format to a file of the same format: the columns that were left out are gone."""
-    bv.enrich(write(tmp_path / "x.csv", SOURCE), tmp_path / f"one.{format}", prefix="old_")
-    bv.enrich(tmp_path / f"one.{format}", tmp_path / f"two.{format}", select=["주소", "사업자등록번호"])
-    bv.enrich(tmp_path / f"two.{format}", tmp_path / "end.csv")
+    bs.enrich(write(tmp_path / "x.csv", SOURCE), tmp_path / f"one.{format}", prefix="old_")
+    bs.enrich(tmp_path / f"one.{format}", tmp_path / f"two.{format}", select=["주소", "사업자등록번호"])
+    bs.enrich(tmp_path / f"two.{format}", tmp_path / "end.csv")
     found = pl.read_csv(tmp_path / "end.csv", infer_schema=False)
     assert found.columns == ["사업자등록번호", "주소", *NINE]
     assert found.row(0)[:2] == ("124-81-00998", "서울 강남구 1")
@@ -217,20 +217,20 @@ def test_a_workbook_of_which_columns_are_left_out_is_a_new_one_and_never_in_plac
     book, old = tmp_path / "book.xlsx", (SAMPLE / "customers.xlsx").read_bytes()
     book.write_bytes(old)
     with pytest.raises(UsageError, match=r"book\.xlsx: with `select=` the output is a new workbook, without its other"):
-        bv.enrich(book, in_place=True, select=["상호"])
+        bs.enrich(book, in_place=True, select=["상호"])
     assert [left.name for left in tmp_path.iterdir()] == ["book.xlsx"]
-    said = bv.enrich(book, tmp_path / "out.xlsx", select=["상호"]).warnings
+    said = bs.enrich(book, tmp_path / "out.xlsx", select=["상호"]).warnings
     assert any("the output is a new workbook" in warning for warning in said)
     for kept in (None, [f"#{place}" for place in range(1, 9)]):
-        assert not any("new workbook" in warning for warning in bv.plan(book, select=kept).warnings)
-    bv.enrich(book, in_place=True)
-    assert not any("new workbook" in warning for warning in bv.plan(book, select=None).warnings)
+        assert not any("new workbook" in warning for warning in bs.plan(book, select=kept).warnings)
+    bs.enrich(book, in_place=True)
+    assert not any("new workbook" in warning for warning in bs.plan(book, select=None).warnings)
 
 
 def test_a_name_of_ours_is_free_where_the_users_column_is_left_out(tmp_path: Path) -> None:
     """A user's `grade` that is not kept gives our `grade` no suffix."""
     path = write(tmp_path / "x.csv", "b_no,address,grade\n124-81-00998,서울 강남구 1,VIP\n")
-    bv.enrich(path, tmp_path / "y.csv", select=["b_no"])
+    bs.enrich(path, tmp_path / "y.csv", select=["b_no"])
     assert pl.read_csv(tmp_path / "y.csv").columns == ["b_no", *NINE]
 
 
@@ -241,14 +241,14 @@ def test_a_selection_of_what_is_not_there_lists_the_headers(tmp_path: Path) -> N
         with pytest.raises(
             UsageError, match=r"`select='.*'` names no column; the headers are: 사업자등록번호, 이름, 직급"
         ):
-            bv.enrich(path, select=[select])
+            bs.enrich(path, select=[select])
     assert [left.name for left in tmp_path.iterdir()] == ["x.csv"]
 
 
 def test_a_number_column_without_a_header_of_its_own_is_noted(tmp_path: Path) -> None:
     """The first line of such a file may be a row that would not be verified."""
     path = write(tmp_path / "a.csv", "김가상사,\n갑,124-81-00998\n을,220-81-62517\n병,120-81-47521\n")
-    warnings = bv.plan(path).warnings
+    warnings = bs.plan(path).warnings
     assert [note for note in warnings if "column 2 was chosen by what it holds" in note and "row of headers" in note]
 
 
@@ -257,15 +257,15 @@ def test_a_number_column_without_a_header_of_its_own_is_noted(tmp_path: Path) ->
 SEOUL, SUWON, BUSAN = "서울 강남구 테헤란로 152", "경기 수원시 영통구 삼성로 129", "부산 해운대구 센텀로 1"
 
 
-def planned(path: Path, headers: str, *rows: str, columns: dict[str, str | list[str]] | None = None) -> bv.Report:
-    return bv.plan(write(path / "x.csv", "\n".join([headers, *rows, ""])), columns=columns)
+def planned(path: Path, headers: str, *rows: str, columns: dict[str, str | list[str]] | None = None) -> bs.Report:
+    return bs.plan(write(path / "x.csv", "\n".join([headers, *rows, ""])), columns=columns)
 
 
-def headers_of(report: bv.Report, role: str) -> list[str]:
+def headers_of(report: bs.Report, role: str) -> list[str]:
     return [part.header for part in report.columns[role].parts] if role in report.columns else []
 
 
-def told(report: bv.Report, role: str) -> list[str]:
+def told(report: bs.Report, role: str) -> list[str]:
     return [warning for warning in report.warnings if warning.startswith(f"{role}: ")]
 
 
@@ -311,14 +311,14 @@ def test_a_column_without_business_numbers_is_never_chosen(tmp_path: Path, heade
     """But where its header is the number's and it holds ten digits, whose check digits are the user's to see."""
     path = write(tmp_path / "x.csv", f"{header},상호,주소\n" + "".join(f"{cell},가,{SEOUL}\n" for cell in cells))
     try:
-        chosen = bv.plan(path).columns.get("b_no")
+        chosen = bs.plan(path).columns.get("b_no")
     except ColumnError as error:
         chosen = None
         if error.missing != "b_no":
             raise
     ten = header == "등록번호" and cells[0].startswith("1159")
     assert (chosen is not None) == ten
-    assert bv.plan(path, columns={"b_no": header}).rows == 3
+    assert bs.plan(path, columns={"b_no": header}).rows == 3
 
 
 def test_codes_of_legal_dongs_are_not_taken_for_business_numbers(shared: Path, tmp_path: Path) -> None:
@@ -619,11 +619,11 @@ def test_the_first_address_that_is_filled_is_taken_row_by_row(
     """`|` between columns; `+` binds closer, and a detail alone is no address."""
     rows = [f"{ONE},{SEOUL},{LOT},3층", f"{ONE},-,{LOT},4층", f"{ONE},,,5층"]
     path = write(tmp_path / "x.csv", "\n".join(["사업자번호,도로명주소,지번주소,상세주소", *rows, ""]))
-    report = bv.enrich(path, tmp_path / "y.csv", columns={"address": given})
+    report = bs.enrich(path, tmp_path / "y.csv", columns={"address": given})
     with open_mailing(report.run_id, None) as mailing:  # as the run read it, by its manifest
         assert mailing.letters.collect()["address"].to_list() == address
-    frame = bv.verify_frame(pl.read_csv(path), columns={"address": given})
-    assert frame["reasons"].to_list() == [list(bv.verify(ONE, None, each).reasons) for each in address]
+    frame = bs.verify_frame(pl.read_csv(path), columns={"address": given})
+    assert frame["reasons"].to_list() == [list(bs.verify(ONE, None, each).reasons) for each in address]
 
 
 def test_an_address_by_road_is_taken_and_where_it_is_blank_the_one_by_lot(tmp_path: Path) -> None:
@@ -687,7 +687,7 @@ def test_a_merged_label_does_not_hide_the_headers_below_it(tmp_path: Path, merge
             book.active.merge_cells(cells)
         book.save(tmp_path / name)
     for columns in (None, {"zipcode": "우편번호"}):
-        report = bv.plan(tmp_path / name, columns=columns)
+        report = bs.plan(tmp_path / name, columns=columns)
         assert chosen_of(report) == {"b_no": 0, "name": 1, "address": 3, "zipcode": 2}
         assert report.rows == 2
 
@@ -789,11 +789,11 @@ def test_a_split_number_is_found_only_where_the_headers_say_so(tmp_path: Path, h
     path = write(tmp_path / "x.csv", f"{headers},주소\n124,81,998,{SEOUL}\n124,81,999,{SEOUL}\n")
     names = headers.split(",")
     if not found:
-        assert set(bv.plan(path).columns) == {"address"}
+        assert set(bs.plan(path).columns) == {"address"}
         named = "+".join(names)
-        assert bv.plan(path, columns={"b_no": named}).plan.invalid == 1
+        assert bs.plan(path, columns={"b_no": named}).plan.invalid == 1
         return
-    report = bv.enrich(path, tmp_path / "y.csv")
+    report = bs.enrich(path, tmp_path / "y.csv")
     assert headers_of(report, "b_no") == names
     assert any("is in three columns" in note for note in told(report, "b_no"))
     rows = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
@@ -806,12 +806,12 @@ def test_what_is_looked_up_and_paid_for_is_the_joined_record(tmp_path: Path) -> 
     """Rows that differ in their detail are two lookups; the user's own columns stay as they are."""
     text = f"사업자번호,상호,기본주소,상세주소\n{ONE},가,{SEOUL},3층\n{ONE},가,{SEOUL},4층\n{ONE},가,{SEOUL} 3층,3층\n"
     path = write(tmp_path / "x.csv", text)
-    assert bv.plan(path).plan.lookups == 2
-    assert bv.plan(path, columns={"address": "기본주소"}).plan.lookups == 2
-    bv.enrich(path, tmp_path / "y.csv")
+    assert bs.plan(path).plan.lookups == 2
+    assert bs.plan(path, columns={"address": "기본주소"}).plan.lookups == 2
+    bs.enrich(path, tmp_path / "y.csv")
     rows = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
     assert rows.select("기본주소", "상세주소").rows() == [(SEOUL, "3층"), (SEOUL, "4층"), (f"{SEOUL} 3층", "3층")]
-    same = bv.verify(ONE, "가", f"{SEOUL} 3층")
+    same = bs.verify(ONE, "가", f"{SEOUL} 3층")
     assert rows["reasons"][0] == rows["reasons"][2] == " | ".join(same.reasons)
 
 
@@ -823,7 +823,7 @@ def test_labels_find_the_letter_at_the_joined_address(tmp_path: Path) -> None:
         ({"address": "기본주소"}, SEOUL),
         ({"address": "#4+#3"}, "3층 " + SEOUL),
     ):
-        report = bv.enrich(path, tmp_path / "y.csv", columns=columns)
+        report = bs.enrich(path, tmp_path / "y.csv", columns=columns)
         with open_mailing(report.run_id, None) as mailing:
             assert mailing.letters.collect()["address"].to_list() == [address]
 
@@ -837,18 +837,18 @@ def test_a_filler_in_one_address_column_does_not_hide_the_other(
     rows = [(road, lot), (filler, lot), (road, filler), (filler, filler)]
     text = "".join(f"124-81-00998,{first},{second}\n" for first, second in rows)
     path = write(tmp_path / "in.csv", f"사업자번호,도로명주소,지번주소\n{text}")
-    report = bv.enrich(path, tmp_path / "out.csv", columns=columns)
+    report = bs.enrich(path, tmp_path / "out.csv", columns=columns)
     with open_mailing(report.run_id, None) as mailing:
         cells = mailing.letters.collect()["address"].to_list()
     assert cells == [road, lot, road, None if filler == "-" else filler]
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-def test_notes_on_addresses_name_the_role_in_the_reader_s_language(tmp_path: Path, lang: bv.model.Lang) -> None:
+def test_notes_on_addresses_name_the_role_in_the_reader_s_language(tmp_path: Path, lang: bs.model.Lang) -> None:
     rows = "124-81-00998,,서울 강남구 역삼동 737,2층\n220-81-62517,서울 강남구 테헤란로 152,,3층\n"
     path = write(tmp_path / "in.csv", f"사업자번호,도로명주소,지번주소,상세주소\n{rows}")
     with use_language(lang):
-        notes = [one for one in bv.plan(path).warnings if "(#2" in one]
+        notes = [one for one in bs.plan(path).warnings if "(#2" in one]
     assert notes
     assert all(("address:" in one) == (lang == "en") for one in notes)
 
@@ -860,10 +860,10 @@ def test_each_row_has_the_postal_code_of_its_address(tmp_path: Path, given: str 
     lines = [f"{number},가나,{row}" for number, row in zip(NUMBERS, rows * 2, strict=False)]
     header = "사업자번호,상호,도로명주소,도로명우편번호,지번주소,지번우편번호"
     source = write(tmp_path / "in.csv", "\n".join([header, *lines, ""]))
-    report = bv.enrich(source, tmp_path / "out.parquet", columns={"address": given} if given else None)
+    report = bs.enrich(source, tmp_path / "out.parquet", columns={"address": given} if given else None)
     first, second = (given or "도로명주소|지번주소").replace("주소", "우편번호").split("|")
     assert [part.header for part in report.columns["zipcode"].parts] == [first, second]
     assert report.plan.without_address == 0
-    by_hand = [bv.verify(NUMBERS[at], "가나", *rows[at].strip(",").split(",")) for at in (0, 1)]
+    by_hand = [bs.verify(NUMBERS[at], "가나", *rows[at].strip(",").split(",")) for at in (0, 1)]
     found = pl.read_parquet(tmp_path / "out.parquet")["reasons"].to_list()
     assert found == [list(one.reasons) for one in by_hand] * 2

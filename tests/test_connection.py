@@ -19,15 +19,15 @@ import httpx
 import pytest
 import trustme
 
-import bizverify as bv
-from bizverify.client import Client, pool
-from bizverify.client.base_url import BaseUrl
-from bizverify.client.connection import HttpConnection, WireResponse
-from bizverify.client.key import ApiKey
-from bizverify.client.network import Timeouts
-from bizverify.client.request import file_body, json_body
-from bizverify.client.transport import Transport
-from bizverify.errors import (
+import bansong as bs
+from bansong.client import Client, pool
+from bansong.client.base_url import BaseUrl
+from bansong.client.connection import HttpConnection, WireResponse
+from bansong.client.key import ApiKey
+from bansong.client.network import Timeouts
+from bansong.client.request import file_body, json_body
+from bansong.client.transport import Transport
+from bansong.errors import (
     AuthenticationError,
     CertificateError,
     DoubtError,
@@ -212,10 +212,10 @@ def test_a_service_that_answers_everything_twice_puts_no_answer_on_a_wrong_row(t
             line.socket.sendall(answer * 2)
 
     source = tmp_path / "in.csv"
-    numbers = [n for n in map(str, range(1248100998, 1248101038)) if bv.number.is_valid(n)]
+    numbers = [n for n in map(str, range(1248100998, 1248101038)) if bs.number.is_valid(n)]
     source.write_text("b_no,name\n" + "".join(f"{number},a\n" for number in numbers))
     with serving(script) as server:
-        report = bv.enrich(
+        report = bs.enrich(
             source,
             tmp_path / "out.csv",
             engine="verify",
@@ -487,7 +487,7 @@ def test_a_run_against_a_certificate_that_is_not_trusted_ends_at_once(authority:
     source.write_text("b_no,name\n1248100998,a\n")
     with serving(over_tls(authority, answering(200, VERIFIED))) as server:
         with pytest.raises(CertificateError, match="SSL_CERT_FILE"):
-            bv.enrich(
+            bs.enrich(
                 source,
                 tmp_path / "out.csv",
                 engine="verify",

@@ -14,16 +14,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.cancellation import CancelToken
-from bizverify.errors import NotFoundError, ServiceError, ShapeError, StoppedError, UnavailableError
-from bizverify.labels.output_columns import LABEL_DTYPES
-from bizverify.ledger import LedgerRun, RunRecord
-from bizverify.options import ServiceKeywords, service_options
-from bizverify.purchase.selection import continued_since
-from bizverify.schema import Alert
-from bizverify.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status
-from bizverify.testing.messages import FakeReply, FakeRequest
+import bansong as bs
+from bansong.cancellation import CancelToken
+from bansong.errors import NotFoundError, ServiceError, ShapeError, StoppedError, UnavailableError
+from bansong.labels.output_columns import LABEL_DTYPES
+from bansong.ledger import LedgerRun, RunRecord
+from bansong.options import ServiceKeywords, service_options
+from bansong.purchase.selection import continued_since
+from bansong.schema import Alert
+from bansong.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status
+from bansong.testing.messages import FakeReply, FakeRequest
 from customers import KEY, QUICK, answers, customers, is_right
 from labelling import send_labels
 
@@ -38,7 +38,7 @@ def moved(url: str) -> str:
     return url.replace("127.0.0.1", "localhost")
 
 
-def alerts(report: bv.Report) -> list[str]:
+def alerts(report: bs.Report) -> list[str]:
     return [warning for warning in report.warnings if isinstance(warning, Alert)]
 
 
@@ -51,18 +51,18 @@ def test_a_run_whose_quota_ended_is_continued_and_not_begun_anew(
     """With no answer young enough (max_age 0), its continuation uses what the paused run bought, and says so."""
     source = customers(tmp_path / "in.csv", 60)
     service.faults.add(Fault("verify", Status(429), when=lambda _: service.paid_total >= 25))
-    first = bv.enrich(source, engine="verify", max_age=0, concurrency=1, **QUICK)
+    first = bs.enrich(source, engine="verify", max_age=0, concurrency=1, **QUICK)
     assert (first.exit_code, service.paid_total) == (5, 25)
     service.faults.clear()
-    planned = bv.plan(source, engine="verify", max_age=0, **QUICK)
-    second = bv.enrich(source, engine="verify", max_age=0, **QUICK)
+    planned = bs.plan(source, engine="verify", max_age=0, **QUICK)
+    second = bs.enrich(source, engine="verify", max_age=0, **QUICK)
     assert planned.purchase is not None
     assert (planned.purchase.cached, planned.purchase.wanted) == (25, 35)
     assert (second.exit_code, second.counts["cached"], second.counts["verified"]) == (0, 25, 35)
     assert (service.paid_total, service.paid_again) == (60, 0)
     for report in (planned, second):
         assert any("25 answers older than" in note and "did not finish" in note for note in report.warnings)
-    third = bv.enrich(source, engine="verify", max_age=0, **QUICK)
+    third = bs.enrich(source, engine="verify", max_age=0, **QUICK)
     assert third.counts["verified"] == 60, "the second has finished, so the third begins anew"
     assert not any("did not finish" in note for note in third.warnings)
 
@@ -75,7 +75,7 @@ def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run:
     command = ("enrich", "in.csv", "--engine", "verify", "--max-age", "0", "--concurrency", "2", "--rate", "1000")
     for most in (15, 40):
         process = subprocess.Popen(
-            [sys.executable, "-m", "bizverify", *command], cwd=tmp_path, env=os.environ, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "bansong", *command], cwd=tmp_path, env=os.environ, stderr=subprocess.DEVNULL
         )
         while service.paid_total < most and process.poll() is None:
             time.sleep(0.005)
@@ -101,8 +101,8 @@ def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService,
         brake.cancel()
 
     with pytest.raises(StoppedError):
-        bv.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, cancel=brake, **QUICK)
-    report = bv.enrich(source, engine="batch", max_age=0, **QUICK)
+        bs.enrich(source, engine="batch", max_age=0, chunk=10, progress=progress, cancel=brake, **QUICK)
+    report = bs.enrich(source, engine="batch", max_age=0, **QUICK)
     assert (report.exit_code, service.paid_total, service.paid_again) == (0, 40, 0)
 
 
@@ -113,14 +113,14 @@ def test_only_the_same_file_and_engine_continue_an_unfinished_run(
     """Another file, another engine, or a run that spent its budget and so is done: the maximum age holds."""
     source = customers(tmp_path / "in.csv", 30)
     if other == "done":
-        bv.enrich(source, engine="verify", max_age=0, budget=10, **QUICK)
+        bs.enrich(source, engine="verify", max_age=0, budget=10, **QUICK)
     else:
         service.faults.add(Fault("verify", Status(429), when=lambda _: service.paid_total >= 10))
-        bv.enrich(source, engine="verify", max_age=0, concurrency=1, **QUICK)
+        bs.enrich(source, engine="verify", max_age=0, concurrency=1, **QUICK)
         service.faults.clear()
     assert service.paid_total == 10
     again = customers(tmp_path / "other.csv", 30) if other == "file" else source
-    report = bv.enrich(again, engine="batch" if other == "engine" else "verify", max_age=0, **QUICK)
+    report = bs.enrich(again, engine="batch" if other == "engine" else "verify", max_age=0, **QUICK)
     assert (report.counts["verified"], service.paid_total) == (30, 40)
 
 
@@ -161,10 +161,10 @@ def test_lookups_known_under_another_address_are_told_before_they_are_bought_aga
 ) -> None:
     """`localhost` for `127.0.0.1` is another service: plan and run say so, before anything is paid, with the remedy."""
     source = customers(tmp_path / "in.csv", 40)
-    bv.enrich(source, engine=engine, base_url=url, budget=30, **QUICK)
+    bs.enrich(source, engine=engine, base_url=url, budget=30, **QUICK)
     assert service.paid_total == 30
     assert not caplog.records
-    planned = bv.plan(source, engine=engine, base_url=moved(url), **QUICK)
+    planned = bs.plan(source, engine=engine, base_url=moved(url), **QUICK)
     caplog.clear()
     heard: list[int] = []
 
@@ -174,7 +174,7 @@ def test_lookups_known_under_another_address_are_told_before_they_are_bought_aga
             return None
 
     service.faults.add(Fault("*", Listening()))
-    report = bv.enrich(source, engine=engine, base_url=moved(url), **QUICK)
+    report = bs.enrich(source, engine=engine, base_url=moved(url), **QUICK)
     assert service.paid_total == 70, "nothing is refused"
     for told in (planned, report):
         (alert,) = [alert for alert in alerts(told) if "in the ledger" in alert]
@@ -213,23 +213,23 @@ def test_open_jobs_and_repeatable_requests_are_taken_along_to_the_new_address(
     service.idempotency = True
     source = customers(tmp_path / "in.csv", 30)
     service.faults.add(Fault("job", Status(503, retry_after=3600)))
-    assert bv.enrich(source, engine="batch", **QUICK).counts["pending"] == 30
+    assert bs.enrich(source, engine="batch", **QUICK).counts["pending"] == 30
     service.faults.clear()
     there = {"base_url": moved(url), "known_as": url, **QUICK}
-    assert bv.enrich(source, engine="batch", **there).counts["cached"] == 30
+    assert bs.enrich(source, engine="batch", **there).counts["cached"] == 30
     more = customers(tmp_path / "more.csv", 31)
     service.faults.add(Fault("verify", Reset("after"), times=1), Fault("me", Body(b"{}"), at=2))
-    assert bv.enrich(more, engine="verify", **QUICK).counts["in_doubt"] == 1
+    assert bs.enrich(more, engine="verify", **QUICK).counts["in_doubt"] == 1
     service.faults.clear()
-    assert bv.enrich(more, engine="verify", **there).exit_code == 0
+    assert bs.enrich(more, engine="verify", **there).exit_code == 0
     assert (service.paid_total, service.paid_again) == (31, 0)
 
 
 def test_labels_find_their_jobs_at_the_new_address(url: str, service: FakeService, tmp_path: Path) -> None:
     """Outcomes of a file that was bought at the old address are sent to its jobs at the new one, once."""
-    bv.enrich(customers(tmp_path / "in.csv", 20), engine="batch", base_url=url, **QUICK)
+    bs.enrich(customers(tmp_path / "in.csv", 20), engine="batch", base_url=url, **QUICK)
     told = pl.DataFrame([(row, row < 3, None, None) for row in range(20)], schema=LABEL_DTYPES, orient="row")
-    options: ServiceKeywords = {"base_url": moved(url), "api_key": bv.ApiKey(KEY), "rate": 1e5}
+    options: ServiceKeywords = {"base_url": moved(url), "api_key": bs.ApiKey(KEY), "rate": 1e5}
     joined = service_options("batch", {**options, "known_as": url})
     assert send_labels(told, tmp_path / "in.enriched.csv", terms=service_options("batch", options)).without_job == 20
     assert send_labels(told, tmp_path / "in.enriched.csv", terms=joined).sent == 20
@@ -260,7 +260,7 @@ UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between tries of what is free."""
-    monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")
@@ -274,16 +274,16 @@ def test_an_unknown_quota_needs_a_budget(
     service.faults.add(fault)
     source = customers(tmp_path / "in.csv", 12)
     with pytest.raises(kind, match="`budget=`") as refused:
-        bv.enrich(source, engine=engine, **QUICK)
+        bs.enrich(source, engine=engine, **QUICK)
     assert says in str(refused.value)
     assert service.paid_total == 0
     assert not (tmp_path / "in.enriched.csv").exists()
-    refusing = bv.plan(source, engine=engine, **QUICK)
+    refusing = bs.plan(source, engine=engine, **QUICK)
     assert refusing.purchase is not None
     assert refusing.purchase.chosen == 0
     assert any("`budget=`" in note and says in note for note in refusing.warnings)
-    planned = bv.plan(source, engine=engine, budget=10, **QUICK)
-    report = bv.enrich(source, engine=engine, budget=10, **QUICK)
+    planned = bs.plan(source, engine=engine, budget=10, **QUICK)
+    report = bs.enrich(source, engine=engine, budget=10, **QUICK)
     assert planned.purchase is not None
     assert planned.purchase.chosen == 10
     assert report.counts["verified"] == service.paid_total == 10
@@ -295,12 +295,12 @@ def test_an_unknown_quota_needs_a_budget(
 def test_what_is_paid_is_fetched_also_when_the_quota_is_unknown(service: FakeService, url: str, tmp_path: Path) -> None:
     """A job of an earlier run is fetched before the run is refused; where nothing is to be bought it is not refused."""
     service.faults.add(Fault("job", Status(503, retry_after=3600)))
-    assert bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK).counts["pending"] == 30
+    assert bs.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK).counts["pending"] == 30
     service.faults.clear()
     service.faults.add(Fault("me", HTML))
     with pytest.raises(ShapeError, match="`budget=`"):
-        bv.enrich(customers(tmp_path / "in.csv", 31), engine="batch", **QUICK)
-    report = bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK)
+        bs.enrich(customers(tmp_path / "in.csv", 31), engine="batch", **QUICK)
+    report = bs.enrich(customers(tmp_path / "in.csv", 30), engine="batch", **QUICK)
     assert (report.exit_code, report.counts["cached"], service.paid_total) == (0, 30, 30)
 
 
@@ -309,5 +309,5 @@ def test_an_account_that_asks_to_come_later_is_not_passed_over(service: FakeServ
     service.faults.add(Fault("me", Status(503, retry_after=3600)))
     for options in ({}, {"budget": 5}):
         with pytest.raises(UnavailableError, match="503"):
-            bv.enrich(customers(tmp_path / "in.csv", 10), engine="verify", **options, **QUICK)
+            bs.enrich(customers(tmp_path / "in.csv", 10), engine="verify", **options, **QUICK)
     assert service.paid_total == 0

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 import pytest
 
-from bizverify.ledger import Change, Ledger
-from bizverify.testing import GARBAGE, Fault, Reset, Status
+from bansong.ledger import Change, Ledger
+from bansong.testing import GARBAGE, Fault, Reset, Status
 from crashing import KILLED, Blow, Calls, Campaign, Nursery, Place, campaign
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "waitid"), reason="the runs are forked")

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import InputError, OutputError
-from bizverify.tables import Enriched, Table, open_table, reading
-from bizverify.tables import csv as tables_csv
-from bizverify.tables.csv import encoding as tables_text
+import bansong as bs
+from bansong.errors import InputError, OutputError
+from bansong.tables import Enriched, Table, open_table, reading
+from bansong.tables import csv as tables_csv
+from bansong.tables.csv import encoding as tables_text
 from conftest import NINE, json_of, write
 from examples import examples
 from office import converted
@@ -52,7 +52,7 @@ def written(path: Path, target: Path) -> bytes:
 
 
 def enriched(path: Path, output: str | None = None, **options: Any) -> bytes:
-    report = bv.enrich(path, path.with_name(output) if output else None, **options)
+    report = bs.enrich(path, path.with_name(output) if output else None, **options)
     assert report.output is not None
     return Path(report.output).read_bytes()
 
@@ -143,7 +143,7 @@ def test_packed_files_come_back_packed_in_their_encoding(tmp_path: Path, packing
     source = tmp_path / f"in.csv.{packing}"
     source.write_bytes(gzip.compress(data) if packing == "gz" else pl_zstd(data))
     target = tmp_path / f"in.enriched.csv.{packing}"
-    assert bv.enrich(source).output == str(target)
+    assert bs.enrich(source).output == str(target)
     table, rows = read(target)
     assert (rows[0][:2], table.headers) == ((N, HANGUL), ("b_no", "이름", *NINE))
     assert isinstance(table.source, tables_csv.Dialect)
@@ -258,7 +258,7 @@ def test_a_row_with_raw_no_break_spaces_is_verified_as_one_with_spaces(tmp_path:
     row = "124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129,16677\n"
     spaced = with_spaces("\xa0124-81-00998\xa0,삼성전자\xa0,경기도\xa0수원시 영통구\xa0삼성로 129\xa0,16677\n")
     (tmp_path / "in.csv").write_bytes((head + row).encode("cp949") + spaced)
-    bv.enrich(tmp_path / "in.csv", tmp_path / "out.json")
+    bs.enrich(tmp_path / "in.csv", tmp_path / "out.json")
     plain, pasted = (
         {key: value for key, value in row.items() if key in NINE} for row in json_of(tmp_path / "out.json")
     )
@@ -268,7 +268,7 @@ def test_a_row_with_raw_no_break_spaces_is_verified_as_one_with_spaces(tmp_path:
 def test_a_no_break_space_from_elsewhere_is_not_written_as_a_byte_that_cp949_does_not_have(tmp_path: Path) -> None:
     write(tmp_path / "in.csv", f"b_no,c\n{N},a\xa0b\n")
     with pytest.raises(OutputError, match=r"cp949 has no '\\xa0'"):
-        bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv", output_encoding="cp949")
+        bs.enrich(tmp_path / "in.csv", tmp_path / "out.csv", output_encoding="cp949")
 
 
 def is_cp949(pair: bytes) -> bool:
@@ -479,7 +479,7 @@ def test_titles_and_both_lines_of_a_header_come_back_with_ours_in_the_last(tmp_p
     assert lines[3].startswith(f"1,{N},가,2208162517,나,unknown,")
     again = tmp_path / "in.enriched.csv"
     before = again.read_bytes()
-    bv.enrich(again, in_place=True, columns={"b_no": "공급자 등록번호", "name": "공급자 상호"})
+    bs.enrich(again, in_place=True, columns={"b_no": "공급자 등록번호", "name": "공급자 상호"})
     assert again.read_bytes() == before
 
 

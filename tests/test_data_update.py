@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bizverify import Gazetteer
-from bizverify.testing import FakeNts, serve
+from bansong import Gazetteer
+from bansong.testing import FakeNts, serve
 from conftest import write
 from customers import numbers as customer_numbers
 
@@ -85,9 +85,9 @@ def test_a_registry_is_refreshed_with_the_key_and_goes_on_where_the_budget_ends(
     write(tmp_path / "s.csv", "사업자번호,상태\n" + "".join(f"{number},계속사업자\n" for number in numbers))
     assert run("data", "build-registry", "s.csv", "-o", "r.parquet", "--as-of", "2024-01-01").returncode == 0
     assert run("data", "update", "--registry", "r.parquet").returncode == 2  # without a key
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", "Ab+cd/efgh0123456789==")
+    monkeypatch.setenv("BANSONG_NTS_KEY", "Ab+cd/efgh0123456789==")
     with serve(FakeNts("Ab+cd/efgh0123456789==", default="closed")) as address:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", address)
+        monkeypatch.setenv("BANSONG_NTS_URL", address)
         paused = run("data", "update", "--registry", "r.parquet", "--budget", "1", "--json")
         assert paused.returncode == 5, paused.stderr
         assert "goes on" in json.loads(paused.stdout)["updates"][0]["remedy"]

@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-import bizverify as bv
-from bizverify.errors import InputError, UsageError
+import bansong as bs
+from bansong.errors import InputError, UsageError
 from conftest import NINE, write
 from nightly_jobs import Nights
 
@@ -25,12 +25,12 @@ def divided(path: Path, delimiter: str) -> Path:
 @pytest.mark.parametrize("delimiter", [*"^~:#!&@*", "\x01", "\x1f", ";", "\t", "|"])
 def test_a_named_delimiter_divides_and_stays(tmp_path: Path, delimiter: str) -> None:
     source = divided(tmp_path / "in.txt", delimiter)
-    report = bv.enrich(source, tmp_path / "out.txt", delimiter=delimiter)
+    report = bs.enrich(source, tmp_path / "out.txt", delimiter=delimiter)
     lines = (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()
     assert report.rows == 2
     assert lines[0].split(delimiter) == [*ROWS[0], *NINE]
     assert [line.split(delimiter)[:3] for line in lines] == ROWS
-    again = bv.enrich(tmp_path / "out.txt", tmp_path / "again.txt", delimiter=delimiter)
+    again = bs.enrich(tmp_path / "out.txt", tmp_path / "again.txt", delimiter=delimiter)
     assert (again.rows, (tmp_path / "again.txt").read_bytes()) == (2, (tmp_path / "out.txt").read_bytes())
 
 
@@ -39,9 +39,9 @@ def test_a_named_delimiter_divides_and_stays(tmp_path: Path, delimiter: str) -> 
 def test_where_none_is_found_the_message_names_the_option(tmp_path: Path, delimiter: str, name: str) -> None:
     shown = delimiter if delimiter.isprintable() else rf"\x{ord(delimiter):02x}"
     with pytest.raises(InputError, match=re.escape(f"`delimiter={shown!r}`")):
-        bv.plan(divided(tmp_path / name, delimiter))
+        bs.plan(divided(tmp_path / name, delimiter))
     with pytest.raises(InputError, match="`delimiter=`"):
-        bv.plan(write(tmp_path / "in.dat", "가\n나\n"))
+        bs.plan(write(tmp_path / "in.dat", "가\n나\n"))
 
 
 @pytest.mark.parametrize(("typed", "meant"), [(r"\t", "\t"), (r"\x01", "\x01"), (r"\u001f", "\x1f"), ("^", "^")])
@@ -59,7 +59,7 @@ def test_a_command_line_types_what_it_cannot_hold_as_an_escape(
 @pytest.mark.parametrize("delimiter", ["", "ab", "가", '"', "\n", "a", r"\x0", r"\x00"])
 def test_what_divides_no_cells_is_refused(tmp_path: Path, delimiter: str) -> None:
     with pytest.raises(UsageError, match="`delimiter="):
-        bv.plan(divided(tmp_path / "in.csv", ","), delimiter=delimiter)
+        bs.plan(divided(tmp_path / "in.csv", ","), delimiter=delimiter)
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,17 @@ def test_what_divides_no_cells_is_refused(tmp_path: Path, delimiter: str) -> Non
 def test_a_line_sep_names_any_of_them_also_as_an_escape(tmp_path: Path, typed: str, meant: str) -> None:
     source, out = divided(tmp_path / "in.csv", meant), tmp_path / "out.csv"
     write(source, f"sep={typed}\n" + source.read_text(encoding="utf-8"))
-    assert bv.enrich(source, out).rows == 2
+    assert bs.enrich(source, out).rows == 2
     first, header, *_ = out.read_text(encoding="utf-8").splitlines()
     assert first == f"sep={typed}"
     assert header.split(meant) == [*ROWS[0], *NINE]
-    bv.enrich(source, tmp_path / "out.tsv")
+    bs.enrich(source, tmp_path / "out.tsv")
     assert ("sep=" in (tmp_path / "out.tsv").read_text(encoding="utf-8")) == (meant == "\t")
 
 
 def test_a_workbook_has_no_delimiter(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`delimiter=` is for CSV files"):
-        bv.plan(write(tmp_path / "in.json", '[{"b_no": "124-81-00998"}]'), delimiter="^")
+        bs.plan(write(tmp_path / "in.json", '[{"b_no": "124-81-00998"}]'), delimiter="^")
 
 
 def test_a_job_and_outcomes_are_read_with_it(tmp_path: Path, nights: Nights) -> None:
@@ -86,7 +86,7 @@ def test_a_job_and_outcomes_are_read_with_it(tmp_path: Path, nights: Nights) -> 
     nights.write_job(inputs='path = "in.csv"\ndelimiter = "^"')
     assert nights.run().exit_code == 0
     outcomes = write(tmp_path / "back.csv", "사업자번호~반송여부~반송사유\n124-81-00998~Y~이사\n")
-    report = bv.label(
+    report = bs.label(
         outcomes,
         file=nights.folder / "in.enriched.csv",
         delimiter="~",
@@ -103,10 +103,10 @@ def test_one_refusal_names_all_bad_lines_up_to_twenty(tmp_path: Path) -> None:
     lines = [f"124-81-00998,가,나{',다' if line in bad else ''}" for line in range(2, 61)]
     source = write(tmp_path / "in.csv", "\n".join(["사업자번호,상호,주소", *lines, ""]))
     with pytest.raises(InputError) as caught:
-        bv.plan(source)
+        bs.plan(source)
     assert ", ".join(map(str, bad)) in str(caught.value)
     many = write(tmp_path / "many.csv", "사업자번호,상호\n" + "124-81-00998,가,나\n" * 50)
     with pytest.raises(InputError, match="19, 20, 21 and 30 more"):
-        bv.plan(many)
+        bs.plan(many)
     short = write(tmp_path / "short.csv", "사업자번호,상호\n" + "124-81-00998\n" * 20)
-    assert any(", 20, 21" in warning for warning in bv.plan(short).warnings)
+    assert any(", 20, 21" in warning for warning in bs.plan(short).warnings)

@@ -21,16 +21,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-import bizverify as bv
-from bizverify.cli import app
-from bizverify.options import StatusOptions
-from bizverify.reference.nts import NtsKey
-from bizverify.testing import FakeNts, serve
+import bansong as bs
+from bansong.cli import app
+from bansong.options import StatusOptions
+from bansong.reference.nts import NtsKey
+from bansong.testing import FakeNts, serve
 from conftest import ROOT, SAMPLE
 from serving import HTTP, ServedProcess, make_key, served, wait_until
 
 DEPLOY = ROOT / "deploy"
-UNIT = DEPLOY / "bizverify.service"
+UNIT = DEPLOY / "bansong.service"
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 BASE = "docker.io/library/python:3.12-slim"
 
@@ -50,8 +50,8 @@ def reference_files(folder: Path) -> dict[str, Path]:
     source = folder / "source.csv"
     source.write_text("b_no,b_stt,asof\n1248100998,계속사업자,2026-11-10\n", encoding="utf-8")
     made = {name: folder / f"{name}.parquet" for name in ("registry", "gazetteer")}
-    bv.build_registry([source], made["registry"])
-    bv.build_gazetteer(SAMPLE.glob("*rnaddrkor_sample.txt"), made["gazetteer"])
+    bs.build_registry([source], made["registry"])
+    bs.build_gazetteer(SAMPLE.glob("*rnaddrkor_sample.txt"), made["gazetteer"])
     return made
 
 
@@ -74,10 +74,10 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def installed(tmp_path: Path) -> Path:
     """The unit with its drop-in, its program being one that is there."""
-    text = UNIT.read_text(encoding="utf-8").replace("/opt/bizverify/bin/bizverify", sys.executable)
+    text = UNIT.read_text(encoding="utf-8").replace("/opt/bansong/bin/bansong", sys.executable)
     unit = tmp_path / UNIT.name
     unit.write_text(text, encoding="utf-8")
-    shutil.copytree(DEPLOY / "bizverify.service.d", tmp_path / "bizverify.service.d")
+    shutil.copytree(DEPLOY / "bansong.service.d", tmp_path / "bansong.service.d")
     return unit
 
 
@@ -110,9 +110,9 @@ def test_what_the_unit_starts_serves_and_ends_in_good_order(tmp_path: Path) -> N
 
     def command(name: str) -> list[str]:
         program, *words = section[name].split()
-        assert program == "/opt/bizverify/bin/bizverify"
+        assert program == "/opt/bansong/bin/bansong"
         values = [expanded[word.removeprefix("$")].split() if word.startswith("$") else [word] for word in words]
-        return [sys.executable, "-m", "bizverify", *(word for value in values for word in value)]
+        return [sys.executable, "-m", "bansong", *(word for value in values for word in value)]
 
     checked = subprocess.run(command("ExecStartPre"), cwd=tmp_path, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -136,7 +136,7 @@ def test_the_container_is_given_options_that_exist(tmp_path: Path, monkeypatch: 
     words = ["0" if word == "9464" else word for word in container_words("^CMD")]
     done = CliRunner().invoke(app, [*words, "--port", "0", "--check"])
     assert done.exit_code == 0, done.output
-    assert container_words("^ENTRYPOINT") == ["bizverify"]
+    assert container_words("^ENTRYPOINT") == ["bansong"]
 
 
 def test_the_containers_health_check_tells_a_server_from_none(tmp_path: Path) -> None:
@@ -177,15 +177,15 @@ def test_the_container_is_built_and_serves(tmp_path: Path) -> None:
     tool, base = container_tool()
     build = [*tool, "build", *shlex.split(os.environ.get("CONTAINER_BUILD", "")), "--build-arg", f"BASE={base}"]
     built = subprocess.run(
-        [*build, "-f", "deploy/Containerfile", "-t", "bizverify-test", "."], cwd=ROOT, capture_output=True, text=True
+        [*build, "-f", "deploy/Containerfile", "-t", "bansong-test", "."], cwd=ROOT, capture_output=True, text=True
     )
     assert built.returncode == 0, built.stderr[-2000:]
     words = [*container_words("^CMD"), "--port", "0", "--metrics-port", "0"]
     if tool[0].endswith("buildah"):
-        made = subprocess.run([*tool, "from", "bizverify-test"], capture_output=True, text=True, check=True)
-        run = [*tool, "run", *shlex.split(os.environ.get("CONTAINER_RUN", "")), made.stdout.strip(), "--", "bizverify"]
+        made = subprocess.run([*tool, "from", "bansong-test"], capture_output=True, text=True, check=True)
+        run = [*tool, "run", *shlex.split(os.environ.get("CONTAINER_RUN", "")), made.stdout.strip(), "--", "bansong"]
     else:
-        run = [*tool, "run", "--rm", "--network=host", "--read-only", "--tmpfs", "/tmp", "bizverify-test"]
+        run = [*tool, "run", "--rm", "--network=host", "--read-only", "--tmpfs", "/tmp", "bansong-test"]
     process = ServedProcess(tmp_path / "unused", command=[*run, *words])
     url = process.start().replace("0.0.0.0", "127.0.0.1")
     assert HTTP.get(f"{url}/healthz").json() == {"status": "ok"}
@@ -206,7 +206,7 @@ def test_prometheus_understands_the_alerts_and_the_metrics(scraped: str) -> None
     rules = subprocess.run(["promtool", "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True)
     assert rules.returncode == 0, rules.stdout + rules.stderr
     metrics = subprocess.run(["promtool", "check", "metrics"], input=scraped, capture_output=True, text=True)
-    ours = [line for line in (metrics.stdout + metrics.stderr).splitlines() if line.startswith("bizverify_")]
+    ours = [line for line in (metrics.stdout + metrics.stderr).splitlines() if line.startswith("bansong_")]
     assert ours == []
 
 
@@ -215,28 +215,28 @@ def test_each_alert_asks_for_metrics_that_a_server_has(scraped: str) -> None:
     series = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", scraped, flags=re.M)
     names = {name for name, _ in series}
     for rule in alerts():
-        asked = re.findall(r"\b((?:bizverify|process)_\w+)(?:\{([^}]*)\})?", rule["expr"])
+        asked = re.findall(r"\b((?:bansong|process)_\w+)(?:\{([^}]*)\})?", rule["expr"])
         assert asked or rule["expr"].startswith("up{"), rule
         assert {name for name, _ in asked} <= names, rule["alert"]
         for name, labels in asked:
-            for label in re.findall(r'\w+="[^"]*"', labels.replace('job="bizverify"', "")):
+            for label in re.findall(r'\w+="[^"]*"', labels.replace('job="bansong"', "")):
                 assert any(label in given for known, given in series if known == name), (rule["alert"], label)
 
 
 def test_each_alert_has_its_section_in_the_runbook_and_the_other_way_round() -> None:
-    sections = dict(re.findall(r"^### (Bizverify\w+)\n\n\*(Page|Ticket)\.\*", RUNBOOK, flags=re.M))
+    sections = dict(re.findall(r"^### (Bansong\w+)\n\n\*(Page|Ticket)\.\*", RUNBOOK, flags=re.M))
     assert sections == {rule["alert"]: rule["labels"]["severity"].capitalize() for rule in alerts()}
 
 
 # --------------------------------------------------------------------------------------------------------- runbook
 
 SYSTEMCTL = """#!/bin/bash
-# stands for systemd: one process of `bizverify serve`, its log in a file
+# stands for systemd: one process of `bansong serve`, its log in a file
 gone() { [ ! -e /proc/$1 ] || grep -q ') Z' /proc/$1/stat; }
 case $1 in
 is-active) kill -0 "$(cat pid)" && echo active ;;
 start)
-    setsid bizverify serve $OPTIONS >> log 2>&1 < /dev/null & echo $! > pid ;;
+    setsid bansong serve $OPTIONS >> log 2>&1 < /dev/null & echo $! > pid ;;
 stop) kill -TERM "$(cat pid)"; until gone "$(cat pid)"; do sleep 0.05; done ;;
 restart) "$0" stop "$2" && "$0" start "$2" ;;
 esac
@@ -262,8 +262,8 @@ class Machine:
         self.folder = folder
         self.programs = folder.parent / "programs"
         self.programs.mkdir()
-        bizverify = f'#!/bin/bash\nexec {sys.executable} -m bizverify "$@"\n'
-        for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL), ("bizverify", bizverify)):
+        bansong = f'#!/bin/bash\nexec {sys.executable} -m bansong "$@"\n'
+        for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL), ("bansong", bansong)):
             (self.programs / name).write_text(text, encoding="utf-8")
             (self.programs / name).chmod(0o755)
         self.port, self.metrics_port = free_port(), free_port()
@@ -274,8 +274,8 @@ class Machine:
     def _here(self, block: str) -> str:
         """A block of the page with the places and ports of this test."""
         here = {
-            "/var/lib/bizverify": self.folder,
-            "/opt/bizverify/bin": self.programs,
+            "/var/lib/bansong": self.folder,
+            "/opt/bansong/bin": self.programs,
             "/srv/newer": self.folder.parent,
             "--metrics-port 9464": f"--metrics-port {self.metrics_port} --port {self.port}",
             ":9464": f":{self.metrics_port}",
@@ -298,12 +298,12 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    folder = tmp_path / "bizverify"
+    folder = tmp_path / "bansong"
     folder.mkdir(mode=0o700)
     for file in reference_files(folder).values():
         shutil.copy(file, tmp_path)
     made = Machine(folder)
-    made.give("systemctl start bizverify; curl -fsS --retry 60 --retry-delay 1 --retry-connrefused $U/healthz")
+    made.give("systemctl start bansong; curl -fsS --retry 60 --retry-delay 1 --retry-connrefused $U/healthz")
     yield made
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         made.kill()
@@ -327,9 +327,9 @@ def test_the_commands_of_the_runbook_do_what_it_says(machine: Machine) -> None:
         said.append(machine.give(block))
     text = "\n".join(said)
     assert 'active\n{"status":"ok"}' in text
-    assert 'bizverify_readable{part="database"} 1.0' in text
+    assert 'bansong_readable{part="database"} 1.0' in text
     assert "\nok\n" in text  # the backup is whole
-    assert 'bizverify_reference_file_refused{file="registry"} 0.0' in text
+    assert 'bansong_reference_file_refused{file="registry"} 0.0' in text
     answer = HTTP.get(ask_job, headers=key)
     assert answer.status_code == 200, answer.text
     assert answer.json()["results"][0]["b_no"] == "1248100998"

@@ -14,13 +14,13 @@ import openpyxl
 import pyarrow as pa
 import pytest
 
-import bizverify as bv
-from bizverify.errors import InputError, OutputError, UsageError
-from bizverify.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
-from bizverify.tables.compression import open_file
-from bizverify.tables.csv import dialect
-from bizverify.tables.detect import default_output, detect_format, output_format
-from bizverify.tables.size_limits import SizeLimits, limits
+import bansong as bs
+from bansong.errors import InputError, OutputError, UsageError
+from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
+from bansong.tables.compression import open_file
+from bansong.tables.csv import dialect
+from bansong.tables.detect import default_output, detect_format, output_format
+from bansong.tables.size_limits import SizeLimits, limits
 from conftest import write
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
@@ -123,7 +123,7 @@ def test_what_is_no_table_is_refused_by_what_it_is_and_with_a_remedy(
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        bv.enrich(path)
+        bs.enrich(path)
     assert [inside.name for inside in tmp_path.iterdir()] == [name]
 
 
@@ -132,21 +132,21 @@ def test_a_packed_file_comes_back_packed_and_the_same(tmp_path: Path, suffix: st
     path = tmp_path / f"in.csv{suffix}"
     with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, packing) as stream:
         stream.write(CSV.encode("cp949"))
-    report = bv.enrich(path)
+    report = bs.enrich(path)
     assert report.output == str(tmp_path / f"in.enriched.csv{suffix}")
     with pa.OSFile(report.output) as file, pa.CompressedInputStream(file, packing) as stream:
         lines = stream.read().decode("cp949").splitlines()
     assert [line.split(",")[:2] for line in lines] == [line.split(",") for line in CSV.splitlines()]
-    bv.enrich(path, tmp_path / "plain.csv")
+    bs.enrich(path, tmp_path / "plain.csv")
     assert (tmp_path / "plain.csv").read_text("cp949").splitlines() == lines
 
 
 def test_an_output_is_packed_when_its_name_says_so(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", CSV)
-    bv.enrich(source, tmp_path / "out.json.gz")
+    bs.enrich(source, tmp_path / "out.json.gz")
     assert b'"row_status":"verified"' in gzip.decompress((tmp_path / "out.json.gz").read_bytes())
     with pytest.raises(OutputError, match=r"xlsx files are packed inside already; leave \.gz out"):
-        bv.enrich(source, tmp_path / "out.xlsx.gz")
+        bs.enrich(source, tmp_path / "out.xlsx.gz")
 
 
 def test_the_unpacked_copy_is_private_and_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +161,10 @@ def test_the_unpacked_copy_is_private_and_gone_afterwards(tmp_path: Path, monkey
 
 
 def test_a_file_that_unfolds_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIZVERIFY_LIMITS", "unpacked=1M")
+    monkeypatch.setenv("BANSONG_LIMITS", "unpacked=1M")
     (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"b_no\n" + b"1248100998\n" * 100_000))
-    with pytest.raises(InputError, match=r"unfolds to more than 1,000,000 bytes.*BIZVERIFY_LIMITS=unpacked="):
-        bv.enrich(tmp_path / "in.csv.gz")
+    with pytest.raises(InputError, match=r"unfolds to more than 1,000,000 bytes.*BANSONG_LIMITS=unpacked="):
+        bs.enrich(tmp_path / "in.csv.gz")
 
 
 def test_a_csv_file_with_too_many_columns_is_refused_before_they_are_looked_at(
@@ -178,18 +178,18 @@ def test_a_csv_file_with_too_many_columns_is_refused_before_they_are_looked_at(
     wide = tmp_path / "wide.csv"
     wide.write_bytes(b"b_no" + b"," * 16_384 + b"\n1248100998\n")
     with pytest.raises(InputError, match=r"wide\.csv: has 16,385 columns, more than 16,384; take out"):
-        bv.plan(wide)
+        bs.plan(wide)
     monkeypatch.setattr(dialect, "find_heading", never)
-    monkeypatch.setenv("BIZVERIFY_LIMITS", "columns=16385")
+    monkeypatch.setenv("BANSONG_LIMITS", "columns=16385")
     wide.write_bytes((b"b_no" + b"," * 20_000 + b"\n") * 2)
-    with pytest.raises(InputError, match=r"raise the limit with BIZVERIFY_LIMITS=columns=20001"):
-        bv.plan(wide)
+    with pytest.raises(InputError, match=r"raise the limit with BANSONG_LIMITS=columns=20001"):
+        bs.plan(wide)
 
 
 def test_limits_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BIZVERIFY_LIMITS", raising=False)
+    monkeypatch.delenv("BANSONG_LIMITS", raising=False)
     assert limits() == SizeLimits()
-    monkeypatch.setenv("BIZVERIFY_LIMITS", " cells=60M , inflated=4g,")
+    monkeypatch.setenv("BANSONG_LIMITS", " cells=60M , inflated=4g,")
     assert limits() == SizeLimits(cells=60_000_000, inflated=4_000_000_000)
 
 
@@ -197,7 +197,7 @@ def test_limits_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     "text", ["cells", "cells=", "cells=M", "cells=0", "cells=-1", "what=3", "cells=1X", "cells=1.5M"]
 )
 def test_a_limit_that_is_spelled_wrongly_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("BIZVERIFY_LIMITS", text)
+    monkeypatch.setenv("BANSONG_LIMITS", text)
     with pytest.raises(UsageError, match="is no limit; write NAME=NUMBER, the names are cells"):
         limits()
 
@@ -229,7 +229,7 @@ def test_a_workbook_in_disguise_is_enriched_under_its_right_name(tmp_path: Path)
         book.active.append(row)
     book.save(tmp_path / "in.xlsx")
     (tmp_path / "in.xlsx").rename(tmp_path / "in.xls")
-    assert bv.enrich(tmp_path / "in.xls").output == str(tmp_path / "in.enriched.xlsx")
+    assert bs.enrich(tmp_path / "in.xls").output == str(tmp_path / "in.enriched.xlsx")
 
 
 @pytest.mark.parametrize("name", ["PARENT", "PAR1"])
@@ -261,11 +261,11 @@ def test_a_name_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     try:
         made = Path(name + extension)
         plain = write(tmp_path / "plain.csv", CSV)
-        bv.enrich(plain, tmp_path / f"plain.enriched{extension}")
+        bs.enrich(plain, tmp_path / f"plain.enriched{extension}")
         (tmp_path / f"plain.enriched{extension}").rename(made)
     except (OSError, UnicodeError):
         pytest.skip("the file system has no such names")
-    assert bv.enrich(made, in_place=True).rows == 1
+    assert bs.enrich(made, in_place=True).rows == 1
 
 
 @pytest.mark.parametrize(
@@ -282,19 +282,19 @@ def test_a_url_of_another_kind_is_named_as_it_was_given_and_that_it_is_not_read(
     with pytest.raises(
         InputError, match=f"{said}, and of those only s3://, gs://, az:// and https:// are read; {remedy}"
     ):
-        bv.enrich(given)
+        bs.enrich(given)
 
 
 def test_an_output_that_is_a_url_of_another_kind_is_refused_as_one(tmp_path: Path) -> None:
     with pytest.raises(
         OutputError, match=r"ftp://host/out\.csv: is a URL, and of those only s3://, gs:// and az:// are written"
     ):
-        bv.enrich(write(tmp_path / "in.csv", CSV), "ftp://host/out.csv")
+        bs.enrich(write(tmp_path / "in.csv", CSV), "ftp://host/out.csv")
 
 
 def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_in(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{tmp_path}/none.csv: there is no such file in {tmp_path}; check its name"):
-        bv.enrich(tmp_path / "none.csv")
+        bs.enrich(tmp_path / "none.csv")
 
 
 TWO_LISTS = '{"a": [{"b_no": "1248100998"}], "b": [{"b_no": "2208162517"}]}'
@@ -317,10 +317,10 @@ def test_a_message_names_only_options_that_its_reader_has(tmp_path: Path, option
 def test_what_builds_or_learns_from_a_file_suggests_no_option_that_it_does_not_have(tmp_path: Path) -> None:
     source = write(tmp_path / "a.json", TWO_LISTS)
     with pytest.raises(InputError, match=r"\(a, b\); keep one of them in the file"):
-        bv.build_registry([source], tmp_path / "registry.parquet")
+        bs.build_registry([source], tmp_path / "registry.parquet")
     (tmp_path / "b.csv").write_bytes(CSV.encode() + b"\xff\xfe\n")
     with pytest.raises(InputError, match="name its encoding with `encoding=`"):
-        bv.build_registry([tmp_path / "b.csv"], tmp_path / "registry.parquet")
+        bs.build_registry([tmp_path / "b.csv"], tmp_path / "registry.parquet")
     with (
         pytest.raises(InputError, match="save it as UTF-8"),
         open_table(tmp_path / "b.csv", options={}),
@@ -333,11 +333,11 @@ def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
 ) -> None:
     """To choose among 16,384 columns takes seconds; that ours have no place beside them is known before."""
     in_all_columns(tmp_path / "in.xlsx")
-    monkeypatch.setattr("bizverify.enrichment.prepared_table.prepare_table", None)
+    monkeypatch.setattr("bansong.enrichment.prepared_table.prepare_table", None)
     with pytest.raises(
         OutputError, match=r"16,393 columns are more than a sheet has \(16,384\); give `output='OUT\.csv'`"
     ):
-        bv.enrich(tmp_path / "in.xlsx")
+        bs.enrich(tmp_path / "in.xlsx")
 
 
 @pytest.mark.scale
@@ -345,10 +345,10 @@ def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
 def test_a_table_as_wide_as_a_sheet_is_enriched_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a selection from a sheet of 16,384 columns, and with a raised limit from a list of one more."""
     in_all_columns(tmp_path / "in.xlsx")
-    assert bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", select=["b_no"]).rows == 1
-    monkeypatch.setenv("BIZVERIFY_LIMITS", "columns=16385")
+    assert bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", select=["b_no"]).rows == 1
+    monkeypatch.setenv("BANSONG_LIMITS", "columns=16385")
     wide = write(tmp_path / "wide.csv", "b_no" + "," * 16_384 + "\n1248100998\n")
-    assert bv.plan(wide).rows == 1
+    assert bs.plan(wide).rows == 1
 
 
 def in_all_columns(path: Path) -> None:

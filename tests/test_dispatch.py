@@ -8,10 +8,10 @@ import anyio
 import pytest
 from trio.testing import MockClock
 
-from bizverify import errors
-from bizverify.dispatch import Action, Dispatcher, OutgoingRequest, Slot, Task
-from bizverify.dispatch.error_actions import ERROR_ACTIONS, error_action, may_pass
-from bizverify.errors import CertificateError, NotSentError, QuotaError, RejectedError, ServiceError
+from bansong import errors
+from bansong.dispatch import Action, Dispatcher, OutgoingRequest, Slot, Task
+from bansong.dispatch.error_actions import ERROR_ACTIONS, error_action, may_pass
+from bansong.errors import CertificateError, NotSentError, QuotaError, RejectedError, ServiceError
 
 
 class Sending(OutgoingRequest[str]):

@@ -21,13 +21,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import bizverify as bv
-from bizverify.distributed import BatchVerifier, verify_batches
-from bizverify.distributed.batch_verifier import ADDED_SCHEMA, gather_batches
-from bizverify.engine import LocalEngine
-from bizverify.engine.letter_history import HISTORY_SCHEMA, address_key
-from bizverify.errors import AccountingError, InputError, RegistryError, UsageError
-from bizverify.run.cross_row_features import (
+import bansong as bs
+from bansong.distributed import BatchVerifier, verify_batches
+from bansong.distributed.batch_verifier import ADDED_SCHEMA, gather_batches
+from bansong.engine import LocalEngine
+from bansong.engine.letter_history import HISTORY_SCHEMA, address_key
+from bansong.errors import AccountingError, InputError, RegistryError, UsageError
+from bansong.run.cross_row_features import (
     ALIKE,
     CROWD,
     CROWDED,
@@ -35,10 +35,10 @@ from bizverify.run.cross_row_features import (
     with_cross_row_features,
     with_given_features,
 )
-from bizverify.run.records import records
-from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables import frames
-from bizverify.tables.columns import choose_columns
+from bansong.run.records import records
+from bansong.schema import ADDED_COLUMNS
+from bansong.tables import frames
+from bansong.tables.columns import choose_columns
 from conftest import NOTHING_CHECKED, SAMPLE
 from customers import KEY, numbers
 from distributed_worker import verify_parts
@@ -116,7 +116,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wanted() -> pl.DataFrame:
     options: dict[str, Any] = {name: SAMPLE / f"{name}.parquet" for name in ("registry", "gazetteer")}
-    return bv.verify_frame(customers(), **options, today=TODAY, labels=False)
+    return bs.verify_frame(customers(), **options, today=TODAY, labels=False)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_workers_forked_after_polars_ran_are_refused() -> None:
     """They would hang without a word: polars' threads are not in a forked process."""
     code = (
         "import os, warnings; warnings.simplefilter('ignore')\n"
-        "import polars as pl; from bizverify.distributed import verify_batches\n"
+        "import polars as pl; from bansong.distributed import verify_batches\n"
         "frame = pl.DataFrame({'사업자번호': ['1248100998']})\n"
         "verifier = verify_batches(frame, labels=False)\n"
         "if not os.fork():\n"
@@ -190,14 +190,14 @@ def test_workers_forked_after_polars_ran_are_refused() -> None:
 
 
 def paid_engines() -> list[Any]:
-    options = bv.ServiceOptions(base_url="http://127.0.0.1:9", api_key=bv.ApiKey(KEY))
-    return ["verify", "batch", "hybrid", bv.ServiceEngine("batch", options), bv.HybridEngine(options)]
+    options = bs.ServiceOptions(base_url="http://127.0.0.1:9", api_key=bs.ApiKey(KEY))
+    return ["verify", "batch", "hybrid", bs.ServiceEngine("batch", options), bs.HybridEngine(options)]
 
 
 @pytest.mark.parametrize("engine", range(5))
 def test_engines_that_buy_are_refused_with_the_reason(engine: int) -> None:
     """A task that runs again would buy again; what has to be done instead is said."""
-    with pytest.raises(UsageError, match=r"buys lookups, and a cluster runs a task again .* bizverify\.enrich"):
+    with pytest.raises(UsageError, match=r"buys lookups, and a cluster runs a task again .* bansong\.enrich"):
         verify_batches(customers(10), engine=paid_engines()[engine])
 
 
@@ -221,13 +221,13 @@ def test_the_users_columns_are_the_same_arrays() -> None:
 def test_an_enriched_table_is_enriched_anew() -> None:
     """Columns of an earlier enrichment are replaced where they stand, and say nothing about the rows."""
     frame = customers(200)
-    once = bv.verify_frame(frame, labels=False, today=TODAY).select(
+    once = bs.verify_frame(frame, labels=False, today=TODAY).select(
         "고객번호", *ADDED_COLUMNS, "사업자등록번호", "상호", "주소"
     )
     marked = with_marks(once, verify_batches(once.head(5), labels=False))
     again = verify_batches(marked.slice(0, 5), labels=False, today=TODAY)(marked)
     assert again.column_names == once.columns
-    assert pl.DataFrame(again).equals(bv.verify_frame(once, labels=False, today=TODAY))
+    assert pl.DataFrame(again).equals(bs.verify_frame(once, labels=False, today=TODAY))
 
 
 def test_small_batches_are_gathered_and_empty_ones_are_none() -> None:
@@ -248,7 +248,7 @@ def test_a_history_travels_with_the_verifier() -> None:
     engine = LocalEngine(today=TODAY, history=pl.LazyFrame([letter], schema=HISTORY_SCHEMA))
     sent = pickle.loads(pickle.dumps(verify_batches(frame, engine=engine, labels=False)))
     answers = pl.DataFrame(sent(frame.to_arrow()))
-    assert answers.equals(bv.verify_frame(frame, engine=engine, labels=False))
+    assert answers.equals(bs.verify_frame(frame, engine=engine, labels=False))
     assert answers["bounce_prob"][0] > answers["bounce_prob"][1]
 
 
@@ -258,7 +258,7 @@ def test_another_version_on_a_worker_is_refused_by_name(tmp_path: Path) -> None:
     verifier = verify_batches(customers(20), registry=registry, labels=False)
     source = tmp_path / "s.csv"
     source.write_text(f"b_no,biz_status\n{numbers(1)[0]},계속사업자\n", encoding="utf-8")
-    bv.build_registry([source], registry, as_of="2026-11-01")
+    bs.build_registry([source], registry, as_of="2026-11-01")
     with pytest.raises(
         RegistryError, match=r"process \d+ on .* rows 0 to 19 of it: .*registry\.parquet.* put the same file on"
     ):

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
+import bansong as bs
 from conftest import NOTHING_CHECKED, ROOT, SAMPLE
 from test_distributed import TODAY, customers
 
@@ -38,7 +38,7 @@ def test_the_recipe_for_daft_gives_what_one_machine_does() -> None:
     daft = pytest.importorskip("daft", reason="Daft is not installed: pip install daft")
     frame = customers(ROWS)
     found = run_recipe("Daft", df=daft.from_arrow(frame.to_arrow()).into_batches(5000)).to_arrow()
-    assert pl.DataFrame(found).sort("고객번호").equals(bv.verify_frame(frame, **OPTIONS))
+    assert pl.DataFrame(found).sort("고객번호").equals(bs.verify_frame(frame, **OPTIONS))
 
 
 def test_the_recipe_for_ray_data_gives_what_one_machine_does() -> None:
@@ -52,7 +52,7 @@ def test_the_recipe_for_ray_data_gives_what_one_machine_does() -> None:
     finally:
         ray.shutdown()
     assert found.height == ROWS
-    whole = bv.verify_frame(frame, **OPTIONS)
+    whole = bs.verify_frame(frame, **OPTIONS)
     alone = ~whole["reasons"].list.join(" ").fill_null("").str.contains("[place ", literal=True)
     assert 0 < alone.sum() < ROWS
     assert found.sort("고객번호").filter(alone).equals(whole.filter(alone))

@@ -14,15 +14,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import UsageError
+import bansong as bs
+from bansong.errors import UsageError
 from conftest import NOTHING_CHECKED, ROOT, SAMPLE
 from distributed_worker import look_into_worker
 from test_distributed import TODAY, customers
 
 if shutil.which("java") is None:
     pytest.skip("Spark needs Java, and there is no `java` on this machine", allow_module_level=True)
-pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "bizverify[spark]"')
+pyspark = pytest.importorskip("pyspark", reason='Spark is not installed: pip install "bansong[spark]"')
 
 pytestmark = [
     pytest.mark.scale,
@@ -66,10 +66,10 @@ def spread(session: Any, folder: Path, frame: pl.DataFrame, parts: int) -> Any:
 
 def test_spark_answers_as_one_machine_does(session: Any, tmp_path: Path) -> None:
     """200,000 rows on two workers: every cell of every row, crowded and second addresses included."""
-    from bizverify.distributed import spark
+    from bansong.distributed import spark
 
     frame = customers(ROWS)
-    wanted = bv.verify_frame(frame, **FILES, today=TODAY, labels=False)
+    wanted = bs.verify_frame(frame, **FILES, today=TODAY, labels=False)
     told = wanted["reasons"].list.join(" ")
     assert told.str.contains("[place +9]", literal=True).sum() > ROWS / 1000
     assert told.str.contains("[place +10]", literal=True).sum() > ROWS / 1000
@@ -82,7 +82,7 @@ def test_spark_answers_as_one_machine_does(session: Any, tmp_path: Path) -> None
 
 def test_each_worker_process_opens_the_files_once(session: Any, tmp_path: Path) -> None:
     """Eight partitions on two workers: no process opens the engine twice, and polars has one thread in each."""
-    from bizverify.distributed import spark, verify_batches
+    from bansong.distributed import spark, verify_batches
 
     frame, another_day = customers(8000), date(2026, 11, 20)  # so no earlier test has opened this engine
     verifier = verify_batches(frame.head(100), **FILES, today=another_day, labels=False)
@@ -103,7 +103,7 @@ def test_each_worker_process_opens_the_files_once(session: Any, tmp_path: Path) 
 
 def test_an_error_names_its_partition(session: Any, tmp_path: Path) -> None:
     """A worker that has another registry says which partition it had, and what to do."""
-    from bizverify.distributed import spark
+    from bansong.distributed import spark
 
     registry = shutil.copy(SAMPLE / "registry.parquet", tmp_path / "other.parquet")
     out = spark.enrich(spread(session, tmp_path, customers(100), 2), registry=registry, labels=False, ship_files=False)
@@ -115,7 +115,7 @@ def test_an_error_names_its_partition(session: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["verify", "batch", "hybrid"])
 def test_engines_that_buy_are_refused(session: Any, engine: Any) -> None:
     """No task may buy: it may be run again."""
-    from bizverify.distributed import spark
+    from bansong.distributed import spark
 
     with pytest.raises(UsageError, match="buys lookups"):
         spark.enrich(session.createDataFrame([("1248100998",)], "b_no string"), engine=engine)

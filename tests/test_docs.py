@@ -18,10 +18,10 @@ import pytest
 from click.testing import CliRunner
 from nbclient import NotebookClient
 
-import bizverify as bv
-from bizverify.cli import app
-from bizverify.testing import FakeNts, FakeService, serve
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.cli import app
+from bansong.testing import FakeNts, FakeService, serve
+from bansong.translation import use_language
 from conftest import NINE, ROOT, SAMPLE, json_of, write
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -46,10 +46,10 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
 
 def test_the_page_about_privacy_names_every_store() -> None:
     """Each kind of file that is kept by default, the variable that moves it, and each folder of the state directory."""
-    from bizverify.ledger.schema import LEDGER_FILE
-    from bizverify.reference.choice_store import CHOICE_FILE
-    from bizverify.reference.status_store import STATUS_FILE
-    from bizverify.watch.local_file import WATCH_FILE
+    from bansong.ledger.schema import LEDGER_FILE
+    from bansong.reference.choice_store import CHOICE_FILE
+    from bansong.reference.status_store import STATUS_FILE
+    from bansong.watch.local_file import WATCH_FILE
 
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
@@ -69,10 +69,10 @@ def test_the_page_about_privacy_names_every_store() -> None:
     ],
 )
 def test_the_lines_for_the_shell_are_understood(page: str) -> None:
-    """Each `bizverify …` line parses: its command and its options exist."""
+    """Each `bansong …` line parses: its command and its options exist."""
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.S))
-    for words in re.findall(r"^bizverify ([^#\n]+)", blocks, flags=re.M):
+    for words in re.findall(r"^bansong ([^#\n]+)", blocks, flags=re.M):
         command = app
         for word in words.split():
             if word in getattr(command, "commands", {}):
@@ -87,7 +87,7 @@ def test_the_korean_quickstart_runs_as_it_stands(tmp_path: Path, monkeypatch: py
     text = (ROOT / "docs" / "ko" / "quickstart.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sample_data").symlink_to(SAMPLE)
-    lines = [line for line in re.findall(r"^bizverify (.*)$", text, flags=re.M) if "sample_data/" in line]
+    lines = [line for line in re.findall(r"^bansong (.*)$", text, flags=re.M) if "sample_data/" in line]
     assert len(lines) == 4
     for line in lines:
         result = CliRunner().invoke(app, ["--lang", "ko", *shlex.split(line)])
@@ -99,7 +99,7 @@ def test_the_korean_quickstart_runs_as_it_stands(tmp_path: Path, monkeypatch: py
     (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     with use_language("ko"):
         scope: dict[str, Any] = {}
-        exec(block.replace('bv.set_language("ko")', ""), scope)
+        exec(block.replace('bs.set_language("ko")', ""), scope)
     assert len(scope["결과"]) == 300
 
 
@@ -108,12 +108,12 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
     service = FakeService("test-key")
     (tmp_path / "lookups.csv").write_text("b_no,name,address\n1248100998,가,\n2208162517,나,\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BIZVERIFY_API_KEY", "test-key")
+    monkeypatch.setenv("BANSONG_API_KEY", "test-key")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "client.md").read_text(encoding="utf-8"), flags=re.S)
     assert len(blocks) == 9
     names: dict[str, Any] = {}
     with serve(service) as url:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
+        monkeypatch.setenv("BANSONG_BASE_URL", url)
         for block in blocks:
             exec(compile(block, "client.md", "exec"), names)
     assert names["status"].state == names["job_ended"].state == "done"
@@ -160,8 +160,8 @@ def sample_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_examples_run(page: str, needs: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, as they stand, on the sample, with both services faked; what needs others is left out."""
     with serve(FakeNts("test-key", {"1248100998": "active"})) as nts:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", nts)
-        monkeypatch.setenv("BIZVERIFY_NTS_KEY", "test-key")
+        monkeypatch.setenv("BANSONG_NTS_URL", nts)
+        monkeypatch.setenv("BANSONG_NTS_KEY", "test-key")
         scope: dict[str, Any] = {}
         for block in python_blocks(page):
             if not needs or needs not in block:
@@ -216,7 +216,7 @@ def test_the_notebooks_store_no_outputs() -> None:
 
 
 def test_the_doctests_hold() -> None:
-    found = doctest.testmod(bv.number)
+    found = doctest.testmod(bs.number)
     assert found.attempted > 0
     assert found.failed == 0
 
@@ -238,7 +238,7 @@ def test_the_sample_is_what_its_script_makes(tmp_path: Path, monkeypatch: object
 
 
 def test_the_sample_has_what_real_lists_have() -> None:
-    plan = bv.plan(SAMPLE / "customers.csv").plan
+    plan = bs.plan(SAMPLE / "customers.csv").plan
     assert plan.rows == 300
     assert plan.duplicates >= 10
     assert plan.wrong_check_digits >= 2

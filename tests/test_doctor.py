@@ -17,13 +17,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bizverify.diagnosis import DoctorOptions, diagnose
-from bizverify.ledger import Ledger
-from bizverify.reference.day_allowance import account_of
-from bizverify.reference.nts import NtsKey
-from bizverify.reference.status_store import STATUS_SCHEMA, DayUsage, StatusStore
-from bizverify.schema import seoul_day
-from bizverify.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Reset, Status, serve
+from bansong.diagnosis import DoctorOptions, diagnose
+from bansong.ledger import Ledger
+from bansong.reference.day_allowance import account_of
+from bansong.reference.nts import NtsKey
+from bansong.reference.status_store import STATUS_SCHEMA, DayUsage, StatusStore
+from bansong.schema import seoul_day
+from bansong.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Reset, Status, serve
 from conftest import write
 from customers import KEY, customers
 
@@ -40,8 +40,8 @@ def service() -> FakeService:
 def nts(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
     fake = FakeNts(NTS_KEY)
     with serve(fake) as address:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", address)
-        monkeypatch.setenv("BIZVERIFY_NTS_KEY", NTS_KEY)
+        monkeypatch.setenv("BANSONG_NTS_URL", address)
+        monkeypatch.setenv("BANSONG_NTS_KEY", NTS_KEY)
         yield fake
 
 
@@ -64,7 +64,7 @@ def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run) -> No
     for what in ("registry", "gazetteer", "API key", "tax authority's key"):
         assert found[what][0]["remedy"]
         assert levels(found, what) in (["note"], ["warning"])
-    assert "BIZVERIFY_NTS_KEY" in found["tax authority's key"][0]["remedy"]
+    assert "BANSONG_NTS_KEY" in found["tax authority's key"][0]["remedy"]
     assert levels(found, "python") == levels(found, "polars") == levels(found, "SQLite") == ["ok"]
     assert "service" not in found
     assert "tax authority" not in found
@@ -115,9 +115,9 @@ def test_keys_are_never_shown(
     """Whether they are right, wrong or malformed, no output holds a key."""
     done = [run("doctor"), run("doctor", "--json")]
     for wrong in ("bv_live_wrong_0123456789", "no key\nat all"):
-        monkeypatch.setenv("BIZVERIFY_API_KEY", wrong)
-        monkeypatch.setenv("BIZVERIFY_NTS_KEY", wrong)
-        done.append(run("doctor", env={"BIZVERIFY_LOG": "debug"}))
+        monkeypatch.setenv("BANSONG_API_KEY", wrong)
+        monkeypatch.setenv("BANSONG_NTS_KEY", wrong)
+        done.append(run("doctor", env={"BANSONG_LOG": "debug"}))
         assert done[-1].returncode == 2
     for one in done:
         for secret in (KEY, NTS_KEY, "bv_live_wrong", "no key"):
@@ -132,10 +132,10 @@ def test_a_refused_key_breaks_a_run_and_an_outage_of_the_tax_authority_does_not(
     found = findings(run)
     assert levels(found, "tax authority") == ["warning"]
     assert "stored" in found["tax authority"][0]["remedy"]
-    monkeypatch.setenv("BIZVERIFY_API_KEY", "bv_live_wrong_0123456789")
+    monkeypatch.setenv("BANSONG_API_KEY", "bv_live_wrong_0123456789")
     found = findings(run, code=2)
     assert levels(found, "service") == ["error"]
-    monkeypatch.delenv("BIZVERIFY_BASE_URL")
+    monkeypatch.delenv("BANSONG_BASE_URL")
     assert levels(findings(run), "service") == ["warning"]
 
 
@@ -184,7 +184,7 @@ def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
     assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
     found = findings(run, "--offline")
     assert levels(found, "ledger") == ["ok", "warning"]
-    assert "bizverify resolve" in found["ledger"][1]["remedy"]
+    assert "bansong resolve" in found["ledger"][1]["remedy"]
     with Ledger.open() as ledger:
         found = findings(run, "--offline")
         assert levels(found, "ledger") == ["ok"]
@@ -204,29 +204,29 @@ def test_a_state_directory_that_others_can_read_or_nobody_can_write_is_told(
     state_directory.chmod(0o700)
     assert levels(findings(run), "state directory") == ["ok"]
     file = write(tmp_path / "file", "")
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(file / "below"))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(file / "below"))
     assert levels(findings(run, code=2), "state directory") == ["error"]
 
 
 def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each extra says what it is for, and how to install it."""
-    from bizverify import diagnosis
+    from bansong import diagnosis
 
     monkeypatch.setitem(diagnosis.EXTRAS, "learn", (("no_such_module",), "to learn"))
     found = {finding.what: finding for finding in diagnose(DoctorOptions(offline=True)).findings}
     assert found["extra learn"].level == "note"
-    assert "pip install 'bizverify[learn]'" in str(found["extra learn"].remedy)
+    assert "pip install 'bansong[learn]'" in str(found["extra learn"].remedy)
     assert pl.__version__ == found["polars"].said
 
 
 def test_what_cannot_be_looked_at_is_a_finding(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state directory that no system takes is told with a remedy, and the other checks go on: no traceback."""
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / ("a" * 300)))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / ("a" * 300)))
     found = findings(run, "--offline", code=2)
     assert levels(found, "scorecard") == ["error"]
     assert "File name too long" in found["scorecard"][0]["said"]
     told = found["scorecard"][0]
-    assert "let it be read by the user who runs bizverify" in f"{told['said']} {told['remedy']}"
+    assert "let it be read by the user who runs bansong" in f"{told['said']} {told['remedy']}"
     assert levels(found, "registry") == ["note"]
 
 
@@ -236,8 +236,8 @@ def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch
     def fail(self: object) -> None:
         raise RuntimeError(NTS_KEY)
 
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", NTS_KEY)
-    monkeypatch.setattr("bizverify.reference.nts.NtsClient.__aenter__", fail)
+    monkeypatch.setenv("BANSONG_NTS_KEY", NTS_KEY)
+    monkeypatch.setattr("bansong.reference.nts.NtsClient.__aenter__", fail)
     diagnosis = diagnose(DoctorOptions())
     assert diagnosis.exit_code == 2
     assert NTS_KEY not in str(diagnosis)
@@ -250,7 +250,7 @@ def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) ->
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         Thread(target=_drip, args=[listener], daemon=True).start()
         for name, value in {"BASE_URL": url, "API_KEY": KEY, "NTS_URL": url, "NTS_KEY": NTS_KEY}.items():
-            monkeypatch.setenv(f"BIZVERIFY_{name}", value)
+            monkeypatch.setenv(f"BANSONG_{name}", value)
         found = diagnose(DoctorOptions(timeout=0.3)).findings
         levels = {one.what: one.level for one in found if "no whole answer within 0.45 s" in one.said}
     assert levels == {"service": "error", "tax authority": "warning"}

@@ -13,9 +13,9 @@ import openpyxl
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.column_words import HEADERS
-from bizverify.schema import Alert
+import bansong as bs
+from bansong.column_words import HEADERS
+from bansong.schema import Alert
 from conftest import NINE, SAMPLE, write
 
 KOREAN = [HEADERS["ko"][name] for name in NINE]
@@ -58,7 +58,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pl.DataFr
     def of(headers: str) -> pl.DataFrame:
         if headers not in made:
             out = tmp_path_factory.mktemp("first") / "out.csv"
-            bv.enrich(SAMPLE / "customers.csv", out, headers=headers, **KNOWN)
+            bs.enrich(SAMPLE / "customers.csv", out, headers=headers, **KNOWN)
             made[headers] = read(out)
         return made[headers]
 
@@ -98,7 +98,7 @@ def test_our_columns_are_replaced_wherever_they_stand(
     action = names[3]
     stale = edited.with_columns(pl.lit(STALE if headers == "en" else "보류").alias(action))
     source = save(stale, tmp_path / f"edited{suffix}")
-    report = bv.enrich(source, tmp_path / f"again{suffix}", **KNOWN)
+    report = bs.enrich(source, tmp_path / f"again{suffix}", **KNOWN)
     again = read(tmp_path / f"again{suffix}")
     assert not [name for name in again.columns if "_bv" in name]
     assert again.columns[: len(edited.columns)] == edited.columns or suffix == ".json"
@@ -120,10 +120,10 @@ def test_a_changed_verdict_and_address_are_counted_and_told(
         pl.when(row < 3).then(pl.lit("전화함")).otherwise("action").alias("action"),
         pl.when(row < 2).then(pl.lit("서울특별시 중구 세종대로 110")).otherwise("fixed_address").alias("fixed_address"),
     )
-    report = bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
+    report = bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
     assert report.replaced == {"action": 3, "fixed_address": 2}
     assert isinstance(report.warnings[0], Alert)
-    same = bv.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **KNOWN)
+    same = bs.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **KNOWN)
     assert not same.replaced
     assert read(tmp_path / "third.csv").equals(first("en"))
 
@@ -135,7 +135,7 @@ def test_a_grade_of_the_users_own_outlives_the_loss_of_ours(
     frame = first("en").drop("grade")
     theirs = pl.Series("grade", ["ABCDE"[row * 7 % 5] for row in range(frame.height)])
     edited = frame.insert_column(1, theirs)
-    bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
+    bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
     again = read(tmp_path / "again.csv")
     assert again["grade"].to_list() == theirs.to_list()
     assert again["grade_bv"].to_list() == first("en")["grade"].to_list()
@@ -177,16 +177,16 @@ def test_a_users_own_column_outlives_the_loss_of_ours(tmp_path: Path, lang: str,
     cells = (OWN_WORDS[name] * own.height)[: own.height]
     own.insert_column(own.width, pl.Series(title, cells)).write_csv(tmp_path / "in.csv")
     options: dict[str, Any] = KNOWN | {"prefix": prefix}
-    bv.enrich(tmp_path / "in.csv", tmp_path / "first.csv", headers=lang, **options)
+    bs.enrich(tmp_path / "in.csv", tmp_path / "first.csv", headers=lang, **options)
     first = read(tmp_path / "first.csv")
     save(first.drop(f"{title}_bv"), tmp_path / "edited.csv")
-    report = bv.enrich(tmp_path / "edited.csv", tmp_path / "again.csv", **options)
+    report = bs.enrich(tmp_path / "edited.csv", tmp_path / "again.csv", **options)
     again = read(tmp_path / "again.csv")
     assert again[title].to_list() == cells
     assert again[f"{title}_bv"].equals(first[f"{title}_bv"])
     assert sorted(again.columns) == sorted(first.columns)
     assert any(isinstance(one, Alert) and f"{title}_bv" in one for one in report.warnings)
-    bv.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **options)
+    bs.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **options)
     assert read(tmp_path / "third.csv").equals(again)
 
 
@@ -210,7 +210,7 @@ def test_a_memo_that_looks_like_ours_stays(
     at = place % whole.width
     columns = [column for column in whole.get_columns() if ours_too or column.name != title]
     columns.insert(at, pl.Series(title, cells))
-    bv.enrich(write_columns(tmp_path / "edited.csv", columns), tmp_path / "again.csv", **KNOWN)
+    bs.enrich(write_columns(tmp_path / "edited.csv", columns), tmp_path / "again.csv", **KNOWN)
     again = read_columns(tmp_path / "again.csv")
     assert again[at] == (title, cells)
     ours = [found for where, (header, found) in enumerate(again) if header.startswith(title) and where != at]
@@ -220,11 +220,11 @@ def test_a_memo_that_looks_like_ours_stays(
 
 def test_grades_that_differ_where_the_probability_is_one_are_the_users(tmp_path: Path) -> None:
     rows = "\n".join(f"124-81-00998,가나{row},서울 중구 세종대로 {row}" for row in range(1, 31))
-    bv.enrich(write(tmp_path / "in.csv", f"사업자번호,상호,주소\n{rows}\n"), tmp_path / "first.csv")
+    bs.enrich(write(tmp_path / "in.csv", f"사업자번호,상호,주소\n{rows}\n"), tmp_path / "first.csv")
     whole = read(tmp_path / "first.csv").with_columns(bounce_prob=pl.lit("0.02"))
     grades = [letter for letter in "ABCDE" for _ in range(6)]
     save(whole.with_columns(grade=pl.Series(grades)), tmp_path / "edited.csv")
-    bv.enrich(tmp_path / "edited.csv", tmp_path / "again.csv")
+    bs.enrich(tmp_path / "edited.csv", tmp_path / "again.csv")
     assert read(tmp_path / "again.csv")["grade"].to_list() == grades
 
 
@@ -237,7 +237,7 @@ def test_a_few_typed_cells_make_no_column_of_ours_a_users(tmp_path: Path, first:
         for place, (name, cell) in enumerate(typed.items())
     )
     edited = edited.filter(row % 3 != 0).sort("action", "grade")
-    bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
+    bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
     assert read(tmp_path / "again.csv").columns == edited.columns
 
 
@@ -245,7 +245,7 @@ def test_probabilities_in_percent_are_ours(tmp_path: Path, first: Callable[[str]
     """A spreadsheet saves them as it shows them."""
     percent = (pl.col("bounce_prob").cast(pl.Float64) * 100).round(1).cast(pl.String) + "%"
     save(first("en").with_columns(percent.alias("bounce_prob")), tmp_path / "edited.csv")
-    bv.enrich(tmp_path / "edited.csv", tmp_path / "again.csv", **KNOWN)
+    bs.enrich(tmp_path / "edited.csv", tmp_path / "again.csv", **KNOWN)
     assert read(tmp_path / "again.csv").equals(first("en"))
 
 
@@ -265,7 +265,7 @@ def test_notes_under_a_header_of_ours_outlive_the_next_run(
         writer = csv.writer(file)
         writer.writerow([title, *(column.name for column in columns)])
         writer.writerows(zip(notes, *(column.to_list() for column in columns), strict=True))
-    bv.enrich(path, tmp_path / "again.csv", **KNOWN)
+    bs.enrich(path, tmp_path / "again.csv", **KNOWN)
     with (tmp_path / "again.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     assert [row[0] for row in rows] == notes
@@ -289,7 +289,7 @@ def test_a_list_that_never_was_an_output_keeps_its_columns(
     names, cells = ",".join(columns), ",".join(columns.values())
     source = write(tmp_path / "in.csv", f"사업자번호,{names}\n124-81-00998,{cells}\n220-81-62517,{cells}\n")
     for run in range(3):
-        bv.enrich(source, tmp_path / f"{run}.csv", headers=headers)
+        bs.enrich(source, tmp_path / f"{run}.csv", headers=headers)
         source = tmp_path / f"{run}.csv"
         found = read(source)
         assert found.columns[: len(columns) + 1] == ["사업자번호", *columns]
@@ -305,7 +305,7 @@ def test_a_verdict_that_an_older_version_left_behind_is_replaced_too(
     stale = whole.drop("reasons").with_columns(pl.lit(STALE).alias("action"))
     both = pl.concat([stale, whole.select(pl.col(name).alias(f"{name}_bv") for name in NINE)], how="horizontal")
     for suffix in (".csv", ".xlsx", ".json", ".parquet"):
-        bv.enrich(save(both, tmp_path / f"both{suffix}"), tmp_path / f"again{suffix}", **KNOWN)
+        bs.enrich(save(both, tmp_path / f"both{suffix}"), tmp_path / f"again{suffix}", **KNOWN)
         again = read(tmp_path / f"again{suffix}")
         assert sorted(again.columns) == sorted(both.columns)
         assert again["action"].to_list() == again["action_bv"].to_list() == whole["action"].to_list()
@@ -314,11 +314,11 @@ def test_a_verdict_that_an_older_version_left_behind_is_replaced_too(
 def test_extra_columns_and_outcomes_are_replaced_where_they_stand(tmp_path: Path) -> None:
     """A memo between them, and one of them deleted."""
     options: dict[str, Any] = KNOWN | {"extra_columns": ["duplicate_of", "match_level"]}
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "first.csv", with_outcomes=True, **options)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "first.csv", with_outcomes=True, **options)
     whole = read(tmp_path / "first.csv")
     edited = whole.with_columns(pl.lit("none").alias("match_level"), pl.lit("2020-01-01").alias("bounced_at"))
     edited = edited.insert_column(whole.columns.index("match_level"), pl.lit("메모").alias("메모")).drop("bounced")
-    bv.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", with_outcomes=True, **KNOWN)
+    bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", with_outcomes=True, **KNOWN)
     again = read(tmp_path / "again.csv")
     assert sorted(again.columns) == sorted([*edited.columns, "bounced"])
     assert again["match_level"].equals(whole["match_level"])
@@ -358,23 +358,23 @@ def test_a_file_of_somebody_elses_and_a_decided_review_are_kept(tmp_path: Path) 
     """The output replaces a file that no run wrote; the review list was filled in and not applied yet."""
     out, review = write(tmp_path / "out.csv", "내 파일\n"), tmp_path / "review.xlsx"
     options: dict[str, Any] = KNOWN | {"review": review}
-    assert bv.enrich(SAMPLE / "customers.csv", out, **options).backup == str(tmp_path / "out.csv.bak")
+    assert bs.enrich(SAMPLE / "customers.csv", out, **options).backup == str(tmp_path / "out.csv.bak")
     book = openpyxl.load_workbook(review)
     book.active.cell(2, 1, "1")
     book.save(review)
     decided = review.read_bytes()
-    report = bv.enrich(SAMPLE / "customers.csv", out, **options)
+    report = bs.enrich(SAMPLE / "customers.csv", out, **options)
     assert dict(report.kept) == {str(review): str(tmp_path / "review.xlsx.bak")}
     assert (tmp_path / "review.xlsx.bak").read_bytes() == decided
     assert (tmp_path / "out.csv.bak").read_text(encoding="utf-8") == "내 파일\n"
-    assert not bv.enrich(SAMPLE / "customers.csv", out, **options).kept
+    assert not bs.enrich(SAMPLE / "customers.csv", out, **options).kept
 
 
 def test_a_list_of_letters_over_several_inputs_is_kept_too(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_bytes((SAMPLE / "customers.csv").read_bytes())
     letters = write(tmp_path / "letters.csv", "우리 주소록\n")
-    report = bv.enrich([tmp_path / "a.csv", tmp_path / "b.csv"], letters=letters, **KNOWN)
+    report = bs.enrich([tmp_path / "a.csv", tmp_path / "b.csv"], letters=letters, **KNOWN)
     assert (tmp_path / "letters.csv.bak").read_text(encoding="utf-8") == "우리 주소록\n"
     assert any(isinstance(one, Alert) and "letters.csv.bak" in one for one in report.warnings)
 
@@ -382,13 +382,13 @@ def test_a_list_of_letters_over_several_inputs_is_kept_too(tmp_path: Path) -> No
 def test_without_a_record_one_copy_too_many_is_kept(tmp_path: Path, state_directory: Path) -> None:
     """A state folder that was lost says nothing of what we wrote."""
     out = tmp_path / "out.csv"
-    bv.enrich(SAMPLE / "customers.csv", out)
-    bv.enrich(SAMPLE / "customers.csv", out)
+    bs.enrich(SAMPLE / "customers.csv", out)
+    bs.enrich(SAMPLE / "customers.csv", out)
     assert not list(tmp_path.glob("*.bak"))
     for record in (state_directory / "written").iterdir():
         record.unlink()
     write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
-    assert bv.enrich(tmp_path / "in.csv", out).kept
+    assert bs.enrich(tmp_path / "in.csv", out).kept
 
 
 def test_outcomes_written_into_an_output_are_not_taken_for_notes_and_hide_none(tmp_path: Path) -> None:
@@ -397,9 +397,9 @@ def test_outcomes_written_into_an_output_are_not_taken_for_notes_and_hide_none(t
     outcomes = write(tmp_path / "back.csv", "사업자번호,반송여부,반송사유\n124-81-00998,Y,이사\n")
     options: dict[str, Any] = {"mailed": "2026-11-01", "returns_requested": True}
     for notes in ("", "메모\n"):
-        bv.enrich(source, out)
+        bs.enrich(source, out)
         if notes:
             header, *lines = out.read_text(encoding="utf-8-sig").splitlines()
             write(out, "\n".join([f"{header},메모", *(f"{line},전화" for line in lines), ""]))
-        bv.label(outcomes, file=out, output=out, **options)
-        assert bool(bv.enrich(source, out).kept) == bool(notes)
+        bs.label(outcomes, file=out, output=out, **options)
+        assert bool(bs.enrich(source, out).kept) == bool(notes)

@@ -10,18 +10,18 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine import Scorecard
-from bizverify.engine.letter_history import HISTORY_SCHEMA
-from bizverify.errors import ModelError, RegistryError, UsageError
-from bizverify.schema import ACTIONS, BIZ_STATUSES, GRADES
+import bansong as bs
+from bansong.engine import Scorecard
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.errors import ModelError, RegistryError, UsageError
+from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES
 from conftest import NINE
 
 TODAY = date(2026, 11, 21)
 REASON = re.compile(
     r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)(?:, [0-9-]{10})?\)$"
 )
-BUILT_IN = Path(bv.__file__).parent / "engine" / "risk" / "scorecard.toml"
+BUILT_IN = Path(bs.__file__).parent / "engine" / "risk" / "scorecard.toml"
 
 AS_OF = date(2026, 11, 21)
 
@@ -41,12 +41,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     source = folder / "status.csv"
     source.write_text("b_no,상태,폐업일,개업일\n" + "\n".join(",".join(row) for row in rows), encoding="utf-8")
-    bv.build_registry([source], folder / "registry.parquet", as_of=AS_OF)
+    bs.build_registry([source], folder / "registry.parquet", as_of=AS_OF)
     return folder / "registry.parquet"
 
 
 def ask(registry: Path | None = None, lang: str = "en", **columns: object) -> dict[str, object]:
-    engine = bv.LocalEngine(registry, lang=lang, today=TODAY)
+    engine = bs.LocalEngine(registry, lang=lang, today=TODAY)
     frame = pl.LazyFrame({name: [value] for name, value in columns.items()}, schema=dict.fromkeys(columns, pl.String))
     return engine.verify(frame).collect().row(0, named=True)
 
@@ -170,7 +170,7 @@ def test_postal_codes_that_are_numbers_have_lost_their_zeros(dtype: type[pl.Data
     addresses = ["서울특별시 강남구 테헤란로 152", ADDRESS, "서울특별시 강남구 테헤란로 152"]
     zipcodes = pl.Series("zipcode", [6236, 16677, None], dtype)
     frame = pl.LazyFrame({"b_no": ["6032429936"] * 3, "address": addresses}).with_columns(zipcodes)
-    found = bv.LocalEngine(today=TODAY).verify(frame).collect()
+    found = bs.LocalEngine(today=TODAY).verify(frame).collect()
     assert found["fixed_zipcode"].to_list() == ["06236", None, None]
     assert not any("postal" in labels(row) for row in found.iter_rows(named=True))
 
@@ -197,7 +197,7 @@ def generated(rows: int) -> pl.DataFrame:
 def test_the_points_of_the_reasons_add_up_to_the_probability_in_every_row(registry: Path, lang: str) -> None:
     """bounce_prob = 0.93 / (1 + 2^(-S/10)) with S the sum of the signed integers, the base among them."""
     rows = generated(20_000)
-    found = bv.LocalEngine(registry, lang=lang, today=TODAY).verify(rows.lazy()).collect()
+    found = bs.LocalEngine(registry, lang=lang, today=TODAY).verify(rows.lazy()).collect()
     assert found.select(rows.columns).equals(rows)
     bands = {"A": (-999, -50), "B": (-49, -35), "C": (-34, -19), "D": (-18, 2), "E": (3, 999)}
     assessed = 0
@@ -220,7 +220,7 @@ def test_the_points_of_the_reasons_add_up_to_the_probability_in_every_row(regist
 
 
 def test_answers_keep_to_the_vocabularies(registry: Path) -> None:
-    found = bv.LocalEngine(registry, today=TODAY).verify(generated(5_000).lazy()).collect()
+    found = bs.LocalEngine(registry, today=TODAY).verify(generated(5_000).lazy()).collect()
     assert set(found["biz_status"].drop_nulls()) <= set(BIZ_STATUSES)
     assert set(found["grade"].drop_nulls()) <= set(GRADES)
     assert set(found["action"].drop_nulls()) <= set(ACTIONS)
@@ -233,7 +233,7 @@ def test_answers_keep_to_the_vocabularies(registry: Path) -> None:
 
 def test_the_engine_keeps_the_callers_columns_and_their_order(registry: Path) -> None:
     rows = generated(1000).with_row_index("key").with_columns(score=pl.col("key"), since=pl.lit("mine"))
-    found = bv.LocalEngine(registry).verify(rows.lazy()).collect(engine="streaming")
+    found = bs.LocalEngine(registry).verify(rows.lazy()).collect(engine="streaming")
     assert found.columns == [*rows.columns, *NINE]
     assert found.select(rows.columns).equals(rows)
 
@@ -244,7 +244,7 @@ def test_the_engine_is_one_lazy_query_that_streams(registry: Path, besides: bool
     rows, history = generated(10), pl.LazyFrame(schema=HISTORY_SCHEMA) if besides else None
     if besides:
         rows = rows.with_columns(confirmed=pl.lit("2020-01-01"), crowded=True, several_addresses=False)
-    query = bv.LocalEngine(registry, history=history).verify(rows.lazy())
+    query = bs.LocalEngine(registry, history=history).verify(rows.lazy())
     assert isinstance(query, pl.LazyFrame)
     plan = query.show_graph(plan_stage="physical", engine="streaming", raw_output=True) or ""
     kinds = dict(re.findall(r'label="([a-z-]+)[^"]*"(?:,style=filled,fillcolor="([0-9.]+) )?', plan))
@@ -256,13 +256,13 @@ def test_the_engine_is_one_lazy_query_that_streams(registry: Path, besides: bool
 
 
 def test_the_engine_refuses_frames_it_cannot_answer() -> None:
-    engine = bv.LocalEngine()
+    engine = bs.LocalEngine()
     with pytest.raises(UsageError, match="no column 'b_no'; it has a"):
         engine.verify(pl.LazyFrame({"a": [1]}))
     with pytest.raises(UsageError, match="already has a column 'grade'"):
         engine.verify(pl.LazyFrame({"b_no": ["1"], "grade": ["A"]}))
     with pytest.raises(UsageError, match="unknown language 'fr'"):
-        bv.LocalEngine(lang="fr")  # type: ignore[arg-type]
+        bs.LocalEngine(lang="fr")  # type: ignore[arg-type]
 
 
 # ── the scorecard's file ─────────────────────────────────────────────────────────────────────────────────────────
@@ -271,7 +271,7 @@ def test_the_engine_refuses_frames_it_cannot_answer() -> None:
 def test_another_scorecard_changes_the_answers(tmp_path: Path) -> None:
     text = BUILT_IN.read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(text.replace("points = -50", "points = -20", 1), encoding="utf-8")
-    answer = bv.verify("1248100998", name="가", address=ADDRESS, model=tmp_path / "mine.toml")
+    answer = bs.verify("1248100998", name="가", address=ADDRESS, model=tmp_path / "mine.toml")
     assert answer.bounce_prob == pytest.approx(0.93 / (1 + 2**2.3), abs=1e-4)
     assert "[base -20] where an ordinary business letter starts (model)" in answer.reasons
 
@@ -317,7 +317,7 @@ def test_what_is_no_registry_is_refused(tmp_path: Path) -> None:
         elif content:
             path.write_bytes(content)
         with pytest.raises(RegistryError, match="build one with"):
-            bv.LocalEngine(path)
+            bs.LocalEngine(path)
 
 
 def damaged(registry: Path, path: Path) -> Path:
@@ -333,7 +333,7 @@ def test_a_registry_whose_metadata_are_broken_is_refused(registry: Path, tmp_pat
     path = tmp_path / "r.parquet"
     pl.read_parquet(registry).write_parquet(path, metadata={"bizverify.registry": text})
     with pytest.raises(RegistryError, match=r"r\.parquet: is a registry"):
-        bv.LocalEngine(path)
+        bs.LocalEngine(path)
 
 
 def test_a_damaged_registry_is_blamed_and_not_the_input(registry: Path, tmp_path: Path) -> None:
@@ -341,11 +341,11 @@ def test_a_damaged_registry_is_blamed_and_not_the_input(registry: Path, tmp_path
     source = tmp_path / "s.csv"
     source.write_text("b_no,address\n1248100998,x\n", encoding="utf-8")
     with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged"):
-        bv.enrich(source, registry=path)
+        bs.enrich(source, registry=path)
     with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged"):
-        bv.verify("1248100998", registry=path)
+        bs.verify("1248100998", registry=path)
     with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged"):
-        bv.verify_frame(pl.read_csv(source), registry=path)
+        bs.verify_frame(pl.read_csv(source), registry=path)
 
 
 # ── what the engine makes of odd columns and models ──────────────────────────────────────────────────────────────
@@ -353,13 +353,13 @@ def test_a_damaged_registry_is_blamed_and_not_the_input(registry: Path, tmp_path
 
 def test_the_engine_reads_no_number_from_a_32_bit_float() -> None:
     rows = pl.LazyFrame({"b_no": pl.Series([1248100998.0], dtype=pl.Float32)})
-    assert bv.LocalEngine().verify(rows).collect()["row_status"].to_list() == ["invalid"]
+    assert bs.LocalEngine().verify(rows).collect()["row_status"].to_list() == ["invalid"]
 
 
 @pytest.mark.parametrize("value", [["1248100998"], {"x": 1}, b"1248100998"], ids=["list", "struct", "bytes"])
 def test_a_column_of_other_things_than_text_and_numbers_is_refused_by_name(value: object) -> None:
     with pytest.raises(UsageError, match=r"the column 'b_no' holds .*; give text or numbers"):
-        bv.LocalEngine().verify(pl.LazyFrame({"b_no": [value]}))
+        bs.LocalEngine().verify(pl.LazyFrame({"b_no": [value]}))
 
 
 @pytest.mark.parametrize(("lang", "word"), [("en", "date not known"), ("ko", "날짜 미상")])
@@ -371,7 +371,7 @@ def test_a_reason_that_wants_a_date_stands_without_one_too(
         text = text.replace(f'"{old}"', f'"{new}"')
     ko = re.sub(r'(closed_undated.*?ko = ")[^"]*', r"\1폐업 {since}", text, count=1, flags=re.S)
     (tmp_path / "mine.toml").write_text(ko, encoding="utf-8")
-    one = bv.verify(
+    one = bs.verify(
         "1268103725", name="가", address=ADDRESS, registry=registry, model=tmp_path / "mine.toml", lang=lang
     )
     assert any(word in reason and reason.startswith("[status +57]") for reason in one.reasons)
@@ -383,7 +383,7 @@ def test_a_blank_address_is_blank_for_the_plan_and_for_the_engine(tmp_path: Path
     blanks = ["", " 없음 ", "-", "\u3000", " N/A"]
     rows = "\n".join(f"1248100998,가,{blank}" for blank in blanks)
     (tmp_path / "s.csv").write_text(f"b_no,name,address\n{rows}\n", encoding="utf-8")
-    assert bv.plan(tmp_path / "s.csv").plan.without_address == len(blanks)
+    assert bs.plan(tmp_path / "s.csv").plan.without_address == len(blanks)
     for blank in blanks:
         assert any("[address" in reason for reason in ask(b_no="1248100998", name="가", address=blank)["reasons"])
 
@@ -392,6 +392,6 @@ def test_the_number_is_read_in_b_no_whatever_other_columns_say() -> None:
     """A caller's column may be called as one of a run's is: it passes through, and the answer does not depend on it."""
     given = pl.Series([1248100998, 1248100998], dtype=pl.UInt64)
     frame = pl.LazyFrame({"b_no": ["0000000000", "2208162517"], "bv:number": given})
-    answered = bv.LocalEngine().verify(frame).collect()
+    answered = bs.LocalEngine().verify(frame).collect()
     assert answered["row_status"].to_list() == ["invalid", "verified"]
     assert answered["bv:number"].equals(given)

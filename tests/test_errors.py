@@ -11,8 +11,8 @@ import pytest
 from nbclient import NotebookClient
 
 CELLS = {
-    "expected": "import bizverify as bv\nbv.enrich('customers_that_are_not_there.csv')",
-    "defect": "from bizverify.errors import AccountingError\nraise AccountingError('3 rows in, 2 out')",
+    "expected": "import bansong as bs\nbs.enrich('customers_that_are_not_there.csv')",
+    "defect": "from bansong.errors import AccountingError\nraise AccountingError('3 rows in, 2 out')",
     "another": "1 / 0",
 }
 
@@ -28,7 +28,7 @@ def shown() -> dict[str, Any]:
 
 @pytest.mark.process
 def test_in_a_notebook_an_expected_error_is_its_sentence(shown: dict[str, Any]) -> None:
-    """What is wrong and what to do stands alone, not below 50 lines of bizverify's own code."""
+    """What is wrong and what to do stands alone, not below 50 lines of bansong's own code."""
     output = shown["expected"]
     assert (output.output_type, output.ename) == ("error", "InputError")
     (line,) = output.traceback
@@ -37,7 +37,7 @@ def test_in_a_notebook_an_expected_error_is_its_sentence(shown: dict[str, Any]) 
 
 
 def test_in_a_notebook_a_defect_keeps_its_traceback(shown: dict[str, Any]) -> None:
-    """Who reports a defect of bizverify has something to send; errors of others look as they always do."""
+    """Who reports a defect of bansong has something to send; errors of others look as they always do."""
     defect = "\n".join(shown["defect"].traceback)
     assert "Traceback (most recent call last)" in defect
     assert defect.endswith("3 rows in, 2 out")
@@ -48,4 +48,4 @@ def test_outside_of_notebooks_the_traceback_is_python_s() -> None:
     """A script that does not catch an error shows where it came from."""
     done = subprocess.run([sys.executable, "-c", CELLS["expected"]], capture_output=True, text=True, check=False)
     assert "Traceback (most recent call last)" in done.stderr
-    assert "bizverify.errors.InputError: customers_that_are_not_there.csv: " in done.stderr
+    assert "bansong.errors.InputError: customers_that_are_not_there.csv: " in done.stderr

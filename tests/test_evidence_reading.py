@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from bizverify.engine import Scorecard
-from bizverify.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT
-from bizverify.engine.risk.reason_parser import LEVEL_DTYPES, parse_reasons
-from bizverify.engine.risk.reason_texts import earlier_wordings, terms_of
-from bizverify.schema import Lang
+from bansong.engine import Scorecard
+from bansong.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES, parse_reasons
+from bansong.engine.risk.reason_texts import earlier_wordings, terms_of
+from bansong.schema import Lang
 from examples import examples
 from test_reasons import LEVELS, cards, frame_of, rows
 

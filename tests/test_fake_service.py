@@ -28,7 +28,7 @@ import pytest
 import trio
 import trio.testing
 
-from bizverify.testing import (
+from bansong.testing import (
     DIALECTS,
     GARBAGE,
     HTML,
@@ -64,8 +64,8 @@ from bizverify.testing import (
     serve,
     verdict,
 )
-from bizverify.testing.messages import FakeRequest, header
-from bizverify.testing.service_state import FakeJob, FakeUpload
+from bansong.testing.messages import FakeRequest, header
+from bansong.testing.service_state import FakeJob, FakeUpload
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
@@ -932,7 +932,7 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [
         sys.executable,
         "-m",
-        "bizverify.testing",
+        "bansong.testing",
         "--api-key",
         "other-key",
         "--quota",
@@ -980,12 +980,12 @@ def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
 
 def test_the_fake_shares_nothing_with_the_client() -> None:
     """Client and server that share shapes share misreadings: not one import from client/ or purchase/."""
-    import bizverify.testing
+    import bansong.testing
 
-    for path in Path(bizverify.testing.__file__).parent.glob("*.py"):
+    for path in Path(bansong.testing.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
             for name in names:
-                assert not name.startswith(("bizverify.client", "bizverify.run", "pydantic", "asyncio")), path
-                assert not name.startswith("bizverify.") or name.startswith("bizverify.testing"), path
+                assert not name.startswith(("bansong.client", "bansong.run", "pydantic", "asyncio")), path
+                assert not name.startswith("bansong.") or name.startswith("bansong.testing"), path

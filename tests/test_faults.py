@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 import pytest
 import xlsxwriter
 
-import bizverify as bv
-from bizverify.errors import ColumnError, InputError, OutputError
-from bizverify.schema import Alert
+import bansong as bs
+from bansong.errors import ColumnError, InputError, OutputError
+from bansong.schema import Alert
 from conftest import NINE, ROOT, SAMPLE, json_of, write
 from xlsb import binary_workbook
 
@@ -75,7 +75,7 @@ def written_back(run: Run, tmp_path: Path, name: str) -> tuple[Cells, Path]:
 
 
 def alerts_of(name: str, output: Path) -> list[str]:
-    return own_alerts(bv.enrich(FAULTS / name, output))
+    return own_alerts(bs.enrich(FAULTS / name, output))
 
 
 @pytest.mark.filterwarnings("ignore:.*(contains no|not supported).*:UserWarning")  # of openpyxl
@@ -122,7 +122,7 @@ def test_what_the_new_columns_change_for_others_is_an_alert(tmp_path: Path, name
     """It is said once: where the columns are there already, nothing changes for the sparkline and the sums."""
     (alert,) = alerts_of(name, tmp_path / "out.xlsx")
     assert re.search(named, alert)
-    again = bv.enrich(tmp_path / "out.xlsx", tmp_path / "again.xlsx").warnings
+    again = bs.enrich(tmp_path / "out.xlsx", tmp_path / "again.xlsx").warnings
     assert [re.search(named, warning) is not None for warning in again if isinstance(warning, Alert)].count(True) == (
         1 if "signed" in name else 0
     )
@@ -142,7 +142,7 @@ def cells(path: Path) -> list[tuple[object, ...]]:
     return list(openpyxl.load_workbook(path).worksheets[0].values)
 
 
-def verified(report: bv.Report) -> int:
+def verified(report: bs.Report) -> int:
     return report.as_dict()["row_status"]["verified"]
 
 
@@ -151,7 +151,7 @@ CODE_PAGE = b"\x42\x00\x02\x00"
 
 @pytest.mark.parametrize("name", ["12_biff8_codepage_1252.xls", "12b_biff8_codepage_1252_numeric.xls"])
 def test_the_text_of_an_excel_97_file_with_a_western_code_page_is_read(tmp_path: Path, name: str) -> None:
-    report = bv.enrich(FAULTS / name, tmp_path / "out.xlsx")
+    report = bs.enrich(FAULTS / name, tmp_path / "out.xlsx")
     head, *rows = cells(tmp_path / "out.xlsx")
     assert head[:3] == ("상호", "사업자등록번호", "주소")
     number = "201-81-00000" if name.startswith("12_") else 2018100000
@@ -166,8 +166,8 @@ def test_an_excel_97_file_is_read_alike_whatever_code_page_it_states(tmp_path: P
     assert data.count(CODE_PAGE + struct.pack("<H", 1200)) == 1
     stated = data.replace(CODE_PAGE + struct.pack("<H", 1200), CODE_PAGE + struct.pack("<H", code_page))
     (tmp_path / "in.xls").write_bytes(stated)
-    bv.enrich(tmp_path / "in.xls", tmp_path / "out.xlsx")
-    bv.enrich(right, tmp_path / "right.xlsx")
+    bs.enrich(tmp_path / "in.xls", tmp_path / "out.xlsx")
+    bs.enrich(right, tmp_path / "right.xlsx")
     assert cells(tmp_path / "out.xlsx") == cells(tmp_path / "right.xlsx")
     assert (tmp_path / "in.xls").read_bytes() == stated
 
@@ -197,7 +197,7 @@ def excel_95(path: Path, rows: list[tuple[str, ...]], code_page: int) -> Path:
 
 def test_an_excel_95_file_is_read_by_its_code_page_or_refused(tmp_path: Path, run: Run) -> None:
     western = [("b_no", "name"), ("124-81-00998", "Caf\u00e9"), ("220-81-62517", "\u00dcber")]
-    bv.enrich(excel_95(tmp_path / "western.xls", western, 1252), tmp_path / "out.xlsx")
+    bs.enrich(excel_95(tmp_path / "western.xls", western, 1252), tmp_path / "out.xlsx")
     assert [row[:2] for row in cells(tmp_path / "out.xlsx")] == western
     excel_95(tmp_path / "korean.xls", [("사업자등록번호", "상호"), ("124-81-00998", "가나다")], 949)
     told = run("enrich", "korean.xls")
@@ -208,11 +208,11 @@ def test_an_excel_95_file_is_read_by_its_code_page_or_refused(tmp_path: Path, ru
 def test_dates_in_a_korean_format_are_dates(tmp_path: Path) -> None:
     """The user's cells stay, and so does what follows from the day on which an address was confirmed."""
     found, right = tmp_path / "31.json", tmp_path / "14.json"
-    bv.enrich(FAULTS / "report_01_korean_date_format_31.xlsx", found)
-    bv.enrich(FAULTS / "report_01_control_date_format_14.xlsx", right)
+    bs.enrich(FAULTS / "report_01_korean_date_format_31.xlsx", found)
+    bs.enrich(FAULTS / "report_01_control_date_format_14.xlsx", right)
     assert json_of(found) == json_of(right)
     assert {row["주소확인일"] for row in json_of(found)} == {"2026-11-19"}
-    bv.enrich(FAULTS / "report_01c_korean_date_format_31.xls", tmp_path / "out.xlsx")
+    bs.enrich(FAULTS / "report_01c_korean_date_format_31.xls", tmp_path / "out.xlsx")
     assert [row[3] for row in cells(tmp_path / "out.xlsx")[1:]] == [dt.datetime(2024, 3, day) for day in range(1, 5)]
 
 
@@ -227,7 +227,7 @@ def test_every_built_in_date_format_of_east_asia_is_a_date(tmp_path: Path) -> No
         sheet.write_row(1, 0, ["124-81-00998"] + [45352] * len(heads))
         for column, number_format in enumerate(EAST_ASIAN_DATES, 1):
             sheet.write(1, column, 45352, made.add_format({"num_format": number_format}))
-    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
+    bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
     [found] = json_of(tmp_path / "out.json")
     assert [found[head] for head in heads[1:]] == ["2024-03-01"] * len(EAST_ASIAN_DATES)
     assert found["수"] == 45352
@@ -238,7 +238,7 @@ def test_every_built_in_date_format_of_east_asia_is_a_date(tmp_path: Path) -> No
 )
 def test_dates_of_an_xlsb_are_dates(tmp_path: Path, number_format: int, value: object) -> None:
     lines = [["사업자등록번호", "날짜"], ["124-81-00998", 45352.0]]
-    bv.enrich(binary_workbook(tmp_path / "in.xlsb", lines, number_format), tmp_path / "out.json")
+    bs.enrich(binary_workbook(tmp_path / "in.xlsb", lines, number_format), tmp_path / "out.json")
     assert json_of(tmp_path / "out.json")[0]["날짜"] == value
 
 
@@ -247,14 +247,14 @@ def test_a_workbook_may_give_such_a_number_to_a_format_of_its_own(tmp_path: Path
         for name in old.namelist():
             data, own = old.read(name), b'<numFmts count="1"><numFmt numFmtId="31" formatCode="0.00"/></numFmts>'
             new.writestr(name, re.sub(rb"(<fonts)", own + rb"\1", data) if name == "xl/styles.xml" else data)
-    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
+    bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.json")
     assert json_of(tmp_path / "out.json")[0]["주소확인일"] == 46345
 
 
 def test_closures_dated_in_a_korean_format_are_dated_in_the_registry(tmp_path: Path) -> None:
     day = dt.date(2026, 11, 26)
     for name in ("report_01b_closures_format_31.xlsx", "report_01b_control_closures_format_14.xlsx"):
-        bv.build_registry([FAULTS / name], tmp_path / f"{name}.parquet", as_of=day)
+        bs.build_registry([FAULTS / name], tmp_path / f"{name}.parquet", as_of=day)
     found, right = (pl.read_parquet(path) for path in sorted(tmp_path.glob("*.parquet"), reverse=True))
     assert found.equals(right)
     assert found["since"].to_list() == [dt.date(2026, 10, 5)] * 4
@@ -271,22 +271,22 @@ AMOUNTS = [("n", 100), ("n", 200), ("s", "미정"), ("n", 400)]
 
 def test_a_number_among_texts_stays_a_number_in_a_new_workbook(tmp_path: Path, run: Run) -> None:
     for name in ("report_03_one_text_among_numbers.xls", "report_03c_one_text_among_numbers.json"):
-        bv.enrich(FAULTS / name, tmp_path / "out.xlsx")
+        bs.enrich(FAULTS / name, tmp_path / "out.xlsx")
         assert kinds(tmp_path / "out.xlsx", 3) == AMOUNTS, name
-    bv.enrich(FAULTS / "report_03_one_text_among_numbers.xls", tmp_path / "out.xlsx")
+    bs.enrich(FAULTS / "report_03_one_text_among_numbers.xls", tmp_path / "out.xlsx")
     days: list[tuple[str, object]] = [("d", dt.datetime(2024, 3, day)) for day in (1, 2, 4)]
     assert kinds(tmp_path / "out.xlsx", 4) == [*days[:2], ("s", "협의중"), days[2]]
-    bv.enrich(FAULTS / "03_mixed_column.xls", tmp_path / "out.xlsx")
+    bs.enrich(FAULTS / "03_mixed_column.xls", tmp_path / "out.xlsx")
     assert kinds(tmp_path / "out.xlsx", 3)[:3] == [("s", "미상"), ("s", "미상"), ("n", 66937)]
 
 
 def test_a_number_among_texts_stays_a_number_in_parts_and_json(tmp_path: Path) -> None:
     """Parts of a workbook are new workbooks, too; CSV has no types, and a column of Parquet has one."""
     source, out = FAULTS / "report_03b_one_text_among_numbers.xlsx", tmp_path / "out.xlsx"
-    bv.enrich(source, out, split="action")
+    bs.enrich(source, out, split="action")
     assert kinds(out, 3) == kinds(tmp_path / "out.confirm.xlsx", 3) == AMOUNTS
     for name in ("out.json", "out.csv", "out.parquet"):
-        bv.enrich(source, tmp_path / name)
+        bs.enrich(source, tmp_path / name)
     assert [row["금액"] for row in json_of(tmp_path / "out.json")] == [100, 200, "미정", 400]
     for frame in (pl.read_csv(tmp_path / "out.csv"), pl.read_parquet(tmp_path / "out.parquet")):
         assert frame["금액"].to_list() == ["100", "200", "미정", "400"]
@@ -328,7 +328,7 @@ def test_each_kind_of_cell_in_one_column_stays_what_it_is(
             sheet.write(row, left, "124-81-00998")
             write = sheet.write_string if isinstance(value, str) else sheet.write
             write(row, left + 1, value, made.add_format({"num_format": shown}) if shown else None)
-    bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", **given)
+    bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", **given)
     found = kinds(tmp_path / "out.xlsx", 0 if headed else 1)[-len(MIXED) :]
     assert [value for _, value in found] == [value for value, _ in MIXED]
     assert [kind == "s" for kind, _ in found] == [isinstance(value, str) for value, _ in MIXED]
@@ -338,7 +338,7 @@ def test_a_number_of_json_that_excel_would_round_stays_a_text(tmp_path: Path) ->
     values = ["1234567890123456789", "0.1234567890123456789", "1.10", "1e3", "true", '"없음"', '"7"', "null"]
     rows = ",".join(f'{{"b_no": "124-81-00998", "값": {value}}}' for value in values)
     (tmp_path / "in.json").write_text(f"[{rows}]", encoding="utf-8")
-    bv.enrich(tmp_path / "in.json", tmp_path / "out.xlsx")
+    bs.enrich(tmp_path / "in.json", tmp_path / "out.xlsx")
     texts, numbers = [("s", values[0]), ("s", values[1])], [("n", 1.1), ("n", 1000)]
     assert kinds(tmp_path / "out.xlsx", 1) == [*texts, *numbers, ("b", True), ("s", "없음"), ("s", "7"), ("n", None)]
 
@@ -348,7 +348,7 @@ REFERENCE = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gaz
 
 
 def test_numbers_guarded_for_excel_are_numbers(tmp_path: Path) -> None:
-    report = bv.enrich(FAULTS / "report_04_excel_guarded_numbers.csv", tmp_path / "out.csv")
+    report = bs.enrich(FAULTS / "report_04_excel_guarded_numbers.csv", tmp_path / "out.csv")
     assert verified(report) == 4
     source = pl.read_csv(FAULTS / "report_04_excel_guarded_numbers.csv", infer_schema=False, quote_char=None)
     written = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
@@ -370,8 +370,8 @@ def test_every_role_is_read_without_the_guard_and_the_cell_keeps_it(tmp_path: Pa
                 sheet.write_row(row, 0, line)
     else:
         getattr(guarded, f"write_{suffix}")(tmp_path / f"in.{suffix}")
-    bv.enrich(tmp_path / "plain.csv", tmp_path / "right.json", **REFERENCE)
-    bv.enrich(tmp_path / f"in.{suffix}", tmp_path / "out.json", **REFERENCE)
+    bs.enrich(tmp_path / "plain.csv", tmp_path / "right.json", **REFERENCE)
+    bs.enrich(tmp_path / f"in.{suffix}", tmp_path / "out.json", **REFERENCE)
     found, right = json_of(tmp_path / "out.json"), json_of(tmp_path / "right.json")
     assert found == [row | cells for row, cells in zip(right, guarded.to_dicts(), strict=True)]
     assert {row["row_status"] for row in found} == {"verified"}
@@ -379,7 +379,7 @@ def test_every_role_is_read_without_the_guard_and_the_cell_keeps_it(tmp_path: Pa
 
 def test_no_guard_is_printed_on_a_letter_and_an_apostrophe_of_a_name_is(tmp_path: Path) -> None:
     """The list for the mail house has what a person would write on the envelope, and postal codes of five digits."""
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "all.json", **REFERENCE)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "all.json", **REFERENCE)
     sent = [
         row
         for row in json_of(tmp_path / "all.json")
@@ -398,7 +398,7 @@ def test_no_guard_is_printed_on_a_letter_and_an_apostrophe_of_a_name_is(tmp_path
         if (code := row["우편번호"])
     ]
     pl.DataFrame(rows).write_csv(tmp_path / "in.csv")
-    bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv", letters=tmp_path / "letters.json", **REFERENCE)
+    bs.enrich(tmp_path / "in.csv", tmp_path / "out.csv", letters=tmp_path / "letters.json", **REFERENCE)
     letters = json_of(tmp_path / "letters.json")
     assert {letter["recipient"] for letter in letters} == set(names.values())
     assert {letter["postal code"] for letter in letters} == {row["zipcode"].replace("-", "") for row in rows}
@@ -409,7 +409,7 @@ def test_a_postal_code_with_a_dash_is_five_digits(tmp_path: Path, written: str) 
     def answers(code: str) -> dict[str, Any]:
         row = {"사업자등록번호": PLAIN[0], "상호": PLAIN[1], "주소": "세종특별자치시 한누리대로 2130", "우편번호": code}
         pl.DataFrame([row]).write_csv(tmp_path / "in.csv")
-        bv.enrich(tmp_path / "in.csv", tmp_path / "out.json")
+        bs.enrich(tmp_path / "in.csv", tmp_path / "out.json")
         [found] = json_of(tmp_path / "out.json")
         assert found["우편번호"] == code
         return {name: found[name] for name in NINE}
@@ -420,12 +420,12 @@ def test_a_postal_code_with_a_dash_is_five_digits(tmp_path: Path, written: str) 
 
 @pytest.mark.parametrize("name", ["report_10_binary_strings.parquet", "report_10b_binary_address.parquet"])
 def test_parquet_strings_without_their_mark_are_text(tmp_path: Path, name: str) -> None:
-    report = bv.enrich(FAULTS / name, tmp_path / "out.parquet")
+    report = bs.enrich(FAULTS / name, tmp_path / "out.parquet")
     assert {"b_no", "name", "address"} <= set(report.columns)
     assert verified(report) == 4
     source, written = pq.read_table(FAULTS / name), pq.read_table(tmp_path / "out.parquet")
     assert written.select(source.column_names).equals(source)
-    bv.enrich(FAULTS / name, tmp_path / "out.csv")
+    bs.enrich(FAULTS / name, tmp_path / "out.csv")
     assert pl.read_csv(tmp_path / "out.csv")["name"][0] == "(주)해오름온누리식품"
 
 
@@ -433,11 +433,11 @@ def test_bytes_that_are_no_text_stay_bytes(tmp_path: Path) -> None:
     columns: dict[str, list[bytes | None]] = {"주소": [b"\xff\xd8", None], "key": [b"\x00\x01", b"\x02"]}
     source = pa.table({"b_no": ["124-81-00998", "220-81-62517"], **columns})
     pq.write_table(source, tmp_path / "in.parquet")
-    report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert set(report.columns) == {"b_no"}
     assert pq.read_table(tmp_path / "out.parquet").select(source.column_names).equals(source)
     with pytest.raises(OutputError, match="'주소'"):
-        bv.enrich(tmp_path / "in.parquet", tmp_path / "out.csv")
+        bs.enrich(tmp_path / "in.parquet", tmp_path / "out.csv")
 
 
 @pytest.mark.parametrize("name", ["in.xls", "in.xml", "in.csv"])
@@ -475,8 +475,8 @@ def test_a_geojson_file_is_read_and_another_output_is_offered(tmp_path: Path, ru
 def test_the_lines_of_a_caret_are_read_where_it_is_named_and_else_the_option_is(tmp_path: Path) -> None:
     source, out = FAULTS / "report_12_caret_delimited.txt", tmp_path / "out.txt"
     with pytest.raises(InputError, match=r"sep=\^.*`delimiter='\^'`"):
-        bv.plan(source)
-    report = bv.enrich(source, out, delimiter="^")
+        bs.plan(source)
+    report = bs.enrich(source, out, delimiter="^")
     assert (report.rows, sorted(report.columns)) == (4, ["address", "b_no", "name"])
     before, after = (path.read_text(encoding="utf-8").splitlines() for path in (source, out))
     assert [line.split("^")[:4] for line in after] == [line.split("^") for line in before]
@@ -488,8 +488,8 @@ def test_no_stale_verdict_stays_beside_the_new_one(tmp_path: Path, name: str) ->
     """A registry says something new: every `action` and `biz_status` of the output says it."""
     old = list(csv.reader((FAULTS / name).read_text(encoding="utf-8").splitlines()))
     source = write(tmp_path / "statuses.csv", "b_no,상태\n" + "".join(f"{row[0]},폐업자\n" for row in old[1:]))
-    bv.build_registry([source], tmp_path / "registry.parquet", as_of="2026-11-20")
-    report = bv.enrich(FAULTS / name, tmp_path / "out.csv", registry=tmp_path / "registry.parquet", today="2026-11-21")
+    bs.build_registry([source], tmp_path / "registry.parquet", as_of="2026-11-20")
+    report = bs.enrich(FAULTS / name, tmp_path / "out.csv", registry=tmp_path / "registry.parquet", today="2026-11-21")
     header, *rows = csv.reader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines())
     assert header == (old[0] if "reasons" in old[0] else [*old[0], "reasons"])
     for place, title in enumerate(header):
@@ -502,7 +502,7 @@ def test_no_stale_verdict_stays_beside_the_new_one(tmp_path: Path, name: str) ->
 
 def test_a_memo_among_our_columns_stays_where_it_stands(tmp_path: Path) -> None:
     source = FAULTS / "report_15c_memo_among_ours.xlsx"
-    report = bv.enrich(source, tmp_path / "out.xlsx")
+    report = bs.enrich(source, tmp_path / "out.xlsx")
     before, after = (list(openpyxl.load_workbook(path).active.values) for path in (source, tmp_path / "out.xlsx"))
     assert after[0] == before[0]
     assert [row[:4] + row[6:7] for row in after] == [row[:4] + row[6:7] for row in before]
@@ -517,12 +517,12 @@ def test_a_memo_among_our_columns_stays_where_it_stands(tmp_path: Path) -> None:
 # Columns: 01, 04, 05, 08, 09, 10, 14, report_02
 
 
-def headers_of(report: bv.Report) -> dict[str, list[str]]:
+def headers_of(report: bs.Report) -> dict[str, list[str]]:
     """The headers of each role, as written but for the tabs that some exports put behind every cell."""
     return {role: [part.header.strip() for part in choice.parts] for role, choice in report.columns.items()}
 
 
-def own_alerts(report: bv.Report) -> list[str]:
+def own_alerts(report: bs.Report) -> list[str]:
     """The alerts but for those that no status was checked and that no gazetteer was given."""
     about_files = ("`send`", "gazetteer")
     return [one for one in report.warnings if isinstance(one, Alert) and not any(word in one for word in about_files)]
@@ -531,7 +531,7 @@ def own_alerts(report: bv.Report) -> list[str]:
 def number_header(path: Path, **options: Any) -> str | None:
     """The header of the number column; ``None`` where no column holds numbers."""
     try:
-        report = bv.plan(path, **options)
+        report = bs.plan(path, **options)
     except ColumnError as error:
         if error.missing != "b_no":
             raise
@@ -553,7 +553,7 @@ def test_the_title_of_an_export_is_no_header(
     tmp_path: Path, name: str, number: str, address: str | None, rows: int
 ) -> None:
     """``회사명 : …`` stands above the header; twelve customers are verified, the export's foot is an invalid row."""
-    report = bv.enrich(FAULTS / name, tmp_path / name)
+    report = bs.enrich(FAULTS / name, tmp_path / name)
     found = headers_of(report)
     assert (found["b_no"], found["name"], found.get("address")) == (
         [number],
@@ -567,9 +567,9 @@ def test_the_title_of_an_export_is_no_header(
 def test_a_school_has_a_name(tmp_path: Path) -> None:
     """04: 학교명 is a name; a list without one is read, and the report and ``--json`` note it."""
     path = FAULTS / "04_name_of_a_school.csv"
-    assert headers_of(bv.plan(path))["name"] == ["학교명"]
+    assert headers_of(bs.plan(path))["name"] == ["학교명"]
     without = write(tmp_path / "x.csv", path.read_text(encoding="utf-8-sig").replace("학교명", "비고"))
-    report = bv.plan(without)
+    report = bs.plan(without)
     assert "name" not in report.columns
     assert [one for one in report.as_dict()["warnings"] if "no name column" in one]
 
@@ -578,21 +578,21 @@ def test_codes_of_legal_dongs_are_no_business_numbers() -> None:
     """05: ten digits with wrong check digits. The file has no header, so its first row is not taken for one."""
     path = FAULTS / "05_headerless_dong_codes.csv"
     with pytest.raises(InputError, match="has_header=False"):
-        bv.plan(path)
+        bs.plan(path)
     assert number_header(path, has_header=False) is None
 
 
 def test_a_row_has_its_address_by_road_else_by_lot(tmp_path: Path) -> None:
     """08: half of the rows have no 도로명주소. Each row is verified with its own address, and no alert is needed."""
     path = FAULTS / "08_localdata_two_addresses.csv"
-    report = bv.enrich(path, tmp_path / "x.parquet")
+    report = bs.enrich(path, tmp_path / "x.parquet")
     assert headers_of(report)["address"] == ["도로명주소", "지번주소"]
     assert own_alerts(report) == []
     rows = pl.read_parquet(tmp_path / "x.parquet").head(2).to_dicts()
     for row, address in zip(rows, ("지번주소", "도로명주소"), strict=True):
-        alone = bv.verify(row["사업자등록번호"], row["사업장명"], row[address], row["도로명우편번호"])
+        alone = bs.verify(row["사업자등록번호"], row["사업장명"], row[address], row["도로명우편번호"])
         assert row["reasons"] == list(alone.reasons)
-    by_lot = bv.enrich(path, tmp_path / "x.parquet", columns={"address": "지번주소|도로명주소"})
+    by_lot = bs.enrich(path, tmp_path / "x.parquet", columns={"address": "지번주소|도로명주소"})
     assert by_lot.plan.without_address == 0
     (note,) = (one for one in report.warnings if one.startswith("zipcode"))
     assert "nearest" not in note  # six digits are no postal code, though they stand nearer
@@ -600,7 +600,7 @@ def test_a_row_has_its_address_by_road_else_by_lot(tmp_path: Path) -> None:
 
 def test_a_header_of_three_lines_is_read_as_one(tmp_path: Path) -> None:
     """09: blank lines and line breaks within it; the blank line below it is a row as any blank line."""
-    report = bv.enrich(FAULTS / "09_header_of_three_lines.csv", tmp_path / "x.csv")
+    report = bs.enrich(FAULTS / "09_header_of_three_lines.csv", tmp_path / "x.csv")
     assert headers_of(report) == {
         "b_no": ["사업자 등록번호"],
         "name": ["거래처명"],
@@ -608,7 +608,7 @@ def test_a_header_of_three_lines_is_read_as_one(tmp_path: Path) -> None:
         "zipcode": ["소재지(위치) 우편번호"],
     }
     assert (report.rows, report.counts["verified"], report.counts["invalid"]) == (21, 20, 1)
-    assert headers_of(bv.plan(FAULTS / "09_header_of_three_lines.csv", columns={"name": "거래처 번호"}))["name"]
+    assert headers_of(bs.plan(FAULTS / "09_header_of_three_lines.csv", columns={"name": "거래처 번호"}))["name"]
 
 
 def test_another_registration_number_is_no_business_number() -> None:
@@ -618,7 +618,7 @@ def test_another_registration_number_is_no_business_number() -> None:
 
 def test_an_address_is_found_under_a_misspelt_header() -> None:
     """14: with an alert."""
-    report = bv.plan(FAULTS / "14_misspelt_address_header.csv")
+    report = bs.plan(FAULTS / "14_misspelt_address_header.csv")
     assert headers_of(report)["address"] == ["adress"]
     assert report.columns["address"].why == "content"
     assert len(own_alerts(report)) == 1
@@ -634,15 +634,15 @@ def test_an_address_is_found_under_a_misspelt_header() -> None:
 def test_an_object_is_no_address(tmp_path: Path, name: str, key: str, first: str) -> None:
     """The alert names the key that holds the address; with it each row is verified by that address."""
     path = FAULTS / name
-    report = bv.plan(path)
+    report = bs.plan(path)
     assert "address" not in report.columns
     assert [key in one for one in own_alerts(report)] == [True]
     with pytest.raises(ColumnError, match=key):
-        bv.plan(path, columns={"address": key.split(".")[0]})
-    report = bv.enrich(path, tmp_path / "x.parquet", columns={"address": key})
+        bs.plan(path, columns={"address": key.split(".")[0]})
+    report = bs.enrich(path, tmp_path / "x.parquet", columns={"address": key})
     assert (report.counts["verified"], report.plan.without_address) == (4, 0)
     row = pl.read_parquet(tmp_path / "x.parquet").row(0, named=True)
-    assert row["reasons"] == list(bv.verify(row["b_no"], row["name"], first).reasons)
+    assert row["reasons"] == list(bs.verify(row["b_no"], row["name"], first).reasons)
 
 
 # (end of columns)

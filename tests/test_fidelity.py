@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import bizverify as bv
-from bizverify.errors import ColumnError, InputError, OutputError, UsageError
-from bizverify.tables import frames, open_table
+import bansong as bs
+from bansong.errors import ColumnError, InputError, OutputError, UsageError
+from bansong.tables import frames, open_table
 from conftest import NINE, json_of, write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -23,7 +23,7 @@ N = "1248100998"
 
 
 def enriched(path: Path, output: str, **options: Any) -> Path:
-    bv.enrich(path, path.with_name(output), **options)
+    bs.enrich(path, path.with_name(output), **options)
     return path.with_name(output)
 
 
@@ -120,7 +120,7 @@ def test_json_nested_too_deeply_is_refused(tmp_path: Path, name: str) -> None:
     deep = f'{{"b_no":"{N}","o":{"[" * depth}{"]" * depth}}}'
     source = write(tmp_path / name, deep if name == "in.ndjson" else f"[{deep}]")
     with pytest.raises(InputError, match="nested too deeply"):
-        bv.enrich(source)
+        bs.enrich(source)
 
 
 def test_deep_nesting_within_the_limit_is_kept(tmp_path: Path) -> None:
@@ -163,27 +163,27 @@ def test_columns_of_every_type_are_looked_at_for_numbers() -> None:
             "by content": [1248100998, 2208162517, 1248100998],
         }
     )
-    assert bv.verify_frame(frame.drop("found"))["row_status"].to_list() == ["verified"] * 3
-    assert bv.verify_frame(frame, columns={"b_no": "found"})["row_status"][2] == "invalid"
+    assert bs.verify_frame(frame.drop("found"))["row_status"].to_list() == ["verified"] * 3
+    assert bs.verify_frame(frame, columns={"b_no": "found"})["row_status"][2] == "invalid"
 
 
 def test_three_thousand_columns_are_looked_at_by_one_query() -> None:
     frame = pl.DataFrame({f"x{place}": ["a"] * 100 for place in range(3_000)} | {"c": [N] * 100})
-    assert bv.verify_frame(frame)["row_status"].unique().to_list() == ["verified"]
+    assert bs.verify_frame(frame)["row_status"].unique().to_list() == ["verified"]
 
 
 def test_a_list_is_not_taken_for_a_name_and_cannot_be_given_as_one() -> None:
     frame = pl.DataFrame({"b_no": [N], "name": [["가"]]})
-    assert bv.verify_frame(frame)["name"].to_list() == [["가"]]
+    assert bs.verify_frame(frame)["name"].to_list() == [["가"]]
     with pytest.raises(ColumnError, match=r"column 'name' holds List\(String\), which cannot be the name"):
-        bv.verify_frame(frame, columns={"name": "name"})
+        bs.verify_frame(frame, columns={"name": "name"})
 
 
 def test_equal_columns_with_equal_headers_are_told_apart_by_position(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", f"b_no,b_no\n{N},{N}\n")
     with pytest.raises(ColumnError, match=r"choose with `columns={'b_no': '#1'}`$"):
-        bv.enrich(source)
-    assert bv.enrich(source, columns={"b_no": "#1"}).rows == 1
+        bs.enrich(source)
+    assert bs.enrich(source, columns={"b_no": "#1"}).rows == 1
 
 
 @pytest.mark.parametrize("extra", ["grade", "grade,grade_bv", "grade,grade_bv2", "grade,grade_bv,grade_bv2,action"])
@@ -215,17 +215,17 @@ def test_columns_of_the_user_named_like_ours_are_kept_in_every_run(tmp_path: Pat
 def test_a_pandas_column_of_mixed_objects_is_read_as_text_and_kept(values: list[Any], texts: list[str | None]) -> None:
     frame = pd.DataFrame({"b_no": pd.Series(values, dtype=object)})
     assert frames.read(frame).frame.collect()["c0"].to_list() == texts
-    pd.testing.assert_frame_equal(bv.verify_frame(frame)[["b_no"]], frame)
+    pd.testing.assert_frame_equal(bs.verify_frame(frame)[["b_no"]], frame)
 
 
 def test_column_names_that_repeat_are_given_back_as_they_are() -> None:
     frame = pd.DataFrame([[N, "a", "b"]], columns=["b_no", "memo", "memo"])
     table = pa.Table.from_arrays([pa.array([N]), pa.array(["a"]), pa.array(["b"])], names=["b_no", "memo", "memo"])
     for given in (table, table.to_batches()[0]):
-        found = bv.verify_frame(given)
+        found = bs.verify_frame(given)
         assert found.schema.names == ["b_no", "memo", "memo", *NINE]
         assert [found.column(place)[0].as_py() for place in range(3)] == [N, "a", "b"]
-    found = bv.verify_frame(frame)
+    found = bs.verify_frame(frame)
     assert found.columns.to_list() == ["b_no", "memo", "memo", *NINE]
     assert found.iloc[0, :3].to_list() == [N, "a", "b"]
 
@@ -237,16 +237,16 @@ def test_column_names_that_repeat_are_given_back_as_they_are() -> None:
 def test_a_codec_that_is_no_text_encoding_is_refused(tmp_path: Path, name: str) -> None:
     source = write(tmp_path / "in.csv", f"b_no\n{N}\n")
     with pytest.raises(UsageError, match="unknown encoding"):
-        bv.enrich(source, output_encoding=name or " ")
+        bs.enrich(source, output_encoding=name or " ")
     with pytest.raises(UsageError, match="unknown encoding"):
-        bv.enrich(source, encoding=name or " ")
+        bs.enrich(source, encoding=name or " ")
 
 
 @pytest.mark.parametrize("name", ["utf-16", "utf-32", "utf-7"])
 def test_bytes_of_another_encoding_than_the_named_one_are_refused(tmp_path: Path, name: str) -> None:
     source = write(tmp_path / "in.csv", f"b_no,상호\n{N},가\n" * 3)
     with pytest.raises(InputError, match=r"in\.csv: line \d+, character \d+: .*; name its encoding with `encoding=`"):
-        bv.enrich(source, encoding=name)
+        bs.enrich(source, encoding=name)
 
 
 @pytest.mark.parametrize("cell", ['"open', '"closed" early'])
@@ -254,10 +254,10 @@ def test_bytes_of_another_encoding_than_the_named_one_are_refused(tmp_path: Path
 def test_a_quote_without_its_partner_is_named_with_its_line(tmp_path: Path, cell: str, after: int) -> None:
     source = write(tmp_path / "in.csv", "b_no,memo\n" + f"{N},x\n" * 3 + f"{N},{cell}\n" + f"{N},x\n" * after)
     with pytest.raises(InputError, match="line 5: the quotes of a cell do not match"):
-        bv.enrich(source)
+        bs.enrich(source)
 
 
 def test_an_open_quote_in_the_header_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", '"b_no,memo\n' + f"{N},x\n" * 60_000)
     with pytest.raises(InputError, match="header line"):
-        bv.enrich(source)
+        bs.enrich(source)

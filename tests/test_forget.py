@@ -17,15 +17,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import NumberError, UsageError
-from bizverify.labels.label_store import LabelStore
-from bizverify.ledger import Ledger
-from bizverify.reference.status_store import STATUS_SCHEMA, StatusStore
-from bizverify.storage import sqlite
-from bizverify.testing import Body, FakeService, Fault, Reset, serve
-from bizverify.watch.local_file import LocalFile
-from bizverify.watch.notifications import SummaryWindow, add_summaries
+import bansong as bs
+from bansong.errors import NumberError, UsageError
+from bansong.labels.label_store import LabelStore
+from bansong.ledger import Ledger
+from bansong.reference.status_store import STATUS_SCHEMA, StatusStore
+from bansong.storage import sqlite
+from bansong.testing import Body, FakeService, Fault, Reset, serve
+from bansong.watch.local_file import LocalFile
+from bansong.watch.notifications import SummaryWindow, add_summaries
 from conftest import runner, write
 from customers import KEY, customers, numbers
 from handclock import HandClock
@@ -49,7 +49,7 @@ def service() -> FakeService:
 
 def named_in(folder: Path, b_no: str = GONE) -> list[str]:
     """The files below a folder that hold a number as bytes, in either spelling; columns of Parquet files are read."""
-    spellings = b_no.encode(), bv.number.format(b_no).encode()
+    spellings = b_no.encode(), bs.number.format(b_no).encode()
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = str(pl.read_parquet(path).to_dicts()).encode() if path.suffix == ".parquet" else path.read_bytes()
@@ -78,9 +78,9 @@ def life_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "files").mkdir()
     with serve(FakeService(KEY, quota=1000)) as url, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite, "_PRAGMAS", ROWS_STAY)
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
-        patch.setenv("BIZVERIFY_BASE_URL", url)
-        patch.setenv("BIZVERIFY_API_KEY", KEY)
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_BASE_URL", url)
+        patch.setenv("BANSONG_API_KEY", KEY)
         live(folder / "files", runner(folder / "files"))
     return folder
 
@@ -123,7 +123,7 @@ def test_a_number_leaves_every_store_and_no_file_holds_a_byte_of_it(life: Path, 
 def test_what_is_out_of_reach_is_named_with_what_to_do(life: Path, run: Run) -> None:
     """Outputs and backups, registries, closures told, scorecards and the hosted service are listed, and known files."""
     done = run("forget", GONE, "--yes")
-    for words in ("out.csv", "in.csv", ".bak", "registries", "--notify", "scorecards", "bizverify watch remove"):
+    for words in ("out.csv", "in.csv", ".bak", "registries", "--notify", "scorecards", "bansong watch remove"):
         assert words in done.stderr
     assert "1 lookup: paid again if needed again" in done.stderr
 
@@ -176,7 +176,7 @@ def test_what_may_have_been_paid_is_not_lost_silently(
     refused = run("forget", doubt["b_no"], "--yes")
     assert refused.returncode == 2
     assert doubt["id"] in refused.stderr
-    assert "bizverify resolve" in refused.stderr
+    assert "bansong resolve" in refused.stderr
     assert {"ledger.sqlite", "watch.sqlite"} == set(named_in(state_directory, doubt["b_no"]))
     assert forget(run, doubt["b_no"], "--dry-run")["unsettled"] == [doubt["id"]]
     assert run("resolve", doubt["id"], "--lost").returncode == 0
@@ -227,7 +227,7 @@ def test_what_was_purged_before_leaves_no_bytes_either(life: Path, run: Run) -> 
 @pytest.mark.parametrize("store", ["ledger", "watch list"])
 def test_a_store_in_use_is_said_in_one_sentence_and_nothing_is_erased(store: str, life: Path, run: Run) -> None:
     """Where another process has one of the stores, none is touched."""
-    from bizverify.watch.local_file import alone
+    from bansong.watch.local_file import alone
 
     with Ledger.open() if store == "ledger" else alone(life / "watch.sqlite"):
         refused = run("forget", GONE, "--yes")
@@ -253,9 +253,9 @@ def test_a_damaged_store_stops_it_before_anything_is_erased(life: Path, run: Run
 def test_killed_halfway_the_same_command_ends_it(life: Path, run: Run) -> None:
     """Killed after the ledger's commit and before its file is written anew, no byte is left by the next attempt."""
     code = (
-        "import os, signal, bizverify as bv, bizverify.ledger.ledger as ledger\n"
+        "import os, signal, bansong as bs, bansong.ledger.ledger as ledger\n"
         "ledger.rewrite_file = lambda connection: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"bv.forget('{GONE}')"
+        f"bs.forget('{GONE}')"
     )
     killed = subprocess.run([sys.executable, "-c", code], env=os.environ, check=False, timeout=120)
     assert killed.returncode == -signal.SIGKILL
@@ -268,18 +268,18 @@ def test_letters_that_a_killed_record_left_are_erased(life: Path, run: Run) -> N
     """A temporary file of a mailing is no mailing, whole or not; forgetting removes it, however new it is."""
     (mailing,) = (life / "labels").glob("*.parquet")
     for name, content in ("01234567", mailing.read_bytes()), ("89abcdef", b"PAR1, cut short"):
-        mailing.with_name(f".bizverify-{name}-{mailing.name}").write_bytes(content)
+        mailing.with_name(f".bansong-{name}-{mailing.name}").write_bytes(content)
     assert len(LabelStore().mailings()) == 1
     assert held(forget(run, GONE, "--yes"))["label store"] == {"letters": 1}
     assert named_in(life) == []
-    assert list((life / "labels").glob(".bizverify-*")) == []
+    assert list((life / "labels").glob(".bansong-*")) == []
 
 
 def test_names_of_files_that_hold_the_number_are_erased(run: Run, tmp_path: Path, state_directory: Path) -> None:
     """Ledger and label store know files by name; only manifests still name one, and the report says which."""
     with serve(FakeService(KEY, quota=1000)) as url, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_BASE_URL", url)
-        patch.setenv("BIZVERIFY_API_KEY", KEY)
+        patch.setenv("BANSONG_BASE_URL", url)
+        patch.setenv("BANSONG_API_KEY", KEY)
         customers(tmp_path / f"{GONE}.csv", 8)
         assert run("enrich", f"{GONE}.csv", "-o", f"{GONE}-out.csv", "--engine", "batch").returncode == 0
     write(tmp_path / f"back-{GONE}.csv", f"사업자번호,반송사유\n{KEPT},이사불명\n")
@@ -323,16 +323,16 @@ def test_a_folder_that_cannot_be_read_is_no_empty_one(
 
 
 def test_several_numbers_in_any_spelling_from_python(life: Path) -> None:
-    """`bv.forget` takes one or many, as people write them; what is no number is refused."""
-    report = bv.forget([bv.number.format(GONE), int(KEPT)])
+    """`bs.forget` takes one or many, as people write them; what is no number is refused."""
+    report = bs.forget([bs.number.format(GONE), int(KEPT)])
     assert report.numbers == (GONE, KEPT)
     assert report.paid_answers == 2
     assert named_in(life) == named_in(life, KEPT) == []
     assert str(report).startswith("erased")
     with pytest.raises(NumberError):
-        bv.forget("123")
+        bs.forget("123")
     with pytest.raises(UsageError, match="no business number"):
-        bv.forget([])
+        bs.forget([])
 
 
 def test_a_store_that_was_named_must_be_there(run: Run) -> None:
@@ -386,7 +386,7 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]
     """What each test has a copy of: the file lies in a folder of its own."""
     folder = tmp_path_factory.mktemp("kept")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
         patch.setattr(sqlite, "_PRAGMAS", ROWS_STAY)
         read_here(patch)
         return keep(folder / "home")
@@ -413,7 +413,7 @@ def keep(folder: Path) -> tuple[Path, str, str]:
             for b_no in (GONE, KEPT):
                 watched = HTTP.post(f"{server.url}/watch", json={"biz_no": b_no}, headers=header | _token(b_no))
                 assert watched.status_code == 201
-        rows = f"{KEPT},가,서울시 중구 세종대로 1\n{bv.number.format(GONE)},나,서울시 중구 세종대로 2\n"
+        rows = f"{KEPT},가,서울시 중구 세종대로 1\n{bs.number.format(GONE)},나,서울시 중구 세종대로 2\n"
         content = f"사업자번호,상호,주소\n{rows}"
         sent = HTTP.post(f"{server.url}/batch", files={"file": ("a.csv", content.encode())}, headers=headers[0]).json()
         job = f"{server.url}/batch/{sent['job_id']}"
@@ -431,8 +431,8 @@ def _token(b_no: str) -> dict[str, str]:
 
 
 def _refusal(db: Path) -> str:
-    with pytest.raises(bv.BizverifyError) as caught:
-        bv.forget(GONE, db=[db])
+    with pytest.raises(bs.BansongError) as caught:
+        bs.forget(GONE, db=[db])
     return str(caught.value)
 
 

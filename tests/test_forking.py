@@ -10,46 +10,46 @@ from pathlib import Path
 
 import pytest
 
-import bizverify as bv
+import bansong as bs
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 CALLS = {
-    "aenrich": "asyncio.run(bv.aenrich('list.csv'))",
-    "afetch_status": "asyncio.run(bv.afetch_status(['1248100998']))",
-    "apply_review": "bv.apply_review('list.csv')",
-    "build_gazetteer": "bv.build_gazetteer(['list.csv'], 'out.parquet')",
-    "build_registry": "bv.build_registry(['list.csv'], 'out.parquet')",
-    "calibrate": "bv.calibrate()",
-    "enrich": "bv.enrich('list.csv')",
-    "fetch_status": "bv.fetch_status(['1248100998'])",
-    "forget": "bv.forget('1248100998')",
-    "label": "bv.label('list.csv', file='list.csv')",
-    "plan": "bv.plan('list.csv')",
-    "run_job": "bv.run_job('job.toml')",
-    "verify": "bv.verify('1248100998')",
-    "verify_frame": "bv.verify_frame(frame)",
-    "watch.add": "bv.watch.add('1248100998', local='list.sqlite')",
-    "watch.check": "bv.watch.check(local='list.sqlite')",
-    "watch.entries": "bv.watch.entries(local='list.sqlite')",
-    "watch.history": "bv.watch.history('1248100998', local='list.sqlite')",
-    "watch.history_frame": "bv.watch.history_frame('1248100998', local='list.sqlite')",
-    "watch.remove": "bv.watch.remove('1248100998', local='list.sqlite')",
-    "watch.sync": "bv.watch.sync('list.csv', local='list.sqlite')",
+    "aenrich": "asyncio.run(bs.aenrich('list.csv'))",
+    "afetch_status": "asyncio.run(bs.afetch_status(['1248100998']))",
+    "apply_review": "bs.apply_review('list.csv')",
+    "build_gazetteer": "bs.build_gazetteer(['list.csv'], 'out.parquet')",
+    "build_registry": "bs.build_registry(['list.csv'], 'out.parquet')",
+    "calibrate": "bs.calibrate()",
+    "enrich": "bs.enrich('list.csv')",
+    "fetch_status": "bs.fetch_status(['1248100998'])",
+    "forget": "bs.forget('1248100998')",
+    "label": "bs.label('list.csv', file='list.csv')",
+    "plan": "bs.plan('list.csv')",
+    "run_job": "bs.run_job('job.toml')",
+    "verify": "bs.verify('1248100998')",
+    "verify_frame": "bs.verify_frame(frame)",
+    "watch.add": "bs.watch.add('1248100998', local='list.sqlite')",
+    "watch.check": "bs.watch.check(local='list.sqlite')",
+    "watch.entries": "bs.watch.entries(local='list.sqlite')",
+    "watch.history": "bs.watch.history('1248100998', local='list.sqlite')",
+    "watch.history_frame": "bs.watch.history_frame('1248100998', local='list.sqlite')",
+    "watch.remove": "bs.watch.remove('1248100998', local='list.sqlite')",
+    "watch.sync": "bs.watch.sync('list.csv', local='list.sqlite')",
 }
 METHODS = {
-    "LocalEngine": "bv.LocalEngine()",
+    "LocalEngine": "bs.LocalEngine()",
     "LocalEngine.verify": "engine.verify(frame.lazy()).collect()",
-    "StatusOverlay": "bv.StatusOverlay(frame)",
+    "StatusOverlay": "bs.StatusOverlay(frame)",
 }
 RUN_NO_QUERY = {"set_language", "watch.verify_signature"}
 
 BEGIN = """
 import asyncio, os, signal, sys, warnings
 warnings.simplefilter("ignore")
-import polars as pl, bizverify as bv
+import polars as pl, bansong as bs
 calls = eval(sys.argv[1])
-frame, engine = pl.DataFrame({"b_no": ["1248100998"]}), bv.LocalEngine()
+frame, engine = pl.DataFrame({"b_no": ["1248100998"]}), bs.LocalEngine()
 """
 FORK = """
 children = {}
@@ -60,7 +60,7 @@ for name, call in calls.items():
             eval(call)
             end = "returned"
         except Exception as error:
-            end = "refused" if isinstance(error, bv.errors.UsageError) and "spawn" in str(error) else repr(error)
+            end = "refused" if isinstance(error, bs.errors.UsageError) and "spawn" in str(error) else repr(error)
         os.write(1, f"{name} {end}\\n".encode())
         os._exit(0)
     children[child] = name
@@ -79,14 +79,14 @@ def forked(folder: Path, calls: dict[str, str], before: str) -> dict[str, str]:
 
 
 def test_every_public_function_is_called_here() -> None:
-    public = {name for name in bv.__all__ if isfunction(getattr(bv, name))}
-    public |= {f"watch.{name}" for name in bv.watch.__all__ if isfunction(getattr(bv.watch, name))}
+    public = {name for name in bs.__all__ if isfunction(getattr(bs, name))}
+    public |= {f"watch.{name}" for name in bs.watch.__all__ if isfunction(getattr(bs.watch, name))}
     assert public - RUN_NO_QUERY == set(CALLS)
 
 
-@pytest.mark.parametrize("before", ["bv.verify_frame(frame)", "frame.lazy().filter(pl.col('b_no') > '').collect()"])
+@pytest.mark.parametrize("before", ["bs.verify_frame(frame)", "frame.lazy().filter(pl.col('b_no') > '').collect()"])
 def test_a_process_forked_after_polars_ran_is_refused(tmp_path: Path, before: str) -> None:
-    """Whether bizverify or its caller ran polars."""
+    """Whether bansong or its caller ran polars."""
     calls = CALLS | METHODS
     assert forked(tmp_path, calls, before) == dict.fromkeys(calls, "refused")
 

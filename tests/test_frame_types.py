@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import ColumnError, InputError, UsageError
-from bizverify.schema import ADDED_COLUMNS
+import bansong as bs
+from bansong.errors import ColumnError, InputError, UsageError
+from bansong.schema import ADDED_COLUMNS
 from examples import examples
 
 NINE = list(ADDED_COLUMNS)
@@ -72,7 +72,7 @@ def pandas_frames(draw: st.DrawFn) -> pd.DataFrame:
 def test_a_pandas_frame_comes_back_as_it_was(frame: pd.DataFrame) -> None:
     """Index, dtypes and values of the user's columns are those of the given frame, and it is itself unchanged."""
     before = frame.copy(deep=True)
-    found = bv.verify_frame(frame, columns={"b_no": "사업자번호"}, labels=False)
+    found = bs.verify_frame(frame, columns={"b_no": "사업자번호"}, labels=False)
     assert isinstance(found, pd.DataFrame)
     pd.testing.assert_frame_equal(found[list(before.columns)], before)
     pd.testing.assert_frame_equal(frame, before)
@@ -88,7 +88,7 @@ def test_headers_of_several_levels_are_understood_and_kept() -> None:
         names=["큰", None],
     )
     frame = pd.DataFrame([["삼성전자", "124-81-00998", "경기 수원시 영통구 삼성로 129", 1]], columns=columns)
-    found = bv.verify_frame(frame, labels=False)
+    found = bs.verify_frame(frame, labels=False)
     assert found.columns.to_list() == [*columns, *((name, "") for name in NINE)]
     assert found.columns.names == ["큰", None]
     assert found["row_status"].to_list() == ["verified"]
@@ -100,11 +100,11 @@ def test_a_frame_that_is_verified_again_has_the_nine_once() -> None:
     """The columns of an earlier run are replaced where they stand, in every library."""
     frame = pl.DataFrame({"사업자번호": NUMBERS, "주소": ["서울 중구 세종대로 110"] * 4, "메모": list("abcd")})
     for given_ in (frame, frame.to_pandas(), frame.to_arrow()):
-        once = bv.verify_frame(given_, labels=False)
+        once = bs.verify_frame(given_, labels=False)
         moved = (
             once[[*NINE, *frame.columns]] if isinstance(once, pd.DataFrame) else once.select([*NINE, *frame.columns])
         )
-        again = bv.verify_frame(moved, labels=False)
+        again = bs.verify_frame(moved, labels=False)
         assert type(again) is type(given_)
         assert pl.DataFrame(again).equals(pl.DataFrame(moved))
 
@@ -121,7 +121,7 @@ def test_an_arrow_table_keeps_its_columns_and_metadata() -> None:
     fields = [table.schema.field(0).with_metadata({"a": "b"}), table.schema.field(1), table.schema.field(2)]
     table = table.cast(pa.schema(fields, metadata={"누가": "우리"}))
     for given_ in (table, table.to_batches()[0], table.slice(0, 0)):
-        found = bv.verify_frame(given_, labels=False)
+        found = bs.verify_frame(given_, labels=False)
         assert type(found) is type(given_)
         assert found.select(given_.schema.names).equals(given_, check_metadata=True)
         assert found.schema.names == [*given_.schema.names, *NINE]
@@ -129,7 +129,7 @@ def test_an_arrow_table_keeps_its_columns_and_metadata() -> None:
 
 def test_a_lazy_frame_comes_back_lazy() -> None:
     """A lazy frame is given back as one, with the rows that were verified."""
-    found = bv.verify_frame(pl.LazyFrame({"사업자번호": NUMBERS}), labels=False)
+    found = bs.verify_frame(pl.LazyFrame({"사업자번호": NUMBERS}), labels=False)
     assert isinstance(found, pl.LazyFrame)
     assert found.select("row_status").collect().height == len(NUMBERS)
 
@@ -137,9 +137,9 @@ def test_a_lazy_frame_comes_back_lazy() -> None:
 def test_the_answers_are_the_same_in_every_library() -> None:
     """pandas, pyarrow and polars get the same nine columns."""
     frame = pl.DataFrame({"사업자번호": NUMBERS, "주소": ["서울 중구 세종대로 110", "부산", None, ""]})
-    answers = bv.verify_frame(frame, labels=False).select(NINE)
-    assert pl.DataFrame(bv.verify_frame(frame.to_arrow(), labels=False)).select(NINE).equals(answers)
-    as_pandas = pl.from_pandas(bv.verify_frame(frame.to_pandas(), labels=False)[NINE])
+    answers = bs.verify_frame(frame, labels=False).select(NINE)
+    assert pl.DataFrame(bs.verify_frame(frame.to_arrow(), labels=False)).select(NINE).equals(answers)
+    as_pandas = pl.from_pandas(bs.verify_frame(frame.to_pandas(), labels=False)[NINE])
     assert as_pandas.cast(dict(answers.schema)).equals(answers)
 
 
@@ -165,10 +165,10 @@ def test_frames_of_other_kinds_are_taken() -> None:
     table = pa.table({"사업자번호": ["124-81-00998"], "메모": ["가"]})
     frame = Subclass(table.to_pandas())
     frame.attrs["origin"] = "crm"
-    verified = bv.verify_frame(frame)
+    verified = bs.verify_frame(frame)
     assert (type(verified), verified.attrs, frame.attrs) == (Subclass, {"origin": "crm"}, {"origin": "crm"})
     for given_frame in (Stream(table), table.to_reader()):
-        verified = bv.verify_frame(given_frame)
+        verified = bs.verify_frame(given_frame)
         assert verified.select(table.column_names).equals(table)
         assert verified.column_names == ["사업자번호", "메모", *NINE]
 
@@ -185,21 +185,21 @@ def test_frames_of_other_kinds_are_taken() -> None:
 )
 def test_a_column_that_polars_has_no_type_for_is_the_users_own(values: Any) -> None:
     frame = pd.DataFrame({"사업자번호": NUMBERS[:2], "값": values})
-    pd.testing.assert_frame_equal(bv.verify_frame(frame)[["사업자번호", "값"]], frame)
+    pd.testing.assert_frame_equal(bs.verify_frame(frame)[["사업자번호", "값"]], frame)
 
 
 def test_an_arrow_column_that_polars_has_no_type_for_is_the_users_own() -> None:
     spans = pa.array([(1, 2, 3), None], pa.month_day_nano_interval())
     table = pa.table({"기간": spans, "사업자번호": NUMBERS[:2]})
-    assert bv.verify_frame(table).select(["기간", "사업자번호"]).equals(table)
+    assert bs.verify_frame(table).select(["기간", "사업자번호"]).equals(table)
 
 
 def test_a_frame_given_to_enrich_is_sent_to_verify_frame() -> None:
     for frame in (pd.DataFrame({"b_no": NUMBERS}), pl.DataFrame({"b_no": NUMBERS}), Stream(pa.table({}))):
         with pytest.raises(UsageError, match=r"verify_frame\(\)"):
-            bv.enrich(frame)  # type: ignore[call-overload]
+            bs.enrich(frame)  # type: ignore[call-overload]
         with pytest.raises(UsageError, match=r"verify_frame\(\)"):
-            bv.enrich([frame], "out.csv")
+            bs.enrich([frame], "out.csv")
 
 
 def test_no_warning_about_a_frame_names_what_verify_frame_does_not_take() -> None:
@@ -209,7 +209,7 @@ def test_no_warning_about_a_frame_names_what_verify_frame_does_not_take() -> Non
     )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        bv.verify_frame(frame)
+        bs.verify_frame(frame)
     assert [str(one.message) for one in warned if "chosen by what it holds" in str(one.message)]
     assert [str(one.message) for one in warned if "has_header" in str(one.message)] == []
 
@@ -217,7 +217,7 @@ def test_no_warning_about_a_frame_names_what_verify_frame_does_not_take() -> Non
 def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
     lazy = type("DataFrame", (), {"__module__": "dask.dataframe.dask_expr"})()
     with pytest.raises(InputError, match=r"compute\(\)"):
-        bv.verify_frame(lazy)
+        bs.verify_frame(lazy)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_frame_of_dask_is_named_with_the_remedy() -> None:
 )
 def test_a_frame_without_columns_comes_back_with_the_nine(empty: Any) -> None:
     """As an empty file of JSON does."""
-    found = bv.verify_frame(empty)
+    found = bs.verify_frame(empty)
     if isinstance(found, pl.LazyFrame):
         found = found.collect()
     assert list(getattr(found, "column_names", found.columns)) == list(NINE)
@@ -237,7 +237,7 @@ def test_a_frame_without_columns_comes_back_with_the_nine(empty: Any) -> None:
 def test_a_frame_that_is_only_an_index_points_to_its_columns() -> None:
     frame = pd.DataFrame({"사업자번호": NUMBERS[:1]}).set_index("사업자번호")
     with pytest.raises(InputError, match=r"reset_index\(\)"):
-        bv.verify_frame(frame)
+        bs.verify_frame(frame)
 
 
 @pytest.mark.parametrize(
@@ -252,5 +252,5 @@ def test_a_frame_that_is_only_an_index_points_to_its_columns() -> None:
 )
 def test_no_message_names_a_column_that_the_frame_does_not_have(frame: Any, columns: dict[str, str] | None) -> None:
     with pytest.raises(ColumnError) as raised:
-        bv.verify_frame(frame, columns=columns)
+        bs.verify_frame(frame, columns=columns)
     assert not re.search(r"\bc[0-9]|row_id", str(raised.value))

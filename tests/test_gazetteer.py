@@ -17,14 +17,14 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-import bizverify as bv
-from bizverify.engine.address import attach, building_code
-from bizverify.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
-from bizverify.engine.address.match import open_lookups
-from bizverify.engine.address.stored_section import StoredSection
-from bizverify.errors import GazetteerError, UsageError
-from bizverify.reference import GazetteerReport, gazetteer_builder
-from bizverify.reference.source_files import shown_name
+import bansong as bs
+from bansong.engine.address import attach, building_code
+from bansong.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
+from bansong.engine.address.match import open_lookups
+from bansong.engine.address.stored_section import StoredSection
+from bansong.errors import GazetteerError, UsageError
+from bansong.reference import GazetteerReport, gazetteer_builder
+from bansong.reference.source_files import shown_name
 
 REASON = 20
 POSTAL_HEADER = (
@@ -85,7 +85,7 @@ def put(path: Path, *lines: str, encoding: str = "cp949") -> Path:
 
 def build(folder: Path, *sources: Path) -> tuple[GazetteerReport, Tables]:
     output = folder / "out.parquet"
-    report = bv.build_gazetteer(sources or [folder], output)
+    report = bs.build_gazetteer(sources or [folder], output)
     return report, Gazetteer.open(output).tables
 
 
@@ -213,7 +213,7 @@ def test_windows_line_ends_and_a_last_line_without_end_are_read(tmp_path: Path) 
 
 def test_blocks_smaller_than_the_file_give_the_same(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build(full)[0].version
-    monkeypatch.setattr("bizverify.reference.source_files.BLOCK", 50)
+    monkeypatch.setattr("bansong.reference.source_files.BLOCK", 50)
     assert build(full)[0].version == whole
 
 
@@ -221,7 +221,7 @@ def test_the_same_files_give_the_same_bytes(full: Path, tmp_path_factory: pytest
     build(full)
     first = (full / "out.parquet").read_bytes()
     other = tmp_path_factory.mktemp("other") / "again.parquet"
-    bv.build_gazetteer([full / "jibun_rnaddrkor_sejong.txt", full / "rnaddrkor_sejong.txt"], other)
+    bs.build_gazetteer([full / "jibun_rnaddrkor_sejong.txt", full / "rnaddrkor_sejong.txt"], other)
     assert other.read_bytes() == first
 
 
@@ -510,12 +510,12 @@ def test_a_file_without_line_ends_is_refused_before_it_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A zip of a megabyte may unfold to gigabytes of one line."""
-    monkeypatch.setattr("bizverify.reference.source_files.BLOCK", 1 << 17)
+    monkeypatch.setattr("bansong.reference.source_files.BLOCK", 1 << 17)
     with ZipFile(tmp_path / "full.zip", "w", ZIP_DEFLATED) as archive:
         archive.writestr("rnaddrkor_sejong.txt", f"{row(1)}\n".encode("cp949") + b"0" * (8 << 20))
     read = []
     with pytest.raises(GazetteerError, match=r"line 2: is longer than 65,536 bytes"):
-        bv.build_gazetteer([tmp_path], tmp_path / "out.parquet", progress=lambda done, _: read.append(done))
+        bs.build_gazetteer([tmp_path], tmp_path / "out.parquet", progress=lambda done, _: read.append(done))
     assert sum(read) == 0
 
 
@@ -540,10 +540,10 @@ def test_a_source_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_an_output_that_is_no_parquet_or_is_a_source_is_refused(full: Path) -> None:
     with pytest.raises(UsageError, match=r"call it \.parquet"):
-        bv.build_gazetteer([full], full / "out.db")
+        bs.build_gazetteer([full], full / "out.db")
     build(full)
     with pytest.raises(UsageError, match="is one of the sources"):
-        bv.build_gazetteer([full / "out.parquet"], full / "out.parquet")
+        bs.build_gazetteer([full / "out.parquet"], full / "out.parquet")
 
 
 def test_after_an_error_the_old_gazetteer_is_what_it_was(full: Path) -> None:
@@ -553,7 +553,7 @@ def test_after_an_error_the_old_gazetteer_is_what_it_was(full: Path) -> None:
     with pytest.raises(GazetteerError):
         build(full)
     assert (full / "out.parquet").read_bytes() == before
-    assert not list(full.glob(".bizverify-*"))
+    assert not list(full.glob(".bansong-*"))
 
 
 # Opening
@@ -587,7 +587,7 @@ def test_a_gazetteer_that_is_replaced_while_in_use_is_not_mixed_with_the_new_one
     _, tables = build(full)
     put(full / "rnaddrkor_sejong.txt", row(1))
     (full / "jibun_rnaddrkor_sejong.txt").unlink()
-    bv.build_gazetteer([full], full / "out.parquet")
+    bs.build_gazetteer([full], full / "out.parquet")
     with pytest.raises(GazetteerError, match=r"was replaced by version .* open it again"):
         tables.lot_key  # noqa: B018
 
@@ -665,7 +665,7 @@ def test_a_gazetteer_that_is_gone_is_said_to_be_gone(full: Path) -> None:
 
 
 def test_what_is_no_gazetteer_says_how_to_make_one(tmp_path: Path) -> None:
-    remedy = "build one with: bizverify data build-gazetteer"
+    remedy = "build one with: bansong data build-gazetteer"
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
     (tmp_path / "text.parquet").write_text("PAR1 no")
     for name, said in (

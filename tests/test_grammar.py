@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine.address import parse
+from bansong.engine.address import parse
 from examples import examples
 
 

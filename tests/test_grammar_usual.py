@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bizverify.engine.address import parse
-from bizverify.engine.address.parse import forms
+from bansong.engine.address import parse
+from bansong.engine.address.parse import forms
 
 OFFICIAL = Path(__file__).parents[2] / "shared" / "data" / "address" / "rnaddrkor_sejong.txt"
 ROADS = """

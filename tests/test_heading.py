@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.errors import InputError
-from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables.heading import Heading, find_heading
+from bansong.errors import InputError
+from bansong.schema import ADDED_COLUMNS
+from bansong.tables.heading import Heading, find_heading
 from examples import examples
 
 NUMBER = "124-81-00998"

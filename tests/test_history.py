@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine.letter_history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
-from bizverify.errors import LabelError, UsageError
-from bizverify.labels.label_store import LabelStore
-from bizverify.labels.labelling import label
+import bansong as bs
+from bansong.engine.letter_history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
+from bansong.errors import LabelError, UsageError
+from bansong.labels.label_store import LabelStore
+from bansong.labels.labelling import label
 from conftest import NINE, NOTHING_CHECKED, json_of, write
 
 TODAY = date(2026, 11, 22)
@@ -162,7 +162,7 @@ def mailed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mailed")
     (folder / "files").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
         mail(folder / "files")
     return folder
 
@@ -177,7 +177,7 @@ def mailed(mailed_once: Path, tmp_path: Path, state_directory: Path) -> Path:
 
 def mail(folder: Path) -> None:
     source = write(folder / "in.csv", HEAD + CAME_BACK + ARRIVED + UNKNOWN)
-    bv.enrich(source, today=date(2026, 10, 1))
+    bs.enrich(source, today=date(2026, 10, 1))
     text = "row_id,반송여부,반송사유,반송일자\n0,Y,이사불명,2026-10-12\n1,N,,\n"
     outcomes = write(folder / "outcomes.csv", text)
     recorded = label(
@@ -203,7 +203,7 @@ def read(path: Path) -> pl.DataFrame:
 
 def test_a_run_knows_what_became_of_earlier_letters(mailed: Path) -> None:
     """The user's own book is used without being asked for; rows, report and manifest say so."""
-    report = bv.enrich(mailed, today=TODAY)
+    report = bs.enrich(mailed, today=TODAY)
     assert points(read(mailed.with_name("in.enriched.csv"))) == [["[history +38]"], ["[history -16]"], []]
     assert ("history", "2 letters of 1 mailing") in report.lines()
     told = json_of(Path(str(report.manifest)))
@@ -214,7 +214,7 @@ def test_a_run_knows_what_became_of_earlier_letters(mailed: Path) -> None:
 
 def test_a_run_without_labels_knows_nothing_of_earlier_letters(mailed: Path) -> None:
     """labels=False leaves the book alone, and the report does not speak of it."""
-    report = bv.enrich(mailed, today=TODAY, labels=False)
+    report = bs.enrich(mailed, today=TODAY, labels=False)
     assert points(read(mailed.with_name("in.enriched.csv"))) == [[], [], []]
     assert report.history is None
     assert report.versions.history is None
@@ -224,11 +224,11 @@ def test_a_run_without_labels_knows_nothing_of_earlier_letters(mailed: Path) -> 
 @NOTHING_CHECKED
 def test_frames_and_single_businesses_have_a_history_too(mailed: Path) -> None:
     """verify_frame() and verify() read the same book as a file's run does."""
-    found = bv.verify_frame(read(mailed), today=TODAY)
+    found = bs.verify_frame(read(mailed), today=TODAY)
     assert points(found) == [["[history +38]"], ["[history -16]"], []]
-    one = bv.verify("124-81-00998", address=ADDRESS, today=TODAY)
+    one = bs.verify("124-81-00998", address=ADDRESS, today=TODAY)
     assert sum("[history +38]" in reason for reason in one.reasons) == 1
-    apart = bv.verify("124-81-00998", address=ADDRESS, today=TODAY, labels=False)
+    apart = bs.verify("124-81-00998", address=ADDRESS, today=TODAY, labels=False)
     assert one.bounce_prob is not None
     assert apart.bounce_prob is not None
     assert one.bounce_prob > apart.bounce_prob
@@ -237,13 +237,13 @@ def test_frames_and_single_businesses_have_a_history_too(mailed: Path) -> None:
 def test_a_book_that_is_not_there_is_an_error(mailed: Path, tmp_path: Path) -> None:
     """A folder that was named and is not there is a slip, not a run without history."""
     with pytest.raises(LabelError, match="there is no such folder"):
-        bv.enrich(mailed, labels=tmp_path / "nowhere")
+        bs.enrich(mailed, labels=tmp_path / "nowhere")
 
 
 def test_another_folder_is_another_book(mailed: Path, tmp_path: Path) -> None:
     """With a folder of its own a run knows what is recorded there, here nothing, and not what is in the user's book."""
     (tmp_path / "empty").mkdir()
-    report = bv.enrich(mailed, today=TODAY, labels=tmp_path / "empty")
+    report = bs.enrich(mailed, today=TODAY, labels=tmp_path / "empty")
     assert report.history is None
     assert points(read(mailed.with_name("in.enriched.csv"))) == [[], [], []]
 
@@ -252,7 +252,7 @@ def test_another_folder_is_another_book(mailed: Path, tmp_path: Path) -> None:
 def test_outcomes_are_joined_back_in_every_format(mailed: Path, tmp_path: Path, suffix: str) -> None:
     """Three columns more, behind the nine, with what became of the row's last letter; all rows and cells stay."""
     target = tmp_path / f"out{suffix}"
-    report = bv.enrich(mailed, target, today=TODAY, with_outcomes=True)
+    report = bs.enrich(mailed, target, today=TODAY, with_outcomes=True)
     assert report.counts["verified"] == 3
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {
         ".csv": read,
@@ -270,24 +270,24 @@ def test_outcomes_are_joined_back_in_every_format(mailed: Path, tmp_path: Path, 
 def test_earlier_outcomes_are_replaced_where_they_stand(mailed: Path, tmp_path: Path) -> None:
     """A file that has the three columns from an earlier run gets them anew, not a second time."""
     once, twice = tmp_path / "once.csv", tmp_path / "twice.csv"
-    bv.enrich(mailed, once, today=TODAY, with_outcomes=True)
-    report = bv.enrich(once, twice, today=TODAY, with_outcomes=True)
-    assert report.warnings == bv.enrich(mailed, today=TODAY).warnings
+    bs.enrich(mailed, once, today=TODAY, with_outcomes=True)
+    report = bs.enrich(once, twice, today=TODAY, with_outcomes=True)
+    assert report.warnings == bs.enrich(mailed, today=TODAY).warnings
     assert twice.read_bytes() == once.read_bytes()
 
 
 def test_outcomes_of_an_earlier_run_stay_where_none_are_asked_for(mailed: Path, tmp_path: Path) -> None:
     """Without with_outcomes the three columns of an earlier run are cells like any others."""
     once, again = tmp_path / "once.csv", tmp_path / "again.csv"
-    bv.enrich(mailed, once, today=TODAY, with_outcomes=True)
-    bv.enrich(once, again, today=TODAY)
+    bs.enrich(mailed, once, today=TODAY, with_outcomes=True)
+    bs.enrich(once, again, today=TODAY)
     assert again.read_bytes() == once.read_bytes()
 
 
 def test_columns_of_the_user_that_bear_such_a_name_are_kept(tmp_path: Path) -> None:
     """A column `bounced` of the user's own stays, ours gets the suffix, and a warning says so."""
     source = write(tmp_path / "in.csv", "사업자번호,주소,bounced\n" + f"124-81-00998,{ADDRESS},매우\n")
-    report = bv.enrich(source, today=TODAY, with_outcomes=True)
+    report = bs.enrich(source, today=TODAY, with_outcomes=True)
     found = read(tmp_path / "in.enriched.csv")
     assert found.columns == ["사업자번호", "주소", "bounced", *NINE, "bounced_bv", *THREE[1:]]
     assert found["bounced"].to_list() == ["매우"]
@@ -298,19 +298,19 @@ def test_columns_of_the_user_that_bear_such_a_name_are_kept(tmp_path: Path) -> N
 def test_without_an_address_there_is_no_letter_to_speak_of(mailed: Path, tmp_path: Path) -> None:
     """A list of numbers alone gets the three columns, empty: outcomes are of an address."""
     source = write(tmp_path / "numbers.csv", "사업자번호\n124-81-00998\n")
-    bv.enrich(source, today=TODAY, with_outcomes=True)
+    bs.enrich(source, today=TODAY, with_outcomes=True)
     assert read(tmp_path / "numbers.enriched.csv").select(THREE).rows() == [(None, None, None)]
 
 
 def test_outcomes_are_not_had_without_the_book() -> None:
     """with_outcomes and labels=False contradict each other, and that is said before anything is read."""
     with pytest.raises(UsageError, match="leave `labels=False` out"):
-        bv.enrich("nothing.csv", labels=False, with_outcomes=True)
+        bs.enrich("nothing.csv", labels=False, with_outcomes=True)
 
 
 def test_the_command_line_has_the_same_options(mailed: Path, run: Callable[..., Any]) -> None:
     """--no-labels, --labels and --with-outcomes do what they do in Python; two that exclude each other are refused."""
-    done = run("enrich", mailed, "--with-outcomes", "--labels", Path(os.environ["BIZVERIFY_STATE_DIR"]) / "labels")
+    done = run("enrich", mailed, "--with-outcomes", "--labels", Path(os.environ["BANSONG_STATE_DIR"]) / "labels")
     assert done.returncode == 0, done.stderr
     assert "2 letters of 1 mailing" in done.stderr
     assert read(mailed.with_name("in.enriched.csv"))["bounced"].to_list() == ["true", "false", None]

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.errors import InputError
-from bizverify.tables import open_table
-from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.excel.limits_check import Extent, _pattern_beyond
+from bansong.errors import InputError
+from bansong.tables import open_table
+from bansong.tables.excel.cells import column_letter
+from bansong.tables.excel.limits_check import Extent, _pattern_beyond
 from memory import STEADY
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -48,9 +48,9 @@ READ: Final = """
 import json, os, pathlib, resource, sys
 from contextlib import ExitStack
 from memory import peak
-from bizverify.errors import BizverifyError
-from bizverify.tables import excel
-from bizverify.tables.compression import File
+from bansong.errors import BansongError
+from bansong.tables import excel
+from bansong.tables.compression import File
 answers = {}
 for name in sys.argv[1:]:
     path, started = pathlib.Path(name), sum(os.times()[:4])
@@ -58,7 +58,7 @@ for name in sys.argv[1:]:
         table = excel.read(File(path, path), path.suffix[1:], None, ExitStack())
         rows = table.frame.select(table.ids).collect().rows()
         answer = ["rows", str(rows[:9])]
-    except BizverifyError as error:
+    except BansongError as error:
         answer = [type(error).__name__, str(error)]
     except BaseException as error:
         answer = ["not on purpose: " + type(error).__name__, str(error)]
@@ -185,7 +185,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
     (folder / "noise.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(range(256)) * 64)
     (folder / "noise.xlsb").write_bytes((folder / "far.xlsx").read_bytes())
     command = [sys.executable, "-c", READ, *map(str, sorted(folder.iterdir()))]
-    env = os.environ | STEADY | {"BIZVERIFY_LIMITS": "memory=500000000"}
+    env = os.environ | STEADY | {"BANSONG_LIMITS": "memory=500000000"}
     child = subprocess.run(command, env=env, capture_output=True, timeout=280, check=False)
     assert child.returncode == 0, child.stderr.decode()[-2000:]
     return {name: tuple(answer) for name, answer in json.loads(child.stdout).items()}
@@ -301,10 +301,10 @@ def test_the_widest_sheet_takes_few_patterns() -> None:
 def test_limits_are_adjustable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every message of a limit says which variable raises it, and the variable does."""
     workbook(tmp_path / "in.xlsx", cell("ZZ99"))
-    monkeypatch.setenv("BIZVERIFY_LIMITS", "cells=1000")
-    with pytest.raises(InputError, match="BIZVERIFY_LIMITS=cells="), open_table(tmp_path / "in.xlsx"):
+    monkeypatch.setenv("BANSONG_LIMITS", "cells=1000")
+    with pytest.raises(InputError, match="BANSONG_LIMITS=cells="), open_table(tmp_path / "in.xlsx"):
         pass
-    monkeypatch.setenv("BIZVERIFY_LIMITS", "cells=100000")
+    monkeypatch.setenv("BANSONG_LIMITS", "cells=100000")
     with open_table(tmp_path / "in.xlsx") as table:
         assert len(table.headers) == 702
 

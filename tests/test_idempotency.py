@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-import bizverify as bv
-from bizverify.cli import app
-from bizverify.client import ApiKey, BlockingClient
-from bizverify.client.account import Idempotency, read_account
-from bizverify.errors import AuthenticationError, UsageError
-from bizverify.ledger import Ledger
-from bizverify.testing import Act, Body, FakeService, Fault, Reset, Status, serve, verdict
+import bansong as bs
+from bansong.cli import app
+from bansong.client import ApiKey, BlockingClient
+from bansong.client.account import Idempotency, read_account
+from bansong.errors import AuthenticationError, UsageError
+from bansong.ledger import Ledger
+from bansong.testing import Act, Body, FakeService, Fault, Reset, Status, serve, verdict
 from crashing import Blow, Calls, Nursery, campaign, customers, lookup_of
 from schedules import told
 
@@ -38,7 +38,7 @@ MANY = int(os.environ.get("SCHEDULES", "10000"))
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a repetition are tried on fake clocks; here they would only take time."""
-    monkeypatch.setattr("bizverify.dispatch.limits._FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr("bansong.dispatch.limits._FIRST_BACKOFF", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +102,11 @@ def test_the_fake_keeps_the_promise() -> None:
     with serve(service) as url, BlockingClient(url, KEY) as client:
         one, same = (client.verify("1248100998", "a", idempotency_key="k1") for _ in range(2))
         jobs = {client.create_batch(rows, idempotency_key="k2").job_id for _ in range(3)}
-        with pytest.raises(bv.errors.RejectedError, match="409"):
+        with pytest.raises(bs.errors.RejectedError, match="409"):
             client.verify("1248100998", "other", idempotency_key="k1")
-        with pytest.raises(bv.errors.RejectedError, match="409"):
+        with pytest.raises(bs.errors.RejectedError, match="409"):
             client.create_batch(rows, paid=False, idempotency_key="k2")
-        with pytest.raises(bv.errors.RejectedError, match="409"):
+        with pytest.raises(bs.errors.RejectedError, match="409"):
             client.create_batch(rows, idempotency_key="k1")
         assert client.me().idempotency is not None
     assert one == same
@@ -129,7 +129,7 @@ class Bench:
     def enrich(self, url: str, engine: str, **more: Any) -> Any:
         options: dict[str, Any] = {"poll": 0.01, "timeout": 2.0, "rate": 1e6, "chunk": 10, "jobs": 2} | more
         key = options.pop("api_key", ApiKey(KEY))
-        return bv.enrich(
+        return bs.enrich(
             str(self.input), str(self.output), engine=engine, base_url=url, api_key=key, ledger=self.ledger, **options
         )
 

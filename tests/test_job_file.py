@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 import pytest
 
-from bizverify.scheduling.job_file import InputPart, JobFile, job_template, json_schema, load_job_file
-from bizverify.schema import Lang
-from bizverify.translation import use_language
+from bansong.scheduling.job_file import InputPart, JobFile, job_template, json_schema, load_job_file
+from bansong.schema import Lang
+from bansong.translation import use_language
 from conftest import write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-SCHEMA: Final = Path(__file__).parent.parent / "docs" / "bizverify-job.schema.json"
+SCHEMA: Final = Path(__file__).parent.parent / "docs" / "bansong-job.schema.json"
 INPUT: Final = '[[inputs]]\npath = "a"\n'
 
 
@@ -102,7 +102,7 @@ def test_a_secret_in_a_job_file_is_refused_and_not_shown(table: str, field: str,
 def test_init_writes_a_job_file_and_its_schema_once(tmp_path: Path, run: Run) -> None:
     """`run --init` makes both files, and replaces no job file; the schema is the one that the documentation has."""
     assert run("run", "--init", "nightly.toml").returncode == 0
-    written = json.loads((tmp_path / "bizverify-job.schema.json").read_text("utf-8"))
+    written = json.loads((tmp_path / "bansong-job.schema.json").read_text("utf-8"))
     assert written == json.loads(SCHEMA.read_text("utf-8"))
     (tmp_path / "nightly.toml").write_text("mine")
     assert run("run", "--init", "nightly.toml").returncode == 2

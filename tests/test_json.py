@@ -20,15 +20,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import InputError, UsageError
-from bizverify.tables import Table, open_table
-from bizverify.tables import json as json_tables
-from bizverify.tables.compression import open_file
-from bizverify.tables.json import lossless_types, scan
-from bizverify.tables.json.locate import Document
-from bizverify.tables.json.plain_lines import other_lines, plain_pattern
-from bizverify.tables.table import Enriched
+import bansong as bs
+from bansong.errors import InputError, UsageError
+from bansong.tables import Table, open_table
+from bansong.tables import json as json_tables
+from bansong.tables.compression import open_file
+from bansong.tables.json import lossless_types, scan
+from bansong.tables.json.locate import Document
+from bansong.tables.json.plain_lines import other_lines, plain_pattern
+from bansong.tables.table import Enriched
 from conftest import NINE, json_of, write
 from examples import examples
 from memory import STEADY
@@ -41,7 +41,7 @@ MANY = 400
 
 
 def enriched(path: Path, output: str = "out.json") -> Path:
-    bv.enrich(path, path.with_name(output))
+    bs.enrich(path, path.with_name(output))
     return path.with_name(output)
 
 
@@ -181,7 +181,7 @@ def test_records_longer_than_a_chunk_and_chunks_of_many_records_are_read(
 ) -> None:
     monkeypatch.setattr(scan, "CHUNK", 64)
     for size in ("_FIRST", "CHUNK"):
-        monkeypatch.setattr(sys.modules["bizverify.tables.json.read"], size, 64)
+        monkeypatch.setattr(sys.modules["bansong.tables.json.read"], size, 64)
     objects = [{"b_no": N, "t": "},{" * (place % 50), "l": [{"b_no": "x"}] * (place % 3)} for place in range(MANY)]
     for spaces in ((",", ":"), (", ", ": ")):
         lines = [json.dumps(row, separators=spaces) for row in objects]
@@ -499,7 +499,7 @@ def test_nesting_beyond_the_limit_is_refused_wherever_it_stands(tmp_path: Path, 
         f'{{"b_no":"1"}}\n{{"b_no":"2","x":{deep}}}',
         '{"x":' * 300 + f'[{{"b_no":"{N}"}}]' + "}" * 300,
     ):
-        with pytest.raises(InputError, match=r"nested too deeply, beyond 200 levels; .*BIZVERIFY_LIMITS=depth="):
+        with pytest.raises(InputError, match=r"nested too deeply, beyond 200 levels; .*BANSONG_LIMITS=depth="):
             rows_of(write(tmp_path / "in.json", text))
 
 
@@ -518,10 +518,10 @@ def test_many_records_are_passed_in_few_steps_whatever_their_first_key(tmp_path:
 
 
 def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIZVERIFY_LIMITS", "document=5M")
+    monkeypatch.setenv("BANSONG_LIMITS", "document=5M")
     source = write(tmp_path / "in.json", json.dumps([{"b_no": N, "x": "y" * 20_000_000}]))
     with pytest.raises(
-        InputError, match=r"longer than 5,000,000 bytes; shorten it, or raise the limit with BIZVERIFY_LIMITS=document="
+        InputError, match=r"longer than 5,000,000 bytes; shorten it, or raise the limit with BANSONG_LIMITS=document="
     ):
         rows_of(source)
 
@@ -558,8 +558,8 @@ OPENING = """
 import sys
 from pathlib import Path
 from memory import peak
-from bizverify.errors import InputError
-from bizverify.tables import open_table, reading
+from bansong.errors import InputError
+from bansong.tables import open_table, reading
 try:
     with open_table(Path(sys.argv[1])) as table, reading(table):
         table.frame.select(table.ids).head(5).collect(engine="streaming")
@@ -600,7 +600,7 @@ def test_two_objects_on_a_line_and_a_blank_line_are_no_plain_lines(tmp_path: Pat
     """As many objects as lines does not mean one on each."""
     one, other = (f'{{"b_no":"124-81-00998","a":{value}}}' for value in (number, "3"))
     path = write(tmp_path / "a.ndjson", f"{one}{one}\n\n{other}\n")
-    bv.enrich(path, tmp_path / "b.ndjson")
+    bs.enrich(path, tmp_path / "b.ndjson")
     lines = (tmp_path / "b.ndjson").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line, parse_float=str)["a"] for line in lines] == [json.loads(number, parse_float=str)] * 2 + [3]
 
@@ -608,7 +608,7 @@ def test_two_objects_on_a_line_and_a_blank_line_are_no_plain_lines(tmp_path: Pat
 def test_what_json_cannot_hold_is_noted(tmp_path: Path) -> None:
     """NaN becomes null, headers that repeat or are blank get names; each is said."""
     pl.DataFrame({"b_no": ["124-81-00998"], "rate": [float("nan")]}).write_parquet(tmp_path / "a.parquet")
-    report = bv.enrich(tmp_path / "a.parquet", tmp_path / "a.json")
+    report = bs.enrich(tmp_path / "a.parquet", tmp_path / "a.json")
     assert "column 'rate' has NaN or infinity in 1 row, which JSON cannot hold: null there" in report.warnings
-    report = bv.enrich(write(tmp_path / "b.csv", "b_no,,x,x\n124-81-00998,1,2,3\n"), tmp_path / "b.ndjson")
+    report = bs.enrich(write(tmp_path / "b.csv", "b_no,,x,x\n124-81-00998,1,2,3\n"), tmp_path / "b.ndjson")
     assert [note for note in report.warnings if note.endswith("as ndjson needs: '' is 'column_2', 'x' is 'x_2'")]

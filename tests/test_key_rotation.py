@@ -1,4 +1,4 @@
-"""``bizverify keys rotate`` and ``keys audit``: a secret is replaced, its key goes on; what was done stays known."""
+"""``bansong keys rotate`` and ``keys audit``: a secret is replaced, its key goes on; what was done stays known."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bizverify.errors import OutputError, UsageError
-from bizverify.server.clock import Clock
+from bansong.errors import OutputError, UsageError
+from bansong.server.clock import Clock
 from serving import HTTP, Served, read_here, rows_of, served
 from test_keys_cli import keys
 
@@ -146,7 +146,7 @@ def test_a_secret_that_could_not_be_shown_is_not_valid_and_the_one_before_goes_o
         raise OutputError("stdout cannot be written")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["bizverify.cli.keys"], "print_out", gone)
+        patch.setattr(sys.modules["bansong.cli.keys"], "print_out", gone)
         for overlap in ("1d", "0"):
             with pytest.raises(OutputError):
                 keys("rotate", key_id, "--db", db, "--overlap", overlap)
@@ -191,7 +191,7 @@ def test_each_action_of_an_operator_is_listed_with_who_and_when(db: Path) -> Non
 
 def test_an_action_that_failed_is_not_in_the_audit_log(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry and what it tells of are one transaction: where the entry cannot be written, nothing was done."""
-    from bizverify.server.store import audit_table
+    from bansong.server.store import audit_table
 
     key_id, _ = made(db)
 
@@ -208,7 +208,7 @@ def test_an_action_that_failed_is_not_in_the_audit_log(db: Path, monkeypatch: py
 
 def test_who_acted_is_the_user_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what an environment variable says; who came by sudo is named beside."""
-    from bizverify.server.store.audit_table import operator_name
+    from bansong.server.store.audit_table import operator_name
 
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setenv("LOGNAME", "somebody-else")

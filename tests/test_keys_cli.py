@@ -1,4 +1,4 @@
-"""``bizverify keys``: what is printed where, what is stored, and that a running server heeds it."""
+"""``bansong keys``: what is printed where, what is stored, and that a running server heeds it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bizverify.cli import app
-from bizverify.errors import AuthenticationError, StoreError, UsageError
+from bansong.cli import app
+from bansong.errors import AuthenticationError, StoreError, UsageError
 from handclock import HandClock
 from serving import rows_of, served, wait_until
 from test_server_connections import error_in, line_from, said_to
@@ -84,7 +84,7 @@ def test_whose_a_key_is_is_listed_changed_and_in_no_audit_line(db: Path) -> None
 
 def test_a_running_server_takes_new_keys_and_refuses_revoked_ones(db: Path) -> None:
     """A key made while the server runs works at once; a revoked one is refused when the server looks it up again."""
-    from bizverify.server.clock import Clock
+    from bansong.server.clock import Clock
 
     now = [1_800_000_000.0]
     with served(db, Clock(now=lambda: now[0])) as server:

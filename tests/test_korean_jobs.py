@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify import BizverifyError
-from bizverify.scheduling.job_file import job_template, load_job_file
-from bizverify.translation import use_language
+from bansong import BansongError
+from bansong.scheduling.job_file import job_template, load_job_file
+from bansong.translation import use_language
 from conftest import write
 from korean import english_sentences
 from nightly_jobs import Nights
@@ -80,11 +80,11 @@ def test_the_commented_job_file_is_the_same_job_in_both_languages(tmp_path: Path
 )
 def test_what_is_wrong_with_a_job_file_is_said_in_korean(text: str, said: str, tmp_path: Path) -> None:
     """A job file that is not right is refused in Korean."""
-    from bizverify.scheduling.job import run_job
+    from bansong.scheduling.job import run_job
 
     write(tmp_path / "in.csv", "사업자번호\n1248100998\n")
     path = write(tmp_path / "job.toml", f'lang = "ko"\n{text}')
-    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), pytest.raises(BansongError) as failed:
         run_job(path)
     assert said in str(failed.value)
 
@@ -93,11 +93,11 @@ def test_a_second_run_is_refused_by_its_kind_not_its_words(nights: Nights) -> No
     """That another run is under way is known in any language."""
     from filelock import FileLock
 
-    from bizverify.scheduling.run_store import state_folder
+    from bansong.scheduling.run_store import state_folder
 
     nights.run()
     state = next(state_folder().glob("*.sqlite"))
-    with use_language("ko"), FileLock(f"{state}.lock"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), FileLock(f"{state}.lock"), pytest.raises(BansongError) as failed:
         nights.run()
     assert failed.value.exit_code == 6
     assert "이 작업이 이미 실행 중이라 아무것도 하지 않았습니다" in str(failed.value)

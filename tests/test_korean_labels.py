@@ -11,11 +11,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify import BizverifyError
-from bizverify.engine import LocalEngine
-from bizverify.learning.calibration import calibration
-from bizverify.translation import use_language
+import bansong as bs
+from bansong import BansongError
+from bansong.engine import LocalEngine
+from bansong.learning.calibration import calibration
+from bansong.translation import use_language
 from conftest import SAMPLE, write
 from korean import english_sentences
 
@@ -26,14 +26,14 @@ _OUTCOMES = "사업자번호,반송,사유\n124-81-00998,Y,이사\n999-99-99999,
 
 @pytest.fixture
 def mailed(tmp_path: Path) -> Path:
-    bv.enrich(write(tmp_path / "list.csv", _LIST), tmp_path / "mailed.csv")
+    bs.enrich(write(tmp_path / "list.csv", _LIST), tmp_path / "mailed.csv")
     return tmp_path / "mailed.csv"
 
 
-def _label(enriched: Path, text: str = _OUTCOMES, **options: Any) -> bv.LabelReport:
+def _label(enriched: Path, text: str = _OUTCOMES, **options: Any) -> bs.LabelReport:
     given = {"file": enriched, "mailed": date(2026, 10, 5), "returns_requested": True, "today": date(2026, 11, 22)}
     with use_language("ko"):
-        return bv.label(write(enriched.with_name("outcomes.csv"), text), **given | options)
+        return bs.label(write(enriched.with_name("outcomes.csv"), text), **given | options)
 
 
 def test_a_report_of_outcomes_is_korean_and_its_values_are_codes(mailed: Path) -> None:
@@ -68,7 +68,7 @@ def test_what_is_wrong_with_outcomes_is_said_in_korean(
     text: str, options: dict[str, Any], said: str, mailed: Path
 ) -> None:
     """Whatever is wrong with a list of returned letters, it is said in Korean; that there is no number column, too."""
-    with pytest.raises(BizverifyError) as failed:
+    with pytest.raises(BansongError) as failed:
         _label(mailed, text, **options)
     assert said in str(failed.value)
     assert english_sentences(str(failed.value)) == []
@@ -79,7 +79,7 @@ def test_learning_speaks_korean(mailed: Path) -> None:
     _label(mailed)
     rows = pl.DataFrame({"bounce_prob": [0.1, 0.2, 0.9] * 30, "bounced": [False, True, True] * 30})
     with use_language("ko"):
-        learned, figures = bv.calibrate(), calibration(rows)
+        learned, figures = bs.calibrate(), calibration(rows)
         said = f"{learned}\n{figures}"
     assert english_sentences(said) == []
     assert "예상의 1.67배(95% 구간 1.41~1.89): 예상보다 많이 반송됨" in said
@@ -106,9 +106,9 @@ def test_a_watch_list_speaks_korean(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"registry": "absent"}, "상태 자료 파일이 없습니다. bizverify data build-registry"),
+        ({"registry": "absent"}, "상태 자료 파일이 없습니다. bansong data build-registry"),
         ({"registry": "broken"}, "상태 자료가 아닙니다(Parquet 파일도 아닙니다)."),
-        ({"gazetteer": "absent"}, "주소 자료 파일이 없습니다. bizverify data build-gazetteer"),
+        ({"gazetteer": "absent"}, "주소 자료 파일이 없습니다. bansong data build-gazetteer"),
         ({"gazetteer": "broken"}, "주소 자료가 아니거나 중간에 잘린 파일입니다(Parquet 파일이 아닙니다)."),
         ({"model": "broken"}, "점수표가 TOML 형식이 아닙니다: "),
     ],
@@ -116,6 +116,6 @@ def test_a_watch_list_speaks_korean(run: Run, tmp_path: Path) -> None:
 def test_reference_files_are_refused_in_korean(options: dict[str, str], said: str, tmp_path: Path) -> None:
     """A registry, gazetteer or scorecard that is none is refused in Korean, with how to make one."""
     write(tmp_path / "broken", "이것은 = = 아닙니다")
-    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), pytest.raises(BansongError) as failed:
         LocalEngine(**{name: tmp_path / value for name, value in options.items()})
     assert said in str(failed.value)

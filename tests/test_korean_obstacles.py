@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bizverify.cli import app
-from bizverify.cli.flags import with_flags
-from bizverify.errors import BizverifyError
-from bizverify.testing import FakeNts, FakeService, serve
+from bansong.cli import app
+from bansong.cli.flags import with_flags
+from bansong.errors import BansongError
+from bansong.testing import FakeNts, FakeService, serve
 from conftest import ROOT, SAMPLE
 from korean import english_words
 
@@ -25,7 +25,7 @@ LIST = "사업자등록번호,전화번호,상호,주소\n" + "".join(
 def korean_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of one's own, on a computer whose language is Korean."""
     monkeypatch.chdir(tmp_path)
-    for name in ("BIZVERIFY_LANG", "LC_ALL", "LC_MESSAGES", "BIZVERIFY_NTS_KEY", "BIZVERIFY_API_KEY"):
+    for name in ("BANSONG_LANG", "LC_ALL", "LC_MESSAGES", "BANSONG_NTS_KEY", "BANSONG_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "ko_KR.UTF-8")
     Path("명단.csv").write_text(LIST, encoding="utf-8")
@@ -33,9 +33,9 @@ def korean_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def say(*words: str) -> tuple[int, str]:
     """The exit code and all that a command prints, which holds no English words."""
-    result = CliRunner().invoke(app, words, prog_name="bizverify")
+    result = CliRunner().invoke(app, words, prog_name="bansong")
     error = result.exception
-    if isinstance(error, BizverifyError):
+    if isinstance(error, BansongError):
         code, text = error.exit_code, with_flags(str(error))
     elif error is None or isinstance(error, SystemExit):
         code, text = result.exit_code, result.output
@@ -73,7 +73,7 @@ def test_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     page, variable = re.search(r"방법: (\S+)\) 환경 변수 (\w+)에", text).groups()
     assert "국세청 무료 인증키" in (ROOT / page).read_text(encoding="utf-8")
     with serve(FakeNts("free-key", dict.fromkeys(NUMBERS, "active"))) as url:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        monkeypatch.setenv("BANSONG_NTS_URL", url)
         monkeypatch.setenv(variable, "free-key")
         code, text = say("enrich", "명단.csv", "--status", "nts")
     assert (code, "휴·폐업 상태 2건 중 2건 확인" in text) == (0, True)
@@ -83,8 +83,8 @@ def test_a_quota_that_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is bought; the message says how many are left, and the option that it names buys these."""
     service = FakeService("key-of-the-team", quota=1)
     with serve(service) as url:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", "key-of-the-team")
+        monkeypatch.setenv("BANSONG_BASE_URL", url)
+        monkeypatch.setenv("BANSONG_API_KEY", "key-of-the-team")
         code, text = say("enrich", "명단.csv", "--engine", "verify")
         assert (code, service.paid_total) == (5, 0)
         assert "이번 달 남은 한도가 1건이라 구매하지 않았습니다" in text
@@ -108,7 +108,7 @@ def test_a_wrong_column() -> None:
 def test_the_questions_page_quotes_what_is_said() -> None:
     """Each sentence in the first column of the page's tables is one that the command says."""
     page = (ROOT / "docs/ko/faq.md").read_text(encoding="utf-8")
-    catalogue = (ROOT / "src/bizverify/locale/ko/LC_MESSAGES/bizverify.po").read_text(encoding="utf-8")
+    catalogue = (ROOT / "src/bansong/locale/ko/LC_MESSAGES/bansong.po").read_text(encoding="utf-8")
     said = catalogue.replace('"\n"', "").replace("{name}가", "API 키가").replace("{place}행", "1행")
     cells = [cell for row in re.findall(r"^\| ([^|]+) \|", page, flags=re.M) for cell in row.split(", ")]
     quoted = [cell for cell in cells if cell.endswith("니다")]

@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify import BizverifyError, StatusOptions
-from bizverify.reference.gazetteer_builder import build_gazetteer
-from bizverify.reference.nts.reply_errors import reply_error
-from bizverify.reference.registry_builder import build_registry
-from bizverify.reference.status_fetch import load_nts_key
-from bizverify.reference.status_store import STATUS_FILE
-from bizverify.translation import use_language
+from bansong import BansongError, StatusOptions
+from bansong.reference.gazetteer_builder import build_gazetteer
+from bansong.reference.nts.reply_errors import reply_error
+from bansong.reference.registry_builder import build_registry
+from bansong.reference.status_fetch import load_nts_key
+from bansong.reference.status_store import STATUS_FILE
+from bansong.translation import use_language
 from korean import english_sentences
 
 
@@ -32,9 +32,9 @@ def test_replies_of_the_tax_authority_are_explained_in_korean() -> None:
 
 def test_a_missing_key_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a key, the message says in Korean where it is free."""
-    for name in ("BIZVERIFY_NTS_KEY", "BIZVERIFY_NTS_KEY_FILE"):
+    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):
         monkeypatch.delenv(name, raising=False)
-    with use_language("ko"), pytest.raises(BizverifyError, match=r"data\.go\.kr에서 무료로 발급받아") as failed:
+    with use_language("ko"), pytest.raises(BansongError, match=r"data\.go\.kr에서 무료로 발급받아") as failed:
         load_nts_key(StatusOptions())
     assert english_sentences(str(failed.value)) == []
 
@@ -43,7 +43,7 @@ def test_files_with_state_are_refused_in_korean(tmp_path: Path) -> None:
     """A file that is no store of ours is named, with the remedy, in Korean."""
     path = tmp_path / "statuses.db"
     path.write_bytes(b"nothing of the kind" * 100)
-    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), pytest.raises(BansongError) as failed:
         STATUS_FILE.open(path)
     assert "상태 저장소 파일이 아닙니다(SQLite 데이터베이스가 아님). 백업에서 복원하거나" in str(failed.value)
 
@@ -64,6 +64,6 @@ def test_what_is_no_address_file_is_refused_in_korean(tmp_path: Path) -> None:
     """A file that is none of the official ones is refused with what is read, in Korean."""
     path = tmp_path / "주소.txt"
     path.write_text("가나다")
-    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), pytest.raises(BansongError) as failed:
         build_gazetteer([path], tmp_path / "gazetteer.parquet")
     assert "공식 주소 파일이 아닙니다. 읽을 수 있는 파일: rnaddrkor_" in str(failed.value)

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-import bizverify as bv
-from bizverify.errors import AuthenticationError
-from bizverify.translation import VARIABLE, use_language
+import bansong as bs
+from bansong.errors import AuthenticationError
+from bansong.translation import VARIABLE, use_language
 from conftest import write
 from korean import english_sentences, english_words
 from serving import HTTP, make_key, served
@@ -61,7 +61,7 @@ def test_a_korean_program_asks_a_service_to_speak_korean(tmp_path: Path) -> None
         source = write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
         (tmp_path / "key").write_text("bv_" + "x" * 40)
         with pytest.raises(AuthenticationError) as refused:
-            bv.enrich(
+            bs.enrich(
                 source, tmp_path / "out.csv", engine="verify", base_url=server.url, key_file=tmp_path / "key", budget=1
             )
     assert "API 키" in str(refused.value)

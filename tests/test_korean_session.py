@@ -10,10 +10,10 @@ import openpyxl
 import pytest
 from click.testing import CliRunner
 
-from bizverify.cli import app
-from bizverify.cli.flags import with_flags
-from bizverify.errors import BizverifyError
-from bizverify.testing import FakeService, serve
+from bansong.cli import app
+from bansong.cli.flags import with_flags
+from bansong.errors import BansongError
+from bansong.testing import FakeService, serve
 from conftest import SAMPLE, write
 from korean import english_words
 
@@ -167,8 +167,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said_by(line: str, lang: str = "ko") -> str:
     """What a command prints for people, on both streams."""
-    result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bizverify")
-    if isinstance(result.exception, BizverifyError):
+    result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bansong")
+    if isinstance(result.exception, BansongError):
         return f"{result.output}\n{with_flags(str(result.exception))}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -183,7 +183,7 @@ def english_of(line: str, text: str) -> list[str]:
 
 def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is printed, warnings and errors with their remedies among it."""
-    for name in ("BIZVERIFY_API_KEY", "BIZVERIFY_BASE_URL", "BIZVERIFY_NTS_KEY"):
+    for name in ("BANSONG_API_KEY", "BANSONG_BASE_URL", "BANSONG_NTS_KEY"):
         monkeypatch.delenv(name, raising=False)
     found = []
     for line in SESSION:
@@ -252,10 +252,10 @@ def test_a_session_with_the_service_is_korean(files: Path, monkeypatch: pytest.M
     """Buying, a budget, a quota that is used up, what is left: the service's own words aside."""
     service = FakeService(KEY, quota=5)
     with serve(service) as url:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+        monkeypatch.setenv("BANSONG_BASE_URL", url)
+        monkeypatch.setenv("BANSONG_API_KEY", KEY)
         found = [one for line in PAID for one in english_of(line, said_by(line))]
-        monkeypatch.setenv("BIZVERIFY_API_KEY", "wrong-key-of-the-session")
+        monkeypatch.setenv("BANSONG_API_KEY", "wrong-key-of-the-session")
         own = said_by("me").replace("API key is missing or invalid", "…")  # the fake's words, which stay
         found += english_of("me, with a wrong key", own)
     assert not found, "\n".join(found)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import xlsxwriter
 
-from bizverify import BizverifyError, enrich
-from bizverify.tables import FILE_OPTIONS, ONLY_ENCODING, open_table
-from bizverify.translation import use_language
+from bansong import BansongError, enrich
+from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, open_table
+from bansong.translation import use_language
 from korean import english_sentences
 
 _ROW = "1248100998,서울특별시 중구 세종대로 110"
@@ -48,7 +48,7 @@ def test_what_is_wrong_with_a_file_is_said_in_korean(name: str, tmp_path: Path) 
     """Whatever is wrong with a file, it is said in a Korean sentence, and in no English one."""
     path = tmp_path / name
     path.write_bytes(_UGLY[name])
-    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), pytest.raises(BansongError) as failed:
         enrich(path, dry_run=True)
     said = _SAID_BY_LIBRARIES.sub("", str(failed.value))
     assert english_sentences(said) == []
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_file_is_said_in_korean(name: str, tmp_path: Path) 
 
 
 def _error(path: Path, **options: Any) -> str:
-    with use_language("ko"), pytest.raises(BizverifyError) as failed, open_table(path, **options):
+    with use_language("ko"), pytest.raises(BansongError) as failed, open_table(path, **options):
         pass
     return str(failed.value)
 
@@ -102,6 +102,6 @@ def test_exact_sentences(tmp_path: Path) -> None:
     )
     path = tmp_path / "two.csv"
     path.write_bytes(_UGLY["two_numbers.csv"])
-    with use_language("ko"), pytest.raises(BizverifyError) as failed:
+    with use_language("ko"), pytest.raises(BansongError) as failed:
         enrich(path, dry_run=True)
     assert "사업자번호 열로 볼 수 있는 열이 여러 개입니다('사업자번호1' (#1), '사업자번호2' (#2))" in str(failed.value)

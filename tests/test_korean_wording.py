@@ -12,15 +12,15 @@ import polars as pl
 import pytest
 from babel.messages.pofile import read_po
 
-import bizverify as bv
-from bizverify.business_number import PROBLEMS
-from bizverify.engine.local import ROW_PROBLEMS
-from bizverify.engine.risk.reason_parser import parse_reasons
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.purchase.answer_join import _NOTES
-from bizverify.schema import ACTIONS
-from bizverify.translation import gettext, use_language
-from bizverify.watch import forget as watch_forget
+import bansong as bs
+from bansong.business_number import PROBLEMS
+from bansong.engine.local import ROW_PROBLEMS
+from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.purchase.answer_join import _NOTES
+from bansong.schema import ACTIONS
+from bansong.translation import gettext, use_language
+from bansong.watch import forget as watch_forget
 from conftest import SAMPLE, write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -96,7 +96,7 @@ OTHER_WORDS = {
 
 def messages() -> dict[str, str]:
     """Every message of the catalogue in Korean, by its English."""
-    path = Path(bv.__file__).parent / "locale" / "ko" / "LC_MESSAGES" / "bizverify.po"
+    path = Path(bs.__file__).parent / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
     with path.open("rb") as file:
         found = [message for message in read_po(file) if message.id]
     plain = [(one.id, one.string) if isinstance(one.id, str) else (one.id[-1], one.string[0]) for one in found]
@@ -137,20 +137,20 @@ def test_two_uses_of_a_file_are_named_in_korean_and_once(run: Run, tmp_path: Pat
     """What fills a message is Korean and does not repeat the message's own noun."""
     shutil.copy(SAMPLE / "customers.xlsx", tmp_path / "in.xlsx")
     reference = ["--gazetteer", SAMPLE / "gazetteer.parquet"]
-    done = run("enrich", "in.xlsx", "-o", "out.xlsx", option, other, *reference, env={"BIZVERIFY_LANG": "ko"})
+    done = run("enrich", "in.xlsx", "-o", "out.xlsx", option, other, *reference, env={"BANSONG_LANG": "ko"})
     assert done.returncode == 2
-    assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bizverify: "))
+    assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bansong: "))
 
 
 def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
     """On the command line and in Python; who names an unknown one is told the names."""
     source = write(tmp_path / "in.csv", "갑,을,병\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n")
     roles = {"사업자번호": "갑", "상호": "을", "주소": "병"}
-    report = bv.enrich(source, tmp_path / "out.csv", columns=roles)
+    report = bs.enrich(source, tmp_path / "out.csv", columns=roles)
     assert {role: one.header for role, one in report.columns.items()} == {"b_no": "갑", "name": "을", "address": "병"}
     given = ",".join(f"{role}={header}" for role, header in roles.items())
     assert run("plan", source, "--columns", given).returncode == 0
-    unknown = run("plan", source, "--columns", "번호=갑", env={"BIZVERIFY_LANG": "ko"})
+    unknown = run("plan", source, "--columns", "번호=갑", env={"BANSONG_LANG": "ko"})
     assert (unknown.returncode, "사업자번호, 상호, 주소, 우편번호" in unknown.stderr) == (2, True)
 
 
@@ -161,5 +161,5 @@ def test_forgetting_speaks_korean_and_calls_nothing_erased_that_was_not_there(ru
         kinds = [*watch_forget.HELD, "summaries", "answers", "changes", "labels", "letters", "statuses", "choices"]
         kinds += ["results of jobs", "records of jobs", "repeatable answers"]
         assert [kind for kind in kinds if not re.search("[가-힣]", gettext(kind))] == []
-        assert bv.forget("220-81-62517").lines()[0] == ("저장된 것 없음", "220-81-62517")
-        assert bv.forget("124-81-00998").lines()[0] == ("지움", "124-81-00998")
+        assert bs.forget("220-81-62517").lines()[0] == ("저장된 것 없음", "220-81-62517")
+        assert bs.forget("124-81-00998").lines()[0] == ("지움", "124-81-00998")

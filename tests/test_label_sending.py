@@ -19,14 +19,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.cancellation import CancelToken
-from bizverify.errors import AuthenticationError, ColumnError, StoppedError, UsageError
-from bizverify.labels.label_sender import SendReport
-from bizverify.labels.output_columns import LABEL_DTYPES
-from bizverify.ledger import Ledger
-from bizverify.options import ServiceOptions, service_options
-from bizverify.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
+import bansong as bs
+from bansong.cancellation import CancelToken
+from bansong.errors import AuthenticationError, ColumnError, StoppedError, UsageError
+from bansong.labels.label_sender import SendReport
+from bansong.labels.output_columns import LABEL_DTYPES
+from bansong.ledger import Ledger
+from bansong.options import ServiceOptions, service_options
+from bansong.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
 from conftest import NINE
 from crashing import Calls
 from customers import KEY, customers, numbers
@@ -56,7 +56,7 @@ def mailed(url: str, tmp_path: Path) -> Path:
 def bought(url: str, folder: Path, **options: Any) -> Path:
     source = customers(folder / "in.csv", ROWS, REPEATS)
     how: dict[str, Any] = {"engine": "batch", "chunk": 50, "poll": 0.01} | options
-    bv.enrich(source, base_url=url, api_key=bv.ApiKey(KEY), rate=1e5, **how)
+    bs.enrich(source, base_url=url, api_key=bs.ApiKey(KEY), rate=1e5, **how)
     return folder / "in.enriched.csv"
 
 
@@ -69,7 +69,7 @@ def send(url: str, mailed: Path) -> Send:
 
 
 def terms(url: str, key: str = KEY, concurrency: int = 4) -> ServiceOptions:
-    options: Any = {"base_url": url, "api_key": bv.ApiKey(key), "rate": 1e5, "concurrency": concurrency, "timeout": 3}
+    options: Any = {"base_url": url, "api_key": bs.ApiKey(key), "rate": 1e5, "concurrency": concurrency, "timeout": 3}
     return service_options("batch", options)
 
 
@@ -214,10 +214,10 @@ def test_what_certainly_did_not_go_is_sent_again(service: FakeService, mailed: P
     with pytest.MonkeyPatch.context() as patch:
 
         async def unsent(*_: object, **__: object) -> None:
-            raise bv.errors.NotSentError("no connection")
+            raise bs.errors.NotSentError("no connection")
 
-        patch.setattr(bv.Client, "label", unsent)
-        patch.setattr("bizverify.dispatch.dispatcher._MAX_RETRIES", 1)
+        patch.setattr(bs.Client, "label", unsent)
+        patch.setattr("bansong.dispatch.dispatcher._MAX_RETRIES", 1)
         sent = send_labels(all_bounced(9), mailed, terms=terms(url))
     assert (sent.sent, sent.left, sent.doubts, sent.exit_code) == (0, 9, 0, 5)
     assert send_labels(all_bounced(9), mailed, terms=terms(url)).sent == 9
@@ -311,7 +311,7 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
     """Killed while requests come and after they were taken, twice or more: what was under way is in doubt, no more."""
     all_bounced().write_parquet(tmp_path / "labels.parquet")
     command = [sys.executable, "-c", _SENDER, str(tmp_path / "labels.parquet"), str(mailed), url]
-    environment = os.environ | {"BIZVERIFY_API_KEY": KEY}
+    environment = os.environ | {"BANSONG_API_KEY": KEY}
     kills = doubts = 0
     for moment, place in moments:
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -339,9 +339,9 @@ _SENDER = """
 import sys
 from pathlib import Path
 import polars as pl
-from bizverify.options import service_options
-from bizverify.labels.label_sender import labels_with_lookups, send_labels
-from bizverify.tables import open_table
+from bansong.options import service_options
+from bansong.labels.label_sender import labels_with_lookups, send_labels
+from bansong.tables import open_table
 
 labels, file, url = sys.argv[1:]
 terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
@@ -361,7 +361,7 @@ def test_outputs_are_written_where_labels_cannot_be_sent(tmp_path: Path) -> None
     outputs = {"output": tmp_path / "out.csv", "unmatched": tmp_path / "left.csv"}
     where: Any = {"send": True, "base_url": "http://127.0.0.1:9", "api_key": KEY, "book": tmp_path / "book"}
     with pytest.raises(ColumnError):
-        bv.label(
+        bs.label(
             tmp_path / "outcomes.csv", file=mailed, mailed="2026-10-01", returns_requested=True, **outputs, **where
         )
     assert [path.exists() for path in outputs.values()] == [True, True]

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.engine.letter_history import HISTORY_SCHEMA
-from bizverify.engine.risk.reason_parser import EVIDENCE_DTYPES
-from bizverify.errors import LabelError
-from bizverify.labels.batch_merge import LabelBatch
-from bizverify.labels.label_store import LabelStore
-from bizverify.labels.mailing_file import KNOWN, STORE_SCHEMA, MailingMetadata, OutcomeSource
-from bizverify.labels.mailing_terms import MailingTerms
-from bizverify.labels.matching import LABEL_SCHEMA
+import bansong as bs
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
+from bansong.errors import LabelError
+from bansong.labels.batch_merge import LabelBatch
+from bansong.labels.label_store import LabelStore
+from bansong.labels.mailing_file import KNOWN, STORE_SCHEMA, MailingMetadata, OutcomeSource
+from bansong.labels.mailing_terms import MailingTerms
+from bansong.labels.matching import LABEL_SCHEMA
 from conftest import SAMPLE, write
 from examples import examples
 
@@ -268,7 +268,7 @@ def test_a_damaged_book_file_is_named(tmp_path: Path, content: bytes | None) -> 
     else:
         path.write_bytes(content)
     for use in (book.mailings, lambda: book.record(batch([(9, True, None)]))):
-        with pytest.raises(LabelError, match=r"run-20261005\.parquet: is damaged.*bizverify label"):
+        with pytest.raises(LabelError, match=r"run-20261005\.parquet: is damaged.*bansong label"):
             use()
     for query in (book.evidence, book.history, book.outcomes):
         with pytest.raises(LabelError, match=r"run-20261005\.parquet: is damaged"):
@@ -281,7 +281,7 @@ def test_a_copy_of_a_book_file_is_not_learned_from_twice(tmp_path: Path) -> None
     path = book.record(batch([(8, True, None)])).path
     copy = path.with_name("run-20261005 (1).parquet")
     copy.write_bytes(path.read_bytes())
-    for learn in (book.evidence, lambda: bv.calibrate(labels=tmp_path, today=DAY)):
+    for learn in (book.evidence, lambda: bs.calibrate(labels=tmp_path, today=DAY)):
         with pytest.raises(LabelError, match=r"\(1\)\.parquet: is a copy of run-20261005\.parquet"):
             learn()
     path.unlink()
@@ -312,8 +312,8 @@ def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
     outcomes = SAMPLE / "outcomes.csv"
     found = []
     for name in ("out.csv", "out.parquet"):
-        bv.enrich(SAMPLE / "customers.csv", tmp_path / name, **indexes)
-        report = bv.label(
+        bs.enrich(SAMPLE / "customers.csv", tmp_path / name, **indexes)
+        report = bs.label(
             outcomes, file=tmp_path / name, returns_requested=True, complete=True, book=tmp_path / name[4:]
         )
         assert (report.unread, report.exit_code) == (0, 3)
@@ -321,7 +321,7 @@ def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
     assert found[0].equals(found[1])
     closed = found[0].filter(pl.col("level:status").cast(pl.String).str.starts_with("closed"))
     assert closed["bounced"].mean() > 0.5
-    points = bv.LocalEngine().model
+    points = bs.LocalEngine().model
     rounded = [points.probability(score) for score in found[0]["score"]]
     assert rounded == pytest.approx(found[0]["bounce_prob"].to_list(), abs=1e-4)
 
@@ -331,12 +331,12 @@ def test_answers_of_the_service_are_kept_and_not_learned_from(tmp_path: Path) ->
     source = write(
         tmp_path / "l.csv", "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n"
     )
-    bv.enrich(source, tmp_path / "out.csv")
+    bs.enrich(source, tmp_path / "out.csv")
     manifest = next((LabelStore().folder.parent / "runs").glob("*.json"))
     text = manifest.read_text(encoding="utf-8").replace('"engine": "local"', '"engine": "batch"')
     manifest.write_text(text, encoding="utf-8")
     outcomes = write(tmp_path / "o.csv", "사업자등록번호,반송사유\n124-81-00998,이사불명\n")
-    report = bv.label(outcomes, file=tmp_path / "out.csv", mailed=DAY, returns_requested=True)
+    report = bs.label(outcomes, file=tmp_path / "out.csv", mailed=DAY, returns_requested=True)
     assert (report.unread, report.usable, report.engine, report.model) == (1, 0, "batch", None)
     assert any("not sent to the service" in warning for warning in report.warnings)
     row = LabelStore().evidence(unread=True).collect().row(0, named=True)

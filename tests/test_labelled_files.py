@@ -12,14 +12,14 @@ import openpyxl
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import AccountingError, LabelError, UsageError
-from bizverify.labels import output_columns
-from bizverify.labels.output_columns import LABEL_COLUMNS
-from bizverify.run.output_layout import lay_out_columns
-from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables import Enriched, excel, open_table
-from bizverify.tables.earlier_columns import find_earlier_columns
+import bansong as bs
+from bansong.errors import AccountingError, LabelError, UsageError
+from bansong.labels import output_columns
+from bansong.labels.output_columns import LABEL_COLUMNS
+from bansong.run.output_layout import lay_out_columns
+from bansong.schema import ADDED_COLUMNS
+from bansong.tables import Enriched, excel, open_table
+from bansong.tables.earlier_columns import find_earlier_columns
 from conftest import NINE, spreadsheet, write
 from labelling import write_labelled
 
@@ -42,7 +42,7 @@ def enriched(tmp_path: Path) -> Callable[[str], Path]:
     def make(extension: str) -> Path:
         source = write(tmp_path / "in.csv", "\r\n".join([HEADER, *ROWS, ""]), "cp949")
         output = tmp_path / f"mailed{extension}"
-        bv.enrich(source, output)
+        bs.enrich(source, output)
         return output
 
     return make
@@ -83,7 +83,7 @@ def test_enriching_a_labelled_file_replaces_the_nine_and_leaves_the_three(
     """They say what happened, which no verification changes."""
     mailed = enriched(".csv")
     write_labelled(mailed, mailed, SOME)
-    bv.enrich(mailed, tmp_path / "again.csv")
+    bs.enrich(mailed, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_bytes() == mailed.read_bytes()
 
 
@@ -123,7 +123,7 @@ def workbook(path: Path) -> Path:
 
 def test_a_workbook_of_the_users_gets_cells_spliced_in_and_again(tmp_path: Path) -> None:
     """Booleans and text, never a formula; labelled again the columns are replaced, all else is as it was."""
-    bv.enrich(workbook(tmp_path / "in.xlsx"), tmp_path / "mailed.xlsx")
+    bs.enrich(workbook(tmp_path / "in.xlsx"), tmp_path / "mailed.xlsx")
     write_labelled(tmp_path / "mailed.xlsx", tmp_path / "out.xlsx", labels((0, True, "이사", None)))
     write_labelled(tmp_path / "out.xlsx", tmp_path / "out.xlsx", SOME)
     book = openpyxl.load_workbook(tmp_path / "out.xlsx")
@@ -142,7 +142,7 @@ def test_a_workbook_of_the_users_gets_cells_spliced_in_and_again(tmp_path: Path)
 
 def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_path: Path) -> None:
     """Nine and three with a column of the user's between them: both are replaced, and that column is not touched."""
-    bv.enrich(workbook(tmp_path / "in.xlsx"), tmp_path / "mailed.xlsx")
+    bs.enrich(workbook(tmp_path / "in.xlsx"), tmp_path / "mailed.xlsx")
     book = openpyxl.load_workbook(tmp_path / "mailed.xlsx")
     for row, cell in enumerate(["담당", "김", "이", "박"], 1):
         book.worksheets[0].cell(row, 13, cell)
@@ -167,7 +167,7 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
 
 def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path) -> None:
     """Ours gets `_bv`, as the nine do, and labelling again finds it."""
-    bv.enrich(write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n"), tmp_path / "mailed.csv")
+    bs.enrich(write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n"), tmp_path / "mailed.csv")
     source = tmp_path / "mailed.csv"
     told: list[str] = []
     for output in ("out.csv", "again.csv"):
@@ -185,7 +185,7 @@ def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path)
 def test_three_columns_of_the_users_own_are_never_taken_for_ours(tmp_path: Path) -> None:
     """Who keeps bounced, bounce_reason and bounced_at in the list still has them after enriching and labelling."""
     text = f"{HEADER},{','.join(LABEL_COLUMNS)}\n{ROWS[0]},작년,이사,봄\n"
-    bv.enrich(write(tmp_path / "in.csv", text), tmp_path / "mailed.csv")
+    bs.enrich(write(tmp_path / "in.csv", text), tmp_path / "mailed.csv")
     write_labelled(
         tmp_path / "mailed.csv", tmp_path / "out.csv", labels((0, True, "폐업", None)), warned=lambda _: None
     )
@@ -245,7 +245,7 @@ def test_rows_that_do_not_balance_are_not_published(
     """A row less in the output than in the input, and the file stays what it was."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
-    monkeypatch.setattr("bizverify.tables._written_rows", lambda *_: 2)
+    monkeypatch.setattr("bansong.tables._written_rows", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         write_labelled(mailed, mailed, SOME)
     assert mailed.read_bytes() == before

@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 import xlsxwriter
 
-import bizverify as bv
-from bizverify import tables
-from bizverify.errors import ColumnError, InputError, LabelError, OutputError, UsageError
-from bizverify.labels.label_store import LabelStore
-from bizverify.labels.report import LabelReport
-from bizverify.testing import FakeService, serve
+import bansong as bs
+from bansong import tables
+from bansong.errors import ColumnError, InputError, LabelError, OutputError, UsageError
+from bansong.labels.label_store import LabelStore
+from bansong.labels.report import LabelReport
+from bansong.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
 from customers import KEY, customers
 
@@ -54,15 +54,15 @@ def lines(header: str, rows: list[list[str]]) -> str:
 def enriched_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("enriched")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
-        bv.enrich(write(folder / "list.csv", lines(HEADER, ROWS)), folder / "mailed.csv")
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
+        bs.enrich(write(folder / "list.csv", lines(HEADER, ROWS)), folder / "mailed.csv")
     return folder
 
 
 @pytest.fixture
 def enriched(tmp_path: Path) -> Path:
     """A file that a run has written, where it was written."""
-    bv.enrich(write(tmp_path / "list.csv", lines(HEADER, ROWS)), tmp_path / "mailed.csv")
+    bs.enrich(write(tmp_path / "list.csv", lines(HEADER, ROWS)), tmp_path / "mailed.csv")
     return tmp_path / "mailed.csv"
 
 
@@ -82,7 +82,7 @@ def label(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Label
     def recorded(text: str | Path, **options: Any) -> LabelReport:
         outcomes = write(tmp_path / "outcomes.csv", text) if isinstance(text, str) else text
         given: dict[str, Any] = {"file": enriched, "mailed": MAILED, "returns_requested": True, "today": TODAY}
-        return bv.label(outcomes, **(given | options))
+        return bs.label(outcomes, **(given | options))
 
     return recorded
 
@@ -245,12 +245,12 @@ def test_two_rows_of_one_addressee_are_one_letter(label: Any) -> None:
 def test_a_corrected_address_matches_as_well(tmp_path: Path) -> None:
     """Letters may have gone to the address as corrected, so an outcome with it finds its row."""
     indexes = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "registry.parquet"}
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **indexes)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **indexes)
     frame = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
     moved = frame.filter(pl.col("reasons").str.contains("corrected automatically"), pl.col("bounce_prob").is_not_null())
     cells = moved.select(사업자번호="사업자등록번호", 주소="fixed_address", 반송여부=pl.lit("Y"))
     cells.write_csv(tmp_path / "o.csv")
-    report = bv.label(tmp_path / "o.csv", file=tmp_path / "out.csv", mailed=MAILED, returns_requested=True)
+    report = bs.label(tmp_path / "o.csv", file=tmp_path / "out.csv", mailed=MAILED, returns_requested=True)
     assert moved.height > 5
     assert dict(report.ways) == {"number and address": moved.height}
 
@@ -305,19 +305,19 @@ def test_a_mailing_date_without_a_year_is_of_the_mailing_s_year(label: Any) -> N
 def test_actions_may_be_named_in_korean(tmp_path: Path, written: str, actions: tuple[str, ...]) -> None:
     """The words of the Korean columns mean the same as the codes."""
     known = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **known)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **known)
     where: dict[str, Any] = {"file": tmp_path / "out.csv", "mailed": MAILED, "returns_requested": True}
-    report = bv.label(SAMPLE / "outcomes.csv", sent=written, **where)
+    report = bs.label(SAMPLE / "outcomes.csv", sent=written, **where)
     assert report.declaration.sent == actions
 
 
 def test_each_letter_is_one_in_the_history(tmp_path: Path) -> None:
     """A letter with a written and a corrected address is one, and rows that repeat a letter are one."""
     known = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}
-    first = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", letter_cost=500, **known)
+    first = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", letter_cost=500, **known)
     where: dict[str, Any] = {"file": tmp_path / "out.csv", "mailed": MAILED, "returns_requested": True}
-    report = bv.label(SAMPLE / "outcomes.csv", sent="send", complete=True, **where)
-    again = bv.enrich(SAMPLE / "customers.csv", tmp_path / "again.csv", **known)
+    report = bs.label(SAMPLE / "outcomes.csv", sent="send", complete=True, **where)
+    again = bs.enrich(SAMPLE / "customers.csv", tmp_path / "again.csv", **known)
     assert first.beside is not None
     assert first.beside.letters is not None
     assert again.history is not None
@@ -373,7 +373,7 @@ def test_two_columns_of_one_header_are_not_chosen_between(label: Any) -> None:
 
 def test_a_mailed_file_without_numbers_asks_for_row_ids(label: Any, tmp_path: Path, enriched: Path) -> None:
     """Where --select left the numbers out, the message says what outcomes must have instead."""
-    bv.enrich(tmp_path / "list.csv", tmp_path / "bare.csv", select="상호")
+    bs.enrich(tmp_path / "list.csv", tmp_path / "bare.csv", select="상호")
     with pytest.raises(LabelError, match="no column of business numbers: name its rows, from 0, in a column row_id"):
         label(f"사업자등록번호,반송여부\n{NUMBERS[3]},Y\n", file=tmp_path / "bare.csv")
 
@@ -381,14 +381,14 @@ def test_a_mailed_file_without_numbers_asks_for_row_ids(label: Any, tmp_path: Pa
 def test_a_letter_is_remembered_under_the_corrected_address_too(tmp_path: Path) -> None:
     """Who takes the corrected address into the list finds what came back from the place under its old spelling."""
     indexes = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "registry.parquet"}
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **indexes)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", **indexes)
     frame = pl.read_csv(tmp_path / "out.csv", infer_schema=False).with_row_index("row_id")
     fixed = frame.filter(pl.col("fixed_address") != "", pl.col("bounce_prob").is_not_null()).head(5)
     fixed.select("row_id", 반송사유=pl.lit("이사불명")).write_csv(tmp_path / "o.csv")
-    bv.label(tmp_path / "o.csv", file=tmp_path / "out.csv", mailed=MAILED, returns_requested=True)
+    bs.label(tmp_path / "o.csv", file=tmp_path / "out.csv", mailed=MAILED, returns_requested=True)
     cells = fixed.select(사업자번호="사업자등록번호", 주소="fixed_address")
     cells.write_csv(tmp_path / "next.csv")
-    bv.enrich(tmp_path / "next.csv", tmp_path / "next.out.csv", **indexes)
+    bs.enrich(tmp_path / "next.csv", tmp_path / "next.out.csv", **indexes)
     reasons = pl.read_csv(tmp_path / "next.out.csv", infer_schema=False)["reasons"]
     assert fixed.height == 5
     assert reasons.str.contains("[history", literal=True).all()
@@ -451,7 +451,7 @@ def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch:
         return tables.open_table(path, **options)
 
     for module in ("mailing", "outcomes", "output_columns", "label_sender"):
-        monkeypatch.setattr(f"bizverify.labels.{module}.open_table", open_counted, raising=False)
+        monkeypatch.setattr(f"bansong.labels.{module}.open_table", open_counted, raising=False)
     service = FakeService(KEY)
     with serve(service) as url:
         label("row_id,반송여부\n0,Y\n", output=tmp_path / "mailed.csv", send=True, base_url=url, api_key=KEY)
@@ -464,7 +464,7 @@ def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.Monkey
     def broken(*_: Any, **__: Any) -> None:
         raise pl.exceptions.ComputeError("a defect")
 
-    monkeypatch.setattr("bizverify.labels.labelling.match", broken)
+    monkeypatch.setattr("bansong.labels.labelling.match", broken)
     with pytest.raises(pl.exceptions.ComputeError, match="a defect"):
         label("row_id,반송여부\n0,Y\n")
 
@@ -540,7 +540,7 @@ def test_a_moved_output_is_asked_for(label: Any, enriched: Path, tmp_path: Path)
 
 def test_a_file_of_an_unknown_run_is_known_by_its_answers(label: Any, enriched: Path, tmp_path: Path) -> None:
     """Without a manifest a file is told by what it says: the same in another format is the same mailing."""
-    bv.enrich(tmp_path / "list.csv", tmp_path / "mailed.parquet")
+    bs.enrich(tmp_path / "list.csv", tmp_path / "mailed.parquet")
     for manifest in (Path(LabelStore().folder).parent / "runs").glob("*.json"):
         manifest.unlink()
     text = f"사업자번호,반송여부\n{NUMBERS[3]},Y\n"
@@ -574,13 +574,13 @@ def test_other_days_are_given_as_text_too(tmp_path: Path) -> None:
         write(tmp_path / "status.csv", f"사업자번호,상태\n{NUMBERS[3]},계속사업자\n"),
         tmp_path / "r.parquet",
     )
-    bv.build_registry([source], registry, as_of="2026-10-31")
+    bs.build_registry([source], registry, as_of="2026-10-31")
     assert pl.read_parquet(registry)["as_of"].to_list() == [date(2026, 10, 31)]
     days: tuple[str | date, ...] = ("2026-11-01", date(2026, 11, 1))
-    one, other = (bv.verify(NUMBERS[3], registry=registry, today=day) for day in days)
+    one, other = (bs.verify(NUMBERS[3], registry=registry, today=day) for day in days)
     assert one == other
     with pytest.raises(UsageError, match=r"`today='tomorrow'`: is no day"):
-        bv.verify(NUMBERS[3], today="tomorrow")
+        bs.verify(NUMBERS[3], today="tomorrow")
 
 
 @pytest.mark.parametrize(
@@ -619,7 +619,7 @@ def test_an_output_with_other_rows_than_the_run_wrote_is_refused(label: Any, enr
 
 def test_a_prefix_and_a_selection_are_found(label: Any, tmp_path: Path) -> None:
     """The nine columns are found under any prefix; a file without its number column is labelled by row_id."""
-    bv.enrich(tmp_path / "list.csv", tmp_path / "p.xlsx", prefix="bv:", select=["상호"])
+    bs.enrich(tmp_path / "list.csv", tmp_path / "p.xlsx", prefix="bv:", select=["상호"])
     report = label("row_id,반송여부\n4,Y\n", file=tmp_path / "p.xlsx", output=tmp_path / "l.xlsx")
     assert report.bounced == 1
     assert pl.read_excel(tmp_path / "l.xlsx")["bv:bounced"].to_list()[4] is True
@@ -715,8 +715,8 @@ def test_the_command_line(run: Any, enriched: Path, tmp_path: Path) -> None:
 def test_the_sample_is_labelled(tmp_path: Path) -> None:
     """The sample's outcomes fit the sample's customers: all rows with a number are matched, the others listed."""
     indexes = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "registry.parquet"}
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.xlsx", **indexes)
-    report = bv.label(SAMPLE / "outcomes.csv", file=tmp_path / "out.xlsx", returns_requested=True, complete=True)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.xlsx", **indexes)
+    report = bs.label(SAMPLE / "outcomes.csv", file=tmp_path / "out.xlsx", returns_requested=True, complete=True)
     assert report.rows == 287
     assert {one.problem for one in report.listed} == {"no_number"}
     assert sum(report.ways.values()) + len(report.listed) == 287
@@ -732,12 +732,12 @@ def test_outcomes_of_a_run_that_bought_in_uploads_are_sent_too(tmp_path: Path) -
     declared: dict[str, Any] = {"mailed": MAILED, "returns_requested": True, "complete": True, "sent": "all"}
     outcomes = write(tmp_path / "o.csv", "row_id,반송여부,반송사유\n0,Y,이사불명\n1,N,\n2,Y,수취거절\n")
     with serve(service) as url:
-        access: dict[str, Any] = {"base_url": url, "api_key": bv.ApiKey(KEY)}
-        bv.enrich(source, tmp_path / "out.csv", engine="batch", poll=0.01, **access)
-        kept = bv.label(outcomes, file=tmp_path / "out.csv", send=False, **declared)
+        access: dict[str, Any] = {"base_url": url, "api_key": bs.ApiKey(KEY)}
+        bs.enrich(source, tmp_path / "out.csv", engine="batch", poll=0.01, **access)
+        kept = bs.label(outcomes, file=tmp_path / "out.csv", send=False, **declared)
         assert (kept.sent, kept.new, service.labels) == (None, 3, [])
-        report = bv.label(outcomes, file=tmp_path / "out.csv", **declared, **access)
-        again = bv.label(outcomes, file=tmp_path / "out.csv", **declared, **access)
+        report = bs.label(outcomes, file=tmp_path / "out.csv", **declared, **access)
+        again = bs.label(outcomes, file=tmp_path / "out.csv", **declared, **access)
     assert report.sent is not None
     assert again.sent is not None
     assert (report.sent.sent, again.sent.sent, again.sent.done) == (3, 0, 3)
@@ -750,6 +750,6 @@ def test_outcomes_of_a_run_that_bought_in_uploads_are_sent_too(tmp_path: Path) -
     assert json.loads(json.dumps(report.as_dict()))["sent"]["sent"] == 3
     assert "3 sent" in str(report)
     with pytest.raises(UsageError, match="`rate=` is for outcomes that are sent"):
-        bv.label(outcomes, file=tmp_path / "out.csv", send=False, rate=5.0, **declared)
+        bs.label(outcomes, file=tmp_path / "out.csv", send=False, rate=5.0, **declared)
     with pytest.raises(UsageError, match="no base URL"):
-        bv.label(outcomes, file=tmp_path / "out.csv", send=True, **declared)
+        bs.label(outcomes, file=tmp_path / "out.csv", send=True, **declared)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning.challenger import (
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning.challenger import (
     MOST,
     changed_points,
     keep_held,
@@ -23,10 +23,10 @@ from bizverify.learning.challenger import (
     predict,
     saving,
 )
-from bizverify.learning.fit import TERMS, Priors, count_patterns, design, expert_points, fit_points
-from bizverify.learning.gate import ENOUGH, Recording, blocks, evaluate_challenger, run_gate
-from bizverify.learning.label_checks import check_labels, label_doubts
-from bizverify.learning.training_data import RIPE_AT
+from bansong.learning.fit import TERMS, Priors, count_patterns, design, expert_points, fit_points
+from bansong.learning.gate import ENOUGH, Recording, blocks, evaluate_challenger, run_gate
+from bansong.learning.label_checks import check_labels, label_doubts
+from bansong.learning.training_data import RIPE_AT
 from examples import examples
 from mailings import as_the_expert_says, counted, letters
 

@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.learning import calibrate
-from bizverify.learning.challenger import predict
-from bizverify.learning.control_group import ControlGroup
-from bizverify.learning.fit import design
-from bizverify.learning.gate import evaluate_challenger
-from bizverify.learning.label_checks import check_labels
-from bizverify.learning.label_noise import RankedLetters
-from bizverify.learning.training_data import RIPE_AT
-from bizverify.models.model_store import resolve_model
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning import calibrate
+from bansong.learning.challenger import predict
+from bansong.learning.control_group import ControlGroup
+from bansong.learning.fit import design
+from bansong.learning.gate import evaluate_challenger
+from bansong.learning.label_checks import check_labels
+from bansong.learning.label_noise import RankedLetters
+from bansong.learning.training_data import RIPE_AT
+from bansong.models.model_store import resolve_model
 from mailings import NOW, World, a_book, draw, frame, letters
 from test_calibrate import TODAY
 from test_learning import one_pattern
@@ -95,7 +95,7 @@ def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_pa
     warnings = [warning for warning in result.warnings if "returns seem to be missing" in warning]
     assert warnings
     assert all("letters to firms closed for over a year" in warning for warning in warnings)
-    assert all("bizverify label" in warning for warning in warnings)
+    assert all("bansong label" in warning for warning in warnings)
     assert "missing" in json.dumps(result.as_dict())
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.errors import LabelError
-from bizverify.labels.label_store import LabelStore
-from bizverify.learning import audit_sample, calibrate
-from bizverify.learning.gate import JudgedLabels, continue_test, last_test
-from bizverify.learning.training_data import REPEATED, RIPE_AT, TrainingData, select_training_rows
-from bizverify.models.journal import Event
-from bizverify.models.model_store import ModelStore
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.errors import LabelError
+from bansong.labels.label_store import LabelStore
+from bansong.learning import audit_sample, calibrate
+from bansong.learning.gate import JudgedLabels, continue_test, last_test
+from bansong.learning.training_data import REPEATED, RIPE_AT, TrainingData, select_training_rows
+from bansong.models.journal import Event
+from bansong.models.model_store import ModelStore
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 from test_calibrate import TODAY, turned
 
@@ -124,7 +124,7 @@ def test_an_audit_says_how_to_correct_what_it_found(tmp_path: Path) -> None:
     audit_sample(sample, labels=tmp_path, today=TODAY)
     pl.read_csv(sample).with_columns(checked=pl.lit("delivered")).write_csv(sample)
     result = calibrate(labels=tmp_path, today=TODAY, audited=sample)
-    assert "bizverify label … --replace" in str(result)
+    assert "bansong label … --replace" in str(result)
 
 
 def ordered(rows: int, seed: int = 0) -> pl.DataFrame:

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bizverify.engine.risk.reason_parser import parse_reasons
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.models.model_store import ModelStore
+from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.models.model_store import ModelStore
 from conftest import json_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -19,8 +19,8 @@ import anyio
 import polars as pl
 import pytest
 
-from bizverify.errors import LedgerError, UsageError
-from bizverify.ledger import (
+from bansong.errors import LedgerError, UsageError
+from bansong.ledger import (
     KILLED,
     NO_ANSWER,
     JobFetched,
@@ -43,10 +43,10 @@ from bizverify.ledger import (
     UploadSent,
     UploadUnreadable,
 )
-from bizverify.ledger.schema import LEDGER_FILE
-from bizverify.schema import Answer
-from bizverify.storage import sqlite
-from bizverify.storage.filesystem import mount_table, network_file_system
+from bansong.ledger.schema import LEDGER_FILE
+from bansong.schema import Answer
+from bansong.storage import sqlite
+from bansong.storage.filesystem import mount_table, network_file_system
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
@@ -130,10 +130,10 @@ def test_a_ledger_is_made_only_where_there_is_none_and_says_so(tmp_path: Path) -
 def test_the_ledger_is_found_by_argument_then_environment_then_state_directory(
     tmp_path: Path, state_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(state_directory / "deep" / "bizverify"))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(state_directory / "deep" / "bansong"))
     with Ledger.open() as ledger:
-        assert ledger.path == state_directory / "deep" / "bizverify" / "ledger.sqlite"
-    monkeypatch.setenv("BIZVERIFY_LEDGER", str(tmp_path / "environment.sqlite"))
+        assert ledger.path == state_directory / "deep" / "bansong" / "ledger.sqlite"
+    monkeypatch.setenv("BANSONG_LEDGER", str(tmp_path / "environment.sqlite"))
     with Ledger.open() as ledger:
         assert ledger.path == tmp_path / "environment.sqlite"
     with Ledger.open(tmp_path / "given.sqlite") as ledger:
@@ -143,8 +143,8 @@ def test_the_ledger_is_found_by_argument_then_environment_then_state_directory(
 def test_only_the_user_can_read_the_ledger_its_log_its_lock_and_its_folder(
     state_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = state_directory / "bizverify"
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(folder))
+    folder = state_directory / "bansong"
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(folder))
     before = os.umask(0)
     try:
         with Ledger.open() as ledger:
@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a short file": (lambda path: path.write_bytes(b"SQLite format 3\0"), "no SQLite database"),
     "a table of customers": (lambda path: path.write_text("b_no,name\n" * 100), "no SQLite database"),
     "a database of another application": (foreign, "another application"),
-    "a ledger of a newer release": (newer, "newer bizverify"),
+    "a ledger of a newer release": (newer, "newer bansong"),
     "a ledger that is cut short": (cut_short, "cut short"),
     "a ledger whose pages are overwritten": (damaged_with_a_log, "damaged"),
     "a log whose ledger is gone": (log_without_ledger, "is missing, but"),
@@ -334,8 +334,8 @@ PRELUDE = f"""
 import sys
 from hashlib import blake2b
 from pathlib import Path
-from bizverify.ledger import *
-from bizverify.schema import Answer
+from bansong.ledger import *
+from bansong.schema import Answer
 
 def key(place):
     return blake2b(str(place).encode(), digest_size=16).digest()
@@ -506,7 +506,7 @@ def test_text_that_no_file_can_hold_does_not_cost_the_answer(ledger: Ledger) -> 
     ids=lambda change: type(change).__name__,
 )
 def test_a_change_of_what_was_never_asked_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
-    with pytest.raises(LedgerError, match="defect of bizverify"):
+    with pytest.raises(LedgerError, match="defect of bansong"):
         ledger.settle([LookupAsked(key(2), NUMBER, "run"), change])
     assert states(ledger, 1, 2) == [None, None]
 

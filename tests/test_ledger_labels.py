@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bizverify.errors import LedgerError
-from bizverify.ledger import (
+from bansong.errors import LedgerError
+from bansong.ledger import (
     JobFetched,
     JobKnown,
     JobNumbered,
@@ -33,8 +33,8 @@ from bizverify.ledger import (
     UploadPrepared,
     WantedLabel,
 )
-from bizverify.ledger.schema import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
-from bizverify.schema import Answer
+from bansong.ledger.schema import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
+from bansong.schema import Answer
 from examples import ALL, few
 
 ORIGIN = "https://service.test"

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bizverify.errors import LedgerError
-from bizverify.ledger import (
+from bansong.errors import LedgerError
+from bansong.ledger import (
     JobFetched,
     JobKnown,
     JobLost,
@@ -35,7 +35,7 @@ from bizverify.ledger import (
     UploadSent,
     UploadUnreadable,
 )
-from bizverify.schema import Answer
+from bansong.schema import Answer
 from examples import ALL, few
 
 KEYS = [blake2b(bytes([place]), digest_size=16).digest() for place in range(5)]

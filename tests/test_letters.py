@@ -11,12 +11,12 @@ import openpyxl
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import AccountingError, UsageError
-from bizverify.report_page import report_page
-from bizverify.run import action_files
-from bizverify.schema import Alert
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.errors import AccountingError, UsageError
+from bansong.report_page import report_page
+from bansong.run import action_files
+from bansong.schema import Alert
+from bansong.translation import use_language
 from conftest import NINE, SAMPLE, json_of, write
 from customers import numbers
 from test_gazetteer import as_earlier_format
@@ -35,21 +35,21 @@ def read_list(path: Path) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bv.Report]:
+def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bs.Report]:
     """The sample with all that can be asked for."""
     folder = tmp_path_factory.mktemp("letters")
     options: dict[str, Any] = {"extra_columns": EXTRA, "split": "action", "letter_cost": 500}
     options["manifest"] = folder / "manifest.json"  # the state directory of a test is not there yet
     with use_language("en"):
-        report = bv.enrich(
+        report = bs.enrich(
             SAMPLE / "customers.csv", folder / "out.csv", letters=folder / "l.csv", **REFERENCE, **options
         )
     return folder, report
 
 
-def test_without_options_the_output_is_byte_for_byte_the_same(enriched: tuple[Path, bv.Report], tmp_path: Path) -> None:
+def test_without_options_the_output_is_byte_for_byte_the_same(enriched: tuple[Path, bs.Report], tmp_path: Path) -> None:
     """Extra columns stand behind the nine and change nothing else."""
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "plain.csv", **REFERENCE)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "plain.csv", **REFERENCE)
     plain, wide = read(tmp_path / "plain.csv"), read(enriched[0] / "out.csv")
     assert wide.columns == [*plain.columns, *EXTRA]
     assert wide.drop(EXTRA).equals(plain)
@@ -70,7 +70,7 @@ def test_a_duplicate_names_the_first_row_with_its_number_and_corrected_address()
     ]
     frame = pl.DataFrame(rows, schema=["사업자번호", "주소"], orient="row")
     with pytest.warns(UserWarning, match="0 of . statuses checked"):
-        found = bv.verify_frame(frame, extra_columns=["duplicate_of,match_level"], **REFERENCE)
+        found = bs.verify_frame(frame, extra_columns=["duplicate_of,match_level"], **REFERENCE)
     assert found.columns == ["사업자번호", "주소", *NINE, "duplicate_of", "match_level"]
     assert found["duplicate_of"].to_list() == [None, 1, None, None, None, None, None, 1]
     assert found["match_level"].to_list()[:2] == ["exact", "exact"]
@@ -81,11 +81,11 @@ def test_the_district_code_is_that_of_the_official_file() -> None:
     one = numbers(1)[0]
     frame = pl.DataFrame({"사업자번호": [one, one], "주소": ["대전광역시 유성구 대학로 313", "대전 어딘가"]})
     with pytest.warns(UserWarning, match="0 of . statuses checked"):
-        found = bv.verify_frame(frame, extra_columns=["district_code"], **REFERENCE)
+        found = bs.verify_frame(frame, extra_columns=["district_code"], **REFERENCE)
     assert found["district_code"].to_list() == ["3020012200", None]
 
 
-def test_the_building_code_is_that_of_the_official_file(enriched: tuple[Path, bv.Report]) -> None:
+def test_the_building_code_is_that_of_the_official_file(enriched: tuple[Path, bs.Report]) -> None:
     """It is 도로명주소관리번호: the number of the line that has the corrected road, number and postal code."""
     official = [line.split("|") for line in (SAMPLE / "rnaddrkor_sample.txt").read_text("cp949").splitlines()]
     lines = pl.DataFrame(
@@ -111,13 +111,13 @@ def test_a_gazetteer_without_building_codes_is_said(tmp_path: Path) -> None:
     frame = pl.DataFrame({"사업자번호": [number], "주소": ["대전광역시 유성구 대학로 313"]})
     known: dict[str, Any] = {"registry": REFERENCE["registry"], "gazetteer": earlier, "today": "2026-11-23"}
     with use_language("en"), pytest.warns(UserWarning, match=r"earlier.parquet holds no numbers .* rnaddrkor_\*\.txt"):
-        found = bv.verify_frame(frame, extra_columns=EXTRA[2:], **known)
+        found = bs.verify_frame(frame, extra_columns=EXTRA[2:], **known)
     assert found.select(EXTRA[2:]).rows() == [("3020012200", None)]
 
 
-def test_enriching_again_replaces_the_extra_columns(enriched: tuple[Path, bv.Report], tmp_path: Path) -> None:
+def test_enriching_again_replaces_the_extra_columns(enriched: tuple[Path, bs.Report], tmp_path: Path) -> None:
     """A file that has them gets them anew where they stand, asked for or not."""
-    bv.enrich(enriched[0] / "out.csv", tmp_path / "again.csv", **REFERENCE)
+    bs.enrich(enriched[0] / "out.csv", tmp_path / "again.csv", **REFERENCE)
     assert read(tmp_path / "again.csv").equals(read(enriched[0] / "out.csv"))
 
 
@@ -126,7 +126,7 @@ def test_a_column_of_the_users_own_is_kept(tmp_path: Path) -> None:
     source = write(
         tmp_path / "own.csv", f"사업자번호,주소,match_level\n{numbers(1)[0]},대전광역시 유성구 대학로 313,mine\n"
     )
-    bv.enrich(source, tmp_path / "out.csv", extra_columns=["match_level"], **REFERENCE)
+    bs.enrich(source, tmp_path / "out.csv", extra_columns=["match_level"], **REFERENCE)
     found = read(tmp_path / "out.csv")
     assert (found["match_level"].item(), found["match_level_bv"].item()) == ("mine", "exact")
 
@@ -134,7 +134,7 @@ def test_a_column_of_the_users_own_is_kept(tmp_path: Path) -> None:
 def test_without_a_gazetteer_what_stays_empty_is_said(tmp_path: Path) -> None:
     """The report names the columns that nothing fills."""
     with use_language("en"):
-        report = bv.enrich(
+        report = bs.enrich(
             SAMPLE / "customers.csv", tmp_path / "out.csv", extra_columns=["match_level", "duplicate_of"]
         )
     assert "match_level: empty, since no address is looked up; give `gazetteer=`" in report.warnings
@@ -146,7 +146,7 @@ def test_without_a_gazetteer_what_stays_empty_is_said(tmp_path: Path) -> None:
 )
 def test_the_files_of_the_actions_hold_every_row_once(tmp_path: Path, name: str, ends: str) -> None:
     """Together they are the output: each row in the file of its action, in the order of the list."""
-    report = bv.enrich(SAMPLE / name, tmp_path / f"out.{ends}", split="action", **REFERENCE)
+    report = bs.enrich(SAMPLE / name, tmp_path / f"out.{ends}", split="action", **REFERENCE)
     reader: Any = {"csv": read, "xlsx": pl.read_excel, "json": read_list, "parquet": pl.read_parquet}[ends]
     options = {"infer_schema_length": 0} if ends == "xlsx" else {}
     parts = {part: reader(tmp_path / f"out.{part}.{ends}", **options) for part in PARTS}
@@ -168,39 +168,39 @@ def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: s
     out, listed = tmp_path / f"out.{ends}", tmp_path / f"letters.{ends.removesuffix('.gz')}"
     sent = tmp_path / f"out.{'send' if split == 'action' else '발송'}.{ends}"
     options: dict[str, Any] = {"split": split, "letters": listed}
-    assert bv.enrich(SAMPLE / "customers.csv", out, **options, **REFERENCE).exit_code == 0
+    assert bs.enrich(SAMPLE / "customers.csv", out, **options, **REFERENCE).exit_code == 0
     before = sent.read_bytes()
-    emptied = bv.enrich(SAMPLE / "customers.csv", out, **options)
+    emptied = bs.enrich(SAMPLE / "customers.csv", out, **options)
     assert emptied.exit_code == 3
     backup = sent.with_name(f"{sent.name}.bak")
     assert dict(emptied.kept) == {str(sent): str(backup)}
     assert backup.read_bytes() == before
     assert emptied.as_dict()["split"]["send"]["rows"] == 0  # type: ignore[index]
     assert any(isinstance(one, Alert) and backup.name in one for one in emptied.warnings)
-    again = bv.enrich(SAMPLE / "customers.csv", out, **options | {"allow_empty": True})
-    third = bv.enrich(SAMPLE / "customers.csv", out, **options)
+    again = bs.enrich(SAMPLE / "customers.csv", out, **options | {"allow_empty": True})
+    third = bs.enrich(SAMPLE / "customers.csv", out, **options)
     assert (again.exit_code, third.exit_code, third.kept) == (0, 0, {})
     assert len([*tmp_path.glob("*.bak*")]) == 1
 
 
 def test_an_emptied_part_is_replaced_where_that_is_allowed_or_it_had_no_letters(tmp_path: Path) -> None:
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
-    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", allow_empty=True)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
+    report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", allow_empty=True)
     assert (report.exit_code, report.kept, [*tmp_path.glob("*.bak*")]) == (0, {}, [])
-    joint = bv.enrich([SAMPLE / "customers.csv", SAMPLE / "customers.xlsx"], tmp_path / "out", split="action")
+    joint = bs.enrich([SAMPLE / "customers.csv", SAMPLE / "customers.xlsx"], tmp_path / "out", split="action")
     assert joint.exit_code == 0
 
 
 def test_a_part_that_somebody_edited_and_that_is_emptied_is_kept_once(tmp_path: Path) -> None:
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
     write(tmp_path / "out.send.csv", "메모\n")
-    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action")
+    report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action")
     assert (report.exit_code, [one.name for one in tmp_path.glob("*.bak*")]) == (3, ["out.send.csv.bak"])
 
 
 def test_a_split_in_korean_has_korean_names(tmp_path: Path) -> None:
     """Who says 조치 gets files with names in Korean; as always one for each action."""
-    report = bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="조치", **REFERENCE)
+    report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="조치", **REFERENCE)
     names = {path.name for path in tmp_path.iterdir()}
     assert names > {"out.발송.csv", "out.발송_금지.csv", "out.주소_보완.csv", "out.확인_후_발송.csv", "out.기타.csv"}
     assert not any("send" in name for name in names)
@@ -211,11 +211,11 @@ def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, mon
     """A row that no file takes stops the run: neither the output nor a part appears."""
     monkeypatch.setattr(action_files, "OTHER", "nowhere")
     with pytest.raises(AccountingError, match="nothing was published"):
-        bv.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
+        bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_list_has_a_row_for_each_letter_sorted_by_postal_code(enriched: tuple[Path, bv.Report]) -> None:
+def test_the_list_has_a_row_for_each_letter_sorted_by_postal_code(enriched: tuple[Path, bs.Report]) -> None:
     """Its rows are those that say send, without those that repeat another of them."""
     letters, whole = read(enriched[0] / "l.csv"), read(enriched[0] / "out.csv").with_row_index("row", 1)
     send = whole.filter(pl.col("action") == "send").with_columns(
@@ -233,7 +233,7 @@ def test_the_list_has_a_row_for_each_letter_sorted_by_postal_code(enriched: tupl
     assert set(apart) == sent
 
 
-def test_the_report_says_how_many_letters_fewer_and_what_is_saved(enriched: tuple[Path, bv.Report]) -> None:
+def test_the_report_says_how_many_letters_fewer_and_what_is_saved(enriched: tuple[Path, bs.Report]) -> None:
     """The parts of the count are the rows, and what is saved is the letters that are not sent."""
     found = enriched[1].as_dict()["letters"]
     assert isinstance(found, dict)
@@ -255,8 +255,8 @@ def test_letters_that_lack_a_name_or_a_postal_code_are_counted_and_told(tmp_path
     if joint:
         write(tmp_path / "none.csv", "사업자번호,상호,주소\n")
     with use_language("en"):
-        report = bv.enrich(inputs, output, letters=tmp_path / "l.csv", registry=REFERENCE["registry"])
-        plain = bv.enrich(source, tmp_path / "plain.csv", letter_cost=500, registry=REFERENCE["registry"])
+        report = bs.enrich(inputs, output, letters=tmp_path / "l.csv", registry=REFERENCE["registry"])
+        plain = bs.enrich(source, tmp_path / "plain.csv", letter_cost=500, registry=REFERENCE["registry"])
     letters, told = read(tmp_path / "l.csv"), report.as_dict()["letters"]
     lacking = dict(letters.select("recipient", "address 1", "postal code").null_count().row(0, named=True))
     assert lacking["recipient"] > 0
@@ -268,8 +268,8 @@ def test_letters_that_lack_a_name_or_a_postal_code_are_counted_and_told(tmp_path
 
 def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> None:
     """Of rows that are the same the first that says send gets the letter."""
-    from bizverify.run.duplicates import FIRST
-    from bizverify.run.letter_list import LETTER, mark_letters
+    from bansong.run.duplicates import FIRST
+    from bansong.run.letter_list import LETTER, mark_letters
 
     rows = pl.LazyFrame(
         {"row_id": [0, 1, 2, 3], "action": ["hold", "send", "send", None], FIRST: [None, 0, 0, None]},
@@ -289,7 +289,7 @@ def test_of_two_rows_for_a_letter_the_one_with_a_name_wins(tmp_path: Path, joint
     source = write(tmp_path / "a.csv", "\n".join(["사업자번호,상호,주소", *lines]) + "\n")
     write(tmp_path / "none.csv", "사업자번호,상호,주소\n")
     inputs, output = ([source, tmp_path / "none.csv"], tmp_path / "out") if joint else (source, tmp_path / "out.csv")
-    report = bv.enrich(inputs, output, letters=tmp_path / "l.csv", **REFERENCE)
+    report = bs.enrich(inputs, output, letters=tmp_path / "l.csv", **REFERENCE)
     assert read(tmp_path / "l.csv")["recipient"].to_list() == ["아람상사", "나래물산", None, "다온"]
     told = report.as_dict()["letters"]
     assert (told["letters"], told["repeated"], told["without_name"]) == (4, 4, 1)
@@ -298,7 +298,7 @@ def test_of_two_rows_for_a_letter_the_one_with_a_name_wins(tmp_path: Path, joint
 def test_the_report_the_page_and_the_list_agree_on_the_letters(tmp_path: Path) -> None:
     """Rows that repeat a letter are on the page as rows to send, and the letters beside them; in later pages, too."""
     with use_language("en"):
-        report = bv.enrich(
+        report = bs.enrich(
             SAMPLE / "customers.csv",
             tmp_path / "out.csv",
             letters=tmp_path / "l.csv",
@@ -324,7 +324,7 @@ def test_rows_that_a_filter_hides_are_counted_and_told_first(tmp_path: Path, fil
     for row in (*hidden, sheet.max_row + 3):
         sheet.row_dimensions[row].hidden = True
     book.save(tmp_path / "in.xlsx")
-    report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", letters=tmp_path / "l.csv", **REFERENCE)
+    report = bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx", letters=tmp_path / "l.csv", **REFERENCE)
     told = [one for one in report.warnings if isinstance(one, Alert) and "hidden" in one]
     assert [one.split()[0] for one in told] == (["12"] if filtered else [])
     assert report.rows == 300
@@ -339,7 +339,7 @@ def test_the_list_is_safe_in_a_spreadsheet_and_korean_for_koreans(tmp_path: Path
     )
     for ends in ("csv", "xlsx"):
         with use_language("ko"):
-            bv.enrich(source, tmp_path / "out.csv", letters=tmp_path / f"l.{ends}", lang="en", **REFERENCE)
+            bs.enrich(source, tmp_path / "out.csv", letters=tmp_path / f"l.{ends}", lang="en", **REFERENCE)
     assert (tmp_path / "l.csv").read_text("utf-8-sig").splitlines() == [
         "받는 분,주소1,주소2,우편번호",
         '"\'=HYPERLINK(""x"")",서울특별시 종로구 종로 436 (종로2가),,03104',
@@ -367,6 +367,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     """The message names the option, the value and what to do."""
     monkeypatch.chdir(tmp_path)
     with use_language("en"), pytest.raises(UsageError) as error:
-        bv.enrich(SAMPLE / "customers.csv", "out.csv", **options)
+        bs.enrich(SAMPLE / "customers.csv", "out.csv", **options)
     assert said in str(error.value)
     assert list(tmp_path.iterdir()) == []

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from bizverify.dispatch.limits import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
-from bizverify.errors import UsageError
+from bansong.dispatch.limits import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
+from bansong.errors import UsageError
 from examples import examples
 
 T = TypeVar("T")

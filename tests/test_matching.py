@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine.address import ADDED, LEVELS, Gazetteer, attach, stored_section
-from bizverify.engine.address.batches import built_once
-from bizverify.engine.address.gazetteer import read_section
-from bizverify.engine.address.match import open_lookups
-from bizverify.reference import build_gazetteer, gazetteer_builder
+from bansong.engine.address import ADDED, LEVELS, Gazetteer, attach, stored_section
+from bansong.engine.address.batches import built_once
+from bansong.engine.address.gazetteer import read_section
+from bansong.engine.address.match import open_lookups
+from bansong.reference import build_gazetteer, gazetteer_builder
 from examples import examples
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")

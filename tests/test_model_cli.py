@@ -1,4 +1,4 @@
-"""`bizverify model`: what answers, where it differs, what was decided, and the way back."""
+"""`bansong model`: what answers, where it differs, what was decided, and the way back."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.models.model_store import ModelStore
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.models.model_store import ModelStore
 from test_models import BUILT_IN, learned, without
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -127,7 +127,7 @@ def test_a_damaged_champion_is_told_of_and_can_be_left(run: Run, store: ModelSto
         assert done.returncode == 2
         assert done.stdout == ""
         assert "v2.toml: the scorecard v2 cannot be used" in done.stderr
-        assert "`bizverify model rollback`" in done.stderr
+        assert "`bansong model rollback`" in done.stderr
     assert run("verify", "1248100998", "--model", "builtin").returncode == 0
     assert run("model", "history").returncode == 0
     assert run("model", "rollback").returncode == 0

@@ -13,11 +13,11 @@ import msgspec
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine.risk.scorecard import Learned, Scorecard
-from bizverify.errors import ModelError
-from bizverify.models.model_store import BUILTIN, ModelStore, resolve_model
-from bizverify.models.scorecard_levels import add_missing_levels, differences, points_table
+import bansong as bs
+from bansong.engine.risk.scorecard import Learned, Scorecard
+from bansong.errors import ModelError
+from bansong.models.model_store import BUILTIN, ModelStore, resolve_model
+from bansong.models.scorecard_levels import add_missing_levels, differences, points_table
 
 BUILT_IN = Scorecard.load()
 Damage = Callable[[Path], object]
@@ -151,7 +151,7 @@ DAMAGES: dict[str, Damage] = {
 def test_a_damaged_champion_is_an_error_that_names_the_way_out(two: ModelStore, damage: str) -> None:
     """Never does another scorecard answer in silence; going back is possible all the same."""
     DAMAGES[damage](two.folder / "v2.toml")
-    with pytest.raises(ModelError, match=r"v2\.toml: the scorecard v2 cannot be used: .*bizverify model rollback"):
+    with pytest.raises(ModelError, match=r"v2\.toml: the scorecard v2 cannot be used: .*bansong model rollback"):
         two.champion()
     assert two.load("v1").version == "v1"
     assert two.rollback().version == "v1"
@@ -256,14 +256,14 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is what counts: without it the file that was written before means nothing."""
-    from bizverify.models import model_store as module
+    from bansong.models import model_store as module
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "fsync", full)
-        with pytest.raises(bv.BizverifyError, match="No space left on device"):
+        with pytest.raises(bs.BansongError, match="No space left on device"):
             two.promote(learned("v3", "v2"), {})
     assert two.champion_version() == "v2"
 
@@ -271,7 +271,7 @@ def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pyt
 WRITER = """
 import sys
 from pathlib import Path
-from bizverify.models.model_store import ModelStore
+from bansong.models.model_store import ModelStore
 store = ModelStore(Path(sys.argv[1]))
 for count in range(25):
     store.note("refused", {"by": sys.argv[2], "count": count, "pad": "x" * 5000})
@@ -294,7 +294,7 @@ def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: 
     """Writing waits, and then says why it does not go on."""
     from filelock import FileLock
 
-    from bizverify.models import model_store as module
+    from bansong.models import model_store as module
 
     monkeypatch.setattr(module, "_WAIT", 0.05)
     store.folder.mkdir()
@@ -352,17 +352,17 @@ def test_every_run_asks_the_champion_unless_told_otherwise(state_directory: Path
     ModelStore().promote(learned("v1"), {})
     frame = pl.DataFrame({"b_no": ["1248100998"], "address": ["경기도 수원시 영통구 삼성로 129"]})
     frame.write_csv(tmp_path / "list.csv")
-    assert bv.enrich(tmp_path / "list.csv").versions.model == "v1"
-    assert bv.enrich(tmp_path / "list.csv", model="builtin").versions.model == BUILT_IN.version
+    assert bs.enrich(tmp_path / "list.csv").versions.model == "v1"
+    assert bs.enrich(tmp_path / "list.csv", model="builtin").versions.model == BUILT_IN.version
     (state_directory / "models" / "v1.toml").unlink()
     for ask in (
-        lambda: bv.enrich(tmp_path / "list.csv"),
-        lambda: bv.verify_frame(frame),
-        lambda: bv.verify("1248100998"),
+        lambda: bs.enrich(tmp_path / "list.csv"),
+        lambda: bs.verify_frame(frame),
+        lambda: bs.verify("1248100998"),
     ):
         with pytest.raises(ModelError, match="the scorecard v1 cannot be used: No such file"):
             ask()
-    assert bv.verify("1248100998", model="builtin").row_status == "verified"
+    assert bs.verify("1248100998", model="builtin").row_status == "verified"
 
 
 # ── a scorecard and the release ──────────────────────────────────────────────────────────────────────────────────
@@ -396,7 +396,7 @@ def test_a_champion_of_an_earlier_release_goes_on_answering(store: ModelStore) -
     assert found.release == BUILT_IN.version
     assert found.card.features["history"]["moved"].points == BUILT_IN.features["history"]["moved"].points
     assert "history" not in (store.folder / "v1.toml").read_text(encoding="utf-8")
-    scored = bv.LocalEngine(model=store.champion()).verify(pl.LazyFrame({"b_no": ["1248100998"], "address": ["a 1"]}))
+    scored = bs.LocalEngine(model=store.champion()).verify(pl.LazyFrame({"b_no": ["1248100998"], "address": ["a 1"]}))
     assert scored.collect()["bounce_prob"].null_count() == 0
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from conftest import ROOT
 
-PACKAGE = ROOT / "src" / "bizverify"
+PACKAGE = ROOT / "src" / "bansong"
 
 CLASSES_TWICE: dict[str, str] = {
-    "Dialect": "of a CSV file, and of the fake service (public in bizverify.testing)",
-    "Lookup": "the fake shares nothing with the client, and its own is public in bizverify.testing",
+    "Dialect": "of a CSV file, and of the fake service (public in bansong.testing)",
+    "Lookup": "the fake shares nothing with the client, and its own is public in bansong.testing",
 }
 """Class names that may stand more than once, with the reason."""
 

@@ -9,9 +9,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-import bizverify as bv
-from bizverify.errors import InputError
-from bizverify.schema import Alert
+import bansong as bs
+from bansong.errors import InputError
+from bansong.schema import Alert
 from conftest import SAMPLE, write
 
 TEXT = "사업자번호,상호\n124-81-00998,삼성전자\n"
@@ -39,7 +39,7 @@ def test_a_file_is_found_however_its_name_is_spelled(
         assert run("enrich", name).returncode == 0
     assert names(folder) == [spell(disk, "명단.csv"), spell(disk, "명단.enriched.csv")]
     write(folder / spell(disk, "결과.csv"), "old")
-    bv.enrich(tmp_path / name, tmp_path / spell(typed, "거래처 자료/결과.csv"))
+    bs.enrich(tmp_path / name, tmp_path / spell(typed, "거래처 자료/결과.csv"))
     assert [one for one in names(folder) if one.endswith(".csv")].count(spell(disk, "결과.csv")) == 1
     assert spell(typed, "결과.csv") not in names(folder)
 
@@ -50,8 +50,8 @@ def test_folders_and_patterns_are_found_too(tmp_path: Path, disk: str, typed: st
     folder.mkdir()
     for name in ("명단1.csv", "명단2.csv"):
         write(folder / spell(disk, name), TEXT)
-    assert bv.plan([tmp_path / spell(typed, "거래처")]).rows == 2
-    assert bv.plan([str(tmp_path / spell(typed, "거래처/명단*.csv"))]).rows == 2
+    assert bs.plan([tmp_path / spell(typed, "거래처")]).rows == 2
+    assert bs.plan([str(tmp_path / spell(typed, "거래처/명단*.csv"))]).rows == 2
 
 
 @pytest.mark.parametrize("lock", ["~$customers.xlsx", ".~lock.customers.xlsx#"])
@@ -59,12 +59,12 @@ def test_a_workbook_that_is_open_is_told(tmp_path: Path, lock: str) -> None:
     """What is not saved there is not in the file."""
     source = tmp_path / "customers.xlsx"
     source.write_bytes((SAMPLE / "customers.xlsx").read_bytes())
-    assert not any("lies beside" in warning for warning in bv.plan(source).warnings)
+    assert not any("lies beside" in warning for warning in bs.plan(source).warnings)
     write(tmp_path / lock, "김대리")
-    told = [warning for warning in bv.enrich(source).warnings if lock in warning]
+    told = [warning for warning in bs.enrich(source).warnings if lock in warning]
     assert [isinstance(one, Alert) for one in told] == [True]
     write(tmp_path / lock.replace("customers", "customers.enriched"), "김대리")
-    told = [warning for warning in bv.enrich(source).warnings if "lies beside" in warning]
+    told = [warning for warning in bs.enrich(source).warnings if "lies beside" in warning]
     assert ["customers.enriched.xlsx seems" in one for one in told] == [False, True]
 
 
@@ -87,15 +87,15 @@ def test_what_is_no_table_in_a_folder_is_passed_over_and_a_broken_list_is_not(tm
     write(tmp_path / "읽어보기.txt", "이 폴더는 거래처 명단입니다.\n문의: 김대리\n")
     write(tmp_path / "package.json", '{"name": "x", "version": "1"}')
     write(tmp_path / "scan.csv", "%PDF-1.4\n")
-    report = bv.enrich([tmp_path])
+    report = bs.enrich([tmp_path])
     assert report.rows == 2
     assert len(report.passed_over) == 3
     assert not report.failed
     for name in ("읽어보기.txt", "package.json", "scan.csv"):
         with pytest.raises(InputError):  # somebody named it
-            bv.plan([tmp_path / "a.csv", tmp_path / name])
+            bs.plan([tmp_path / "a.csv", tmp_path / name])
     for name, text in (("codes.csv", "코드,이름\nA,가\n"), ("list.xlsx", "PK\x03\x04broken"), ("empty.csv", "")):
         write(tmp_path / name, text)
         with pytest.raises(InputError, match=name):
-            bv.plan([tmp_path])
+            bs.plan([tmp_path])
         (tmp_path / name).unlink()

@@ -19,9 +19,9 @@ import httpx
 import pytest
 import trustme
 
-from bizverify import BlockingClient
-from bizverify.errors import LimitError
-from bizverify.server.client_address import TrustedProxies
+from bansong import BlockingClient
+from bansong.errors import LimitError
+from bansong.server.client_address import TrustedProxies
 from serving import Served, served
 
 pytestmark = [
@@ -58,13 +58,13 @@ def proxied(server: Served, folder: Path, **changes: str) -> Iterator[tuple[str,
     """The base URL of nginx before a server, by the example with some words of it changed, and who trusts it."""
     authority, port = trustme.CA(), free_port()
     certificate = authority.issue_cert("127.0.0.1")
-    certificate.cert_chain_pems[0].write_to_path(folder / "bizverify.crt")
-    certificate.private_key_pem.write_to_path(folder / "bizverify.key")
+    certificate.cert_chain_pems[0].write_to_path(folder / "bansong.crt")
+    certificate.private_key_pem.write_to_path(folder / "bansong.key")
     text = example()
     given = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         "http://127.0.0.1:8080": server.url,
-        "/etc/nginx/bizverify.": f"{folder}/bizverify.",
+        "/etc/nginx/bansong.": f"{folder}/bansong.",
     }
     for words, others in (given | changes).items():
         assert words in text
@@ -107,7 +107,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 def test_requests_and_uploads_go_through(server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Over TLS, with bodies of the plan's size, and with the client's address as nginx sees it, not as it says."""
-    caplog.set_level(logging.INFO, "bizverify.server")
+    caplog.set_level(logging.INFO, "bansong.server")
     key = server.key()
     with proxied(server, tmp_path) as (url, trusting), ExitStack() as stack:
         transport = httpx.HTTPTransport(verify=trusting, local_address="127.0.0.5")
@@ -146,7 +146,7 @@ def test_connections_of_an_address_are_bounded(server: Served, tmp_path: Path) -
     head = b"POST /batch HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     key = server.key("enterprise")
     with (
-        proxied(server, tmp_path, **{"limit_conn bizverify_connections 64": "limit_conn bizverify_connections 5"}) as (
+        proxied(server, tmp_path, **{"limit_conn bansong_connections 64": "limit_conn bansong_connections 5"}) as (
             url,
             trusting,
         ),

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import ColumnError, InputError, UsageError
-from bizverify.labels.mailing import open_mailing
-from bizverify.schema import Alert
+import bansong as bs
+from bansong.errors import ColumnError, InputError, UsageError
+from bansong.labels.mailing import open_mailing
+from bansong.schema import Alert
 from conftest import NINE, write
 from examples import examples
 
@@ -31,7 +31,7 @@ ROLES = {"b_no": "#3", "name": "#2", "address": "#5", "zipcode": "#4"}
 HEADERS = [f"#{place}" for place in range(1, 7)]
 
 
-def alerts_of(report: bv.Report) -> str:
+def alerts_of(report: bs.Report) -> str:
     """The one alert of a report beside those that no status was checked and no gazetteer given."""
     (alert,) = (one for one in report.warnings if isinstance(one, Alert) and not re.search("`send`|gazetteer", one))
     return alert
@@ -51,7 +51,7 @@ def book(path: Path, above: int = 0) -> Path:
     return path
 
 
-def roles_of(report: bv.Report) -> dict[str, str]:
+def roles_of(report: bs.Report) -> dict[str, str]:
     return {role: choice.header for role, choice in report.columns.items()}
 
 
@@ -73,12 +73,12 @@ def test_every_row_of_a_list_without_a_header_is_verified(tmp_path: Path, name: 
         path.write_bytes(gzip.compress(listed().encode()))
     else:
         write(path, listed(delimiter="\t" if name.endswith("tsv") else ","))
-    report = bv.enrich(path, tmp_path / output, has_header=False)
+    report = bs.enrich(path, tmp_path / output, has_header=False)
     assert (report.rows, roles_of(report)) == (3, ROLES)
     alert = alerts_of(report)
     assert "#3 as b_no, #2 as name, #5 as address, #4 as zipcode; not used: #1, #6" in alert
     assert any("its columns are called #1 to #6, in the output too" in warning for warning in report.warnings)
-    bv.enrich(tmp_path / output, tmp_path / "end.csv")
+    bs.enrich(tmp_path / output, tmp_path / "end.csv")
     end = pl.read_csv(tmp_path / "end.csv", infer_schema=False).fill_null("")
     assert end.columns == [*HEADERS, *NINE]
     assert end.select(HEADERS).rows() == ROWS
@@ -92,8 +92,8 @@ def test_enriching_again_replaces_the_columns_with_or_without_the_option(
 ) -> None:
     """The output has a header, which is known by our columns: it is no row, whatever the nightly command says."""
     one, two = tmp_path / f"one.{extension}", tmp_path / f"two.{extension}"
-    first = bv.enrich(write(tmp_path / "x.csv", listed()), one, has_header=False)
-    again = bv.enrich(one, two, has_header=has_header)
+    first = bs.enrich(write(tmp_path / "x.csv", listed()), one, has_header=False)
+    again = bs.enrich(one, two, has_header=has_header)
     assert (roles_of(again), again.rows, again.counts) == (roles_of(first), 3, first.counts)
     if extension == "csv":
         assert one.read_bytes() == two.read_bytes()
@@ -103,20 +103,20 @@ def test_enriching_again_replaces_the_columns_with_or_without_the_option(
 
 def test_the_numbers_of_a_list_of_two_rows_are_found(tmp_path: Path) -> None:
     """Two right numbers are enough; with a wrong one the message says how a column without a header is named."""
-    assert roles_of(bv.plan(write(tmp_path / "x.csv", listed(ROWS[:2])), has_header=False))["b_no"] == "#3"
+    assert roles_of(bs.plan(write(tmp_path / "x.csv", listed(ROWS[:2])), has_header=False))["b_no"] == "#3"
     wrong = [ROWS[0], (*ROWS[1][:2], "220-81-62518", *ROWS[1][3:])]
     for rows in (wrong, ROWS[:1]):
         with pytest.raises(ColumnError, match=r"name it with `columns=\{'b_no': '#1'\}`"):
-            bv.plan(write(tmp_path / "x.csv", listed(rows)), has_header=False)
+            bs.plan(write(tmp_path / "x.csv", listed(rows)), has_header=False)
 
 
 def test_positions_name_columns_and_select_them(tmp_path: Path) -> None:
     """#2 is the second column for --columns and --select, and nothing is guessed for a role that is given."""
     path = write(tmp_path / "x.csv", listed())
-    report = bv.enrich(path, tmp_path / "y.csv", has_header=False, columns={"name": "#6"}, select=["#3", "#5"])
+    report = bs.enrich(path, tmp_path / "y.csv", has_header=False, columns={"name": "#6"}, select=["#3", "#5"])
     assert roles_of(report) == ROLES | {"name": "#6"}
     assert pl.read_csv(tmp_path / "y.csv").columns == ["#3", "#5", *NINE]
-    named = bv.plan(path, has_header=False, columns=ROLES)
+    named = bs.plan(path, has_header=False, columns=ROLES)
     assert not [w for w in named.warnings if isinstance(w, Alert) and not re.search("no registry|no gazetteer", w)]
 
 
@@ -149,7 +149,7 @@ def test_positions_name_columns_and_select_them(tmp_path: Path) -> None:
 )
 def test_ugly_lists_without_a_header_keep_every_line_as_a_row(tmp_path: Path, text: str, rows: int) -> None:
     """Whatever the first line is like, it is a row, and the numbers below it stand in their rows."""
-    report = bv.enrich(write(tmp_path / "x.csv", text), tmp_path / "y.csv", has_header=False)
+    report = bs.enrich(write(tmp_path / "x.csv", text), tmp_path / "y.csv", has_header=False)
     assert report.rows == rows
     assert report.counts["verified"] == 3
     assert roles_of(report)["b_no"] == "#3"
@@ -161,10 +161,10 @@ def test_a_first_row_of_data_is_pointed_out_loudly_with_the_option(tmp_path: Pat
     with pytest.raises(
         InputError, match="row 1 holds a number of ten digits already; give `has_header=False`, or put a row of"
     ):
-        bv.plan(write(tmp_path / "x.csv", listed()))
+        bs.plan(write(tmp_path / "x.csv", listed()))
     with pytest.raises(InputError, match="give `has_header=False`"):
-        bv.plan(book(tmp_path / "x.xlsx"))
-    report = bv.plan(write(tmp_path / "x.csv", listed([("0", "가게", "", "06236", "서울 강남구", ""), *ROWS])))
+        bs.plan(book(tmp_path / "x.xlsx"))
+    report = bs.plan(write(tmp_path / "x.csv", listed([("0", "가게", "", "06236", "서울 강남구", ""), *ROWS])))
     (alert,) = (
         one for one in report.warnings if one.startswith("the first row (0, 가게, 06236, 서울 강남구) was read")
     )
@@ -178,20 +178,20 @@ def test_what_cannot_be_read_without_a_header_is_refused(tmp_path: Path) -> None
     with pytest.raises(
         UsageError, match=r"x\.json: `has_header=False` is for CSV files and workbooks, this file is json"
     ):
-        bv.plan(tmp_path / "x.json", has_header=False)
+        bs.plan(tmp_path / "x.json", has_header=False)
     with pytest.raises(
         UsageError, match=r"with `has_header=False` the output is a new workbook, without its other sheets"
     ):
-        bv.enrich(book(tmp_path / "x.xlsx"), in_place=True, has_header=False)
+        bs.enrich(book(tmp_path / "x.xlsx"), in_place=True, has_header=False)
     with pytest.raises(InputError, match="is empty"):
-        bv.plan(write(tmp_path / "e.csv", ""), has_header=False)
+        bs.plan(write(tmp_path / "e.csv", ""), has_header=False)
     few = write(tmp_path / "few.csv", listed(ROWS[:1]))
     with pytest.raises(ColumnError, match=r"name it with `columns=\{'b_no'"):
-        bv.plan(few, has_header=False)
-    assert bv.plan(few, has_header=False, columns={"b_no": "#3"}).rows == 1
+        bs.plan(few, has_header=False)
+    assert bs.plan(few, has_header=False, columns={"b_no": "#3"}).rows == 1
     wide = write(tmp_path / "wide.csv", listed([*ROWS * 100, (*ROWS[0], "x")]))
     with pytest.raises(InputError, match="line 301 has 7 fields, the first ones 6"):
-        bv.plan(wide, has_header=False)
+        bs.plan(wide, has_header=False)
 
 
 CELL = st.text(st.sampled_from("가1 ,;\"'\n-서울"), max_size=4)
@@ -209,7 +209,7 @@ def test_no_cell_of_a_list_without_a_header_is_lost_or_moved(cells: list[tuple[s
         path = Path(folder) / "x.csv"
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
-        report = bv.enrich(path, columns={"b_no": "#2"}, has_header=False, manifest=Path(folder) / "run.json")
+        report = bs.enrich(path, columns={"b_no": "#2"}, has_header=False, manifest=Path(folder) / "run.json")
         with Path(report.output or "").open(encoding="utf-8", newline="") as file:
             header, *written = csv.reader(file)
     assert header[:3] == ["#1", "#2", "#3"]

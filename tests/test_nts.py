@@ -24,9 +24,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bizverify.dispatch.error_actions import Action, error_action, is_overload, may_pass
-from bizverify.engine.registry import MORE, SCHEMA
-from bizverify.errors import (
+from bansong.dispatch.error_actions import Action, error_action, is_overload, may_pass
+from bansong.engine.registry import MORE, SCHEMA
+from bansong.errors import (
     AuthenticationError,
     CertificateError,
     NotFoundError,
@@ -40,9 +40,9 @@ from bizverify.errors import (
     UnavailableError,
     UsageError,
 )
-from bizverify.reference.nts import STATUS_SCHEMA, NtsClient, NtsKey, StatusReply
-from bizverify.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, UNREADABLE, read_reply
-from bizverify.testing import NTS_FAULTS, Body, Delay, FakeNts, Fault, Hang, Reset, Status, nts_row, portal_code, serve
+from bansong.reference.nts import STATUS_SCHEMA, NtsClient, NtsKey, StatusReply
+from bansong.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, UNREADABLE, read_reply
+from bansong.testing import NTS_FAULTS, Body, Delay, FakeNts, Fault, Hang, Reset, Status, nts_row, portal_code, serve
 from examples import examples
 
 KEY = "Ab+cd/efgh0123456789=="
@@ -232,7 +232,7 @@ def test_no_rows_at_all_are_no_answers() -> None:
 RETRY, WAIT, REFUSE, END = Action.RETRY_OR_HOLD, Action.WAIT, Action.REFUSE, Action.END_RUN
 FAULTS: dict[str, tuple[type[ServiceError], Action, str]] = {
     "bad_key": (AuthenticationError, END, "the key is not registered (HTTP 401, -4); copy it again"),
-    "no_such_service": (NotFoundError, END, "there is no such API (HTTP 404, -3); check BIZVERIFY_NTS_URL"),
+    "no_such_service": (NotFoundError, END, "there is no such API (HTTP 404, -3); check BANSONG_NTS_URL"),
     "unknown": (UnavailableError, RETRY, "it failed and does not say why (HTTP 400, -999)"),
     "bad_json": (RejectedError, REFUSE, "it calls the request malformed (HTTP 400, BAD_JSON_REQUEST)"),
     "malformed": (RejectedError, REFUSE, "it calls the request malformed (HTTP 411, REQUEST_DATA_MALFORMED)"),
@@ -485,16 +485,16 @@ async def test_a_key_works_in_either_form_of_the_portal(url: str, given_key: str
 
 def test_a_key_comes_from_the_environment_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A file that is named beats the environment; without any, ``find`` is None and ``load`` says what to set."""
-    for name in ("BIZVERIFY_NTS_KEY", "BIZVERIFY_NTS_KEY_FILE"):
+    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):
         monkeypatch.delenv(name, raising=False)
     assert NtsKey.find() is None
-    with pytest.raises(UsageError, match=r"no NTS API key: set BIZVERIFY_NTS_KEY to it, or BIZVERIFY_NTS_KEY_FILE "):
+    with pytest.raises(UsageError, match=r"no NTS API key: set BANSONG_NTS_KEY to it, or BANSONG_NTS_KEY_FILE "):
         NtsKey.load()
     file = tmp_path / "key"
     file.write_text(f"{ENCODED}\n")
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY_FILE", str(file))
+    monkeypatch.setenv("BANSONG_NTS_KEY_FILE", str(file))
     assert NtsKey.load() == NtsKey(KEY)
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", "another-key")
+    monkeypatch.setenv("BANSONG_NTS_KEY", "another-key")
     assert NtsKey.load().reveal() == "another-key"
     assert NtsKey.load(file) == NtsKey.find(file) == NtsKey(KEY)
 
@@ -528,7 +528,7 @@ def test_what_is_pasted_around_a_key_is_dropped(
 ) -> None:
     """From the environment, a file and an argument alike; each form is blotted out."""
     text = pasted.format(form)
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", text)
+    monkeypatch.setenv("BANSONG_NTS_KEY", text)
     (tmp_path / "key").write_text(f"{text}\n", encoding="utf-8")
     assert NtsKey(text).reveal() == NtsKey.load().reveal() == NtsKey.load(tmp_path / "key").reveal() == KEY
     assert form not in NtsKey(text).redact(f"x {text} y")
@@ -593,8 +593,8 @@ async def test_the_key_is_in_no_log_error_or_traceback(
 RUN = """
 import asyncio, logging, sys
 import polars as pl
-from bizverify.options import StatusOptions
-from bizverify.reference.status_fetch import fetch_statuses
+from bansong.options import StatusOptions
+from bansong.reference.status_fetch import fetch_statuses
 logging.basicConfig(level=logging.DEBUG)
 options = StatusOptions(base_url=sys.argv[1], store="statuses.sqlite", rate=1000)
 report = asyncio.run(fetch_statuses(pl.Series(range(1000000001, 1000000501), dtype=pl.UInt64), options))
@@ -612,7 +612,7 @@ def test_a_whole_run_at_debug_level_shows_and_stores_no_key(
     acts = (NTS_FAULTS["cut_json"], echo, NTS_FAULTS["other_shape"])
     fake.faults.add(*(Fault("status", act, at=place) for place, act in enumerate(acts, 1)))
     fake.faults.add(Fault("status", NTS_FAULTS[last], at=range(6, 100)))
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", ENCODED)
+    monkeypatch.setenv("BANSONG_NTS_KEY", ENCODED)
     done = subprocess.run([sys.executable, "-c", RUN, url], cwd=tmp_path, capture_output=True, timeout=120, check=True)
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert b"the tax authority's API" in done.stderr
@@ -623,13 +623,13 @@ def test_a_whole_run_at_debug_level_shows_and_stores_no_key(
 
 
 def test_plain_http_is_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIZVERIFY_NTS_URL", "http://nts.example.com")
-    with pytest.raises(UsageError, match=r"plain http would show the NTS API key .*BIZVERIFY_NTS_URL"):
+    monkeypatch.setenv("BANSONG_NTS_URL", "http://nts.example.com")
+    with pytest.raises(UsageError, match=r"plain http would show the NTS API key .*BANSONG_NTS_URL"):
         NtsClient(NtsKey(KEY))
-    monkeypatch.setenv("BIZVERIFY_NTS_URL", "nts.example.com")
-    with pytest.raises(UsageError, match=r"BIZVERIFY_NTS_URL\): 'nts.example.com' is not a base URL"):
+    monkeypatch.setenv("BANSONG_NTS_URL", "nts.example.com")
+    with pytest.raises(UsageError, match=r"BANSONG_NTS_URL\): 'nts.example.com' is not a base URL"):
         NtsClient(NtsKey(KEY))
-    monkeypatch.setenv("BIZVERIFY_NTS_URL", "https://nts.example.com/mirror")
+    monkeypatch.setenv("BANSONG_NTS_URL", "https://nts.example.com/mirror")
     assert "https://nts.example.com/mirror/api/nts-businessman/v1/status" in repr(NtsClient(NtsKey(KEY)))
 
 
@@ -716,7 +716,7 @@ def test_the_fake_is_a_process_of_its_own(tmp_path: Path) -> None:
     """It prints its URL, and answers by the truth and with the faults that it was given."""
     truth = tmp_path / "truth.json"
     truth.write_text(json.dumps(TRUTH), encoding="utf-8")
-    command = [sys.executable, "-m", "bizverify.testing", "nts", "--api-key", KEY, "--statuses", str(truth)]
+    command = [sys.executable, "-m", "bansong.testing", "nts", "--api-key", KEY, "--statuses", str(truth)]
     limits = ["--daily-limit", "4", "--fault", "internal", "--fault-share", "0"]
     with subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, text=True) as running:
         try:

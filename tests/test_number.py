@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify import business_number
-from bizverify.errors import NumberError
+from bansong import business_number
+from bansong.errors import NumberError
 from examples import examples
 
 SPELLINGS = [

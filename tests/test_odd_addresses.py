@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine.address import attach
-from bizverify.engine.address.gazetteer import Gazetteer
-from bizverify.engine.risk.scorecard import Scorecard
-from bizverify.reference import build_gazetteer
+import bansong as bs
+from bansong.engine.address import attach
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.reference import build_gazetteer
 from conftest import write
 from test_matching import GANGNAM, GONGJU, JUNG, SEJONG, gazetteer_of
 
@@ -320,8 +320,8 @@ def test_the_reason_says_what_was_not_read_and_the_letter_is_not_sent_unseen(
     """No road is said to be missing where none is written; such an address is confirmed at best."""
     level = Scorecard.load().features["address"][REASONS[written]]
     statuses = write(tmp_path / "statuses.csv", "b_no,상태\n1248100998,계속사업자\n")
-    bv.build_registry([statuses], tmp_path / "registry.parquet", as_of=date(2026, 11, 1))
-    engine = bv.LocalEngine(tmp_path / "registry.parquet", gazetteer=gazetteer.path, today=date(2026, 11, 22))
+    bs.build_registry([statuses], tmp_path / "registry.parquet", as_of=date(2026, 11, 1))
+    engine = bs.LocalEngine(tmp_path / "registry.parquet", gazetteer=gazetteer.path, today=date(2026, 11, 22))
     asked = pl.LazyFrame({"b_no": ["1248100998"], "name": ["가"], "address": [written]})
     answer = engine.verify(asked).collect()
     reasons = " | ".join(answer["reasons"].item())
@@ -337,7 +337,7 @@ def test_without_a_gazetteer_an_english_address_is_said_not_to_be_read() -> None
         "name": ["가"] * 2,
         "address": ["129, Samsung-ro, Suwon-si", "수원시 삼성로 129"],
     }
-    found = bv.LocalEngine().verify(pl.LazyFrame(asked)).collect()
+    found = bs.LocalEngine().verify(pl.LazyFrame(asked)).collect()
     english, korean = found["reasons"].list.join(" | ")
     said = Scorecard.load().features["address"]["not_korean"].en
     assert said in english

@@ -11,10 +11,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import QuotaError
-from bizverify.ledger import Ledger
-from bizverify.testing import DIALECTS, HTML, Body, FakeService, Fault, Partial, Reset, Status
+import bansong as bs
+from bansong.errors import QuotaError
+from bansong.ledger import Ledger
+from bansong.testing import DIALECTS, HTML, Body, FakeService, Fault, Partial, Reset, Status
 from conftest import SAMPLE, write
 from customers import QUICK, SEVEN, answers, customers, is_right, numbers
 
@@ -27,14 +27,14 @@ def test_every_row_has_its_own_answer_and_every_lookup_is_paid_once(
 ) -> None:
     """Rows that repeat a record share its lookup; the second run and another file pay nothing."""
     source = customers(tmp_path / "in.csv", 300, repeats=40)
-    report = bv.enrich(source, engine=engine, base_url=url, chunk=120, **QUICK)
+    report = bs.enrich(source, engine=engine, base_url=url, chunk=120, **QUICK)
     assert report.exit_code == 0
     assert report.counts["verified"] == 340
     assert service.paid_total == 300
     assert max(service.paid.values()) == 1
     assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
     other = customers(tmp_path / "other.csv", 200)
-    again = bv.enrich(other, engine="verify" if engine == "batch" else "batch", base_url=url, **QUICK)
+    again = bs.enrich(other, engine="verify" if engine == "batch" else "batch", base_url=url, **QUICK)
     assert again.counts["cached"] == 200
     assert service.paid_total == 300, "what one engine bought serves the other, and any file"
     assert all(is_right(row, service) for row in answers(tmp_path / "other.enriched.csv").iter_rows(named=True))
@@ -47,7 +47,7 @@ def test_whatever_the_service_leaves_open_no_answer_goes_to_a_wrong_row(
     """In each dialect: a row has its own answer, or it is `failed` and says so; and the service stays paid once."""
     service.dialect = DIALECTS[name]
     source = customers(tmp_path / "in.csv", 350)
-    report = bv.enrich(source, engine="batch", base_url=url, chunk=150, **QUICK)
+    report = bs.enrich(source, engine="batch", base_url=url, chunk=150, **QUICK)
     assert max(service.paid.values()) == 1
     table = answers(tmp_path / "in.enriched.csv")
     answered = table.filter(pl.col("row_status") == "verified")
@@ -72,7 +72,7 @@ def test_columns_that_are_joined_are_bought_as_one_value_and_once(
         tmp_path / "in.csv",
         "사업자번호1,사업자번호2,사업자번호3,상호,기본주소,상세주소\n124,81,998,상사,서울 중구 세종대로 110,3층\n",
     )
-    report = bv.enrich(parts, engine="batch", base_url=url, **QUICK)
+    report = bs.enrich(parts, engine="batch", base_url=url, **QUICK)
     assert report.counts["verified"] == 1
     (upload,) = service.uploads
     assert upload.header == b"b_no,name,address"
@@ -81,10 +81,10 @@ def test_columns_that_are_joined_are_bought_as_one_value_and_once(
     assert row["reasons"] == " | ".join(wanted["reasons"])
     assert row["fixed_address"] == wanted["fixed_address"]
     whole = write(tmp_path / "whole.csv", "사업자번호,상호,주소\n124-81-00998,상사,서울 중구 세종대로 110 3층\n")
-    assert bv.enrich(whole, engine="verify", base_url=url, **QUICK).counts["cached"] == 1
+    assert bs.enrich(whole, engine="verify", base_url=url, **QUICK).counts["cached"] == 1
     rows = ["124-81-00998,상사,서울 중구 세종대로 110 3층,", "124-81-00998,상사,,역삼동 7"]
     either = "\n".join(["사업자번호,상호,도로명주소,지번주소", *rows, ""])
-    assert bv.enrich(write(tmp_path / "e.csv", either), engine="batch", base_url=url, **QUICK).counts["cached"] == 1
+    assert bs.enrich(write(tmp_path / "e.csv", either), engine="batch", base_url=url, **QUICK).counts["cached"] == 1
     assert service.uploads[-1].header == b"b_no,name,address"
     assert service.paid_total == 2
 
@@ -93,8 +93,8 @@ def test_an_upload_has_only_the_columns_that_are_needed(service: FakeService, ur
     """Telephone numbers, notes and postal codes stay at home; the flags go along only when they were given."""
     text = f'사업자번호,상호,주소,우편번호,전화\n{numbers(1)[0]},상사,"서울, 중구",04524,010-1234-5678\n'
     source = write(tmp_path / "in.csv", text)
-    bv.enrich(source, engine="batch", base_url=url, **QUICK)
-    bv.enrich(source, engine="batch", base_url=url, offline=True, paid=False, **QUICK)
+    bs.enrich(source, engine="batch", base_url=url, **QUICK)
+    bs.enrich(source, engine="batch", base_url=url, offline=True, paid=False, **QUICK)
     first, second = service.uploads
     assert first.header == second.header == b"b_no,name,address"
     assert (first.offline, first.paid) == (None, None)
@@ -106,14 +106,14 @@ def test_a_budget_buys_the_rows_with_the_largest_priority(service: FakeService, 
     """With --budget and --priority the dearest customers come first; the rest is pending, and bought by a later run."""
     rows = [f'{n},상사 {i},서울 {i}번지,"{(i * 37) % 100},000"' for i, n in enumerate(numbers(100))]
     source = write(tmp_path / "in.csv", "\n".join(["사업자번호,상호,주소,매출", *rows]))
-    report = bv.enrich(source, engine="verify", base_url=url, budget=10, priority="매출", **QUICK)
+    report = bs.enrich(source, engine="verify", base_url=url, budget=10, priority="매출", **QUICK)
     table = answers(tmp_path / "in.enriched.csv")
     bought = table.filter(pl.col("row_status") == "verified")["매출"].to_list()
     assert sorted(bought) == [f"{amount},000" for amount in range(90, 100)]
     assert report.counts["pending"] == 90
     assert report.exit_code == 5
     assert "budget" in table.filter(pl.col("row_status") == "pending")["row_note"][0]
-    bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    bs.enrich(source, engine="verify", base_url=url, **QUICK)
     assert service.paid_total == 100
     assert service.paid_again == 0
 
@@ -125,10 +125,10 @@ def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(
     service.quota = 30
     source = customers(tmp_path / "in.csv", 50)
     with pytest.raises(QuotaError, match=r"50 lookups needed, 30 left.*`budget=30`"):
-        bv.enrich(source, engine="verify", base_url=url, **QUICK)
+        bs.enrich(source, engine="verify", base_url=url, **QUICK)
     assert service.paid_total == 0
     assert not (tmp_path / "in.enriched.csv").exists()
-    report = bv.enrich(source, engine="verify", base_url=url, budget=40, **QUICK)
+    report = bs.enrich(source, engine="verify", base_url=url, budget=40, **QUICK)
     assert report.counts["verified"] == 30
     assert report.purchase is not None
     assert (report.purchase.before, report.purchase.after) == (
@@ -145,15 +145,15 @@ def test_a_wrong_job_named_by_hand_gives_no_row_an_answer(
 ) -> None:
     """Last month's upload of the same firms, with an echo or with bare row keys; the right job is fetched after it."""
     service.dialect = DIALECTS[name]
-    bv.enrich(customers(tmp_path / "old.csv", 90), engine="batch", base_url=url, ledger=tmp_path / "old", **QUICK)
+    bs.enrich(customers(tmp_path / "old.csv", 90), engine="batch", base_url=url, ledger=tmp_path / "old", **QUICK)
     source = customers(tmp_path / "in.csv", 60)
     source.write_text(source.read_text().replace("상사", "회사"))
     service.faults.add(Fault("batch", Reset("after"), times=1))
-    bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    bs.enrich(source, engine="batch", base_url=url, **QUICK)
     for job, expected in zip(list(service.jobs), ("failed", "cached"), strict=True):
         with Ledger.open() as ledger:
             ledger.attach([*ledger.doubts(), *ledger.unusable()][0].id, job)
-        assert bv.enrich(source, engine="batch", base_url=url, **QUICK).counts[expected] == 60
+        assert bs.enrich(source, engine="batch", base_url=url, **QUICK).counts[expected] == 60
     assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
 
 
@@ -163,14 +163,14 @@ def test_what_is_paid_is_fetched_also_when_the_quota_does_not_last_for_more(
 ) -> None:
     """Results are not kept for ever by every service, so they are not left there until next month."""
     service.faults.add(Fault("job", Status(400)))
-    assert bv.enrich(customers(tmp_path / "in.csv", 30), engine="batch", base_url=url, **QUICK).counts["pending"] == 30
+    assert bs.enrich(customers(tmp_path / "in.csv", 30), engine="batch", base_url=url, **QUICK).counts["pending"] == 30
     service.quota = service.paid_total
     service.faults.clear()
     source = customers(tmp_path / "more.csv", 50)
     with pytest.raises(QuotaError, match="20 lookups"):
-        bv.enrich(source, engine=engine, base_url=url, **QUICK)
+        bs.enrich(source, engine=engine, base_url=url, **QUICK)
     service.faults.add(Fault("job", Status(404)))
-    report = bv.enrich(source, engine=engine, base_url=url, budget=0, **QUICK)
+    report = bs.enrich(source, engine=engine, base_url=url, budget=0, **QUICK)
     assert (report.counts["cached"], report.counts["pending"]) == (30, 20)
 
 
@@ -184,14 +184,14 @@ def test_a_quota_that_ends_in_the_middle_pauses_the_run(
     )  # which does not say what is left
     service.quota = 120
     source = customers(tmp_path / "in.csv", 250)
-    paused = bv.enrich(source, engine=engine, base_url=url, chunk=50, jobs=1, **QUICK)
+    paused = bs.enrich(source, engine=engine, base_url=url, chunk=50, jobs=1, **QUICK)
     assert paused.exit_code == 5
     assert paused.counts["verified"] == service.paid_total
     assert paused.counts["verified"] + paused.counts["pending"] == 250
     notes = answers(tmp_path / "in.enriched.csv").filter(pl.col("row_status") == "pending")["row_note"]
     assert all("quota" in note and "the same command goes on" in note for note in notes)
     service.quota = 1000
-    done = bv.enrich(source, engine=engine, base_url=url, chunk=50, **QUICK)
+    done = bs.enrich(source, engine=engine, base_url=url, chunk=50, **QUICK)
     assert done.exit_code == 0
     assert done.counts["verified"] + done.counts["cached"] == 250
     assert service.paid_total == 250
@@ -205,8 +205,8 @@ def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
     source = SAMPLE / "customers.csv"
     registry = SAMPLE / "registry.parquet"
     out = tmp_path / "out.csv"
-    report = bv.enrich(source, out, engine="hybrid", registry=registry, base_url=url, band=(0.08, 0.5), **QUICK)
-    plain = bv.enrich(source, tmp_path / "local.csv", registry=registry)
+    report = bs.enrich(source, out, engine="hybrid", registry=registry, base_url=url, band=(0.08, 0.5), **QUICK)
+    plain = bs.enrich(source, tmp_path / "local.csv", registry=registry)
     ours = pl.read_csv(tmp_path / "local.csv", infer_schema_length=None)
     assert report.purchase is not None
     assert report.purchase.agreement is not None
@@ -218,7 +218,7 @@ def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
     kept = ours.with_row_index().filter(sure)["index"]
     as_text = [pl.read_csv(path, infer_schema=False)[kept].select(SEVEN) for path in (out, tmp_path / "local.csv")]
     assert as_text[0].equals(as_text[1]), "what is certain stays the local engine's answer"
-    few = bv.enrich(
+    few = bs.enrich(
         SAMPLE / "customers.csv", out, engine="hybrid", base_url=url, budget=5, ledger=tmp_path / "new.sqlite", **QUICK
     )
     assert few.purchase is not None
@@ -231,11 +231,11 @@ def test_a_wrong_check_digit_is_not_bought_unless_asked_for(service: FakeService
     right = numbers(1)[0]
     wrong = right[:9] + str((int(right[9]) + 1) % 10)
     source = write(tmp_path / "in.csv", f"사업자번호,상호\n{right},가\n{wrong},나\n")
-    report = bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    report = bs.enrich(source, engine="verify", base_url=url, **QUICK)
     assert report.counts["invalid"] == 1
     assert report.plan.suspect == 1
     assert "buy_suspect" in answers_of(tmp_path / "in.enriched.csv")[1]["row_note"]
-    assert bv.enrich(source, engine="verify", base_url=url, buy_suspect=True, **QUICK).counts["invalid"] == 0
+    assert bs.enrich(source, engine="verify", base_url=url, buy_suspect=True, **QUICK).counts["invalid"] == 0
     assert service.paid_total == 2
 
 
@@ -249,14 +249,14 @@ def test_a_job_of_another_file_is_left_to_that_file(service: FakeService, url: s
     rows = [f"{n},다른 상사,부산 {i}" for i, n in enumerate(numbers(60)[40:])]
     write(other, "\n".join(["사업자번호,상호,주소", *rows]))
     service.faults.add(Fault("job", HTML))
-    assert bv.enrich(one, engine="batch", base_url=url, **QUICK).counts["pending"] == 20
+    assert bs.enrich(one, engine="batch", base_url=url, **QUICK).counts["pending"] == 20
     (job,) = service.jobs
     service.faults.clear()
     service.faults.add(Fault("job", HTML, when=lambda asked: asked.target == job))
-    report = bv.enrich(other, engine="batch", base_url=url, **QUICK)
+    report = bs.enrich(other, engine="batch", base_url=url, **QUICK)
     assert (report.exit_code, report.counts["verified"]) == (0, 20)
     service.faults.clear()
-    assert bv.enrich(one, engine="verify", base_url=url, **QUICK).counts["cached"] == 20
+    assert bs.enrich(one, engine="verify", base_url=url, **QUICK).counts["cached"] == 20
     assert service.paid_total == 40
 
 
@@ -266,10 +266,10 @@ def test_rows_that_a_job_does_not_return_fail_and_are_not_bought_again(
     """They were paid; the note says so, and only late results or `resolve` may change it."""
     service.faults.add(Fault("job", Partial(0.5)))
     source = customers(tmp_path / "in.csv", 40)
-    report = bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    report = bs.enrich(source, engine="batch", base_url=url, **QUICK)
     assert report.exit_code == 3
     assert 0 < report.counts["failed"] < 40
-    again = bv.enrich(source, engine="batch", base_url=url, **QUICK)
+    again = bs.enrich(source, engine="batch", base_url=url, **QUICK)
     assert again.counts["failed"] == report.counts["failed"]
     assert service.paid_total == 40
 
@@ -277,9 +277,9 @@ def test_rows_that_a_job_does_not_return_fail_and_are_not_bought_again(
 def test_an_answer_is_bought_again_when_it_is_too_old(service: FakeService, url: str, tmp_path: Path) -> None:
     """--max-age says how long an answer is good."""
     source = customers(tmp_path / "in.csv", 5)
-    bv.enrich(source, engine="verify", base_url=url, **QUICK)
-    bv.enrich(source, engine="verify", base_url=url, max_age=1 / 24, **QUICK)
+    bs.enrich(source, engine="verify", base_url=url, **QUICK)
+    bs.enrich(source, engine="verify", base_url=url, max_age=1 / 24, **QUICK)
     assert service.paid_total == 5
     time.sleep(0.01)
-    assert bv.enrich(source, engine="verify", base_url=url, max_age=0, **QUICK).counts["verified"] == 5
+    assert bs.enrich(source, engine="verify", base_url=url, max_age=0, **QUICK).counts["verified"] == 5
     assert service.paid_total == 10

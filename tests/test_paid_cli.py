@@ -17,10 +17,10 @@ import anyio
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.cancellation import CancelToken
-from bizverify.errors import QuotaError, StoppedError, UsageError
-from bizverify.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status
+import bansong as bs
+from bansong.cancellation import CancelToken
+from bansong.errors import QuotaError, StoppedError, UsageError
+from bansong.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status
 from conftest import SAMPLE, write
 from customers import KEY, QUICK, answers, customers, numbers
 
@@ -107,10 +107,10 @@ def test_an_upload_in_doubt_is_found_again_by_its_job(service: FakeService, url:
 
 
 BAD = {
-    "no key": ({"BIZVERIFY_API_KEY": ""}, []),
-    "a key with a line break": ({"BIZVERIFY_API_KEY": f"{KEY}\nx"}, []),
+    "no key": ({"BANSONG_API_KEY": ""}, []),
+    "a key with a line break": ({"BANSONG_API_KEY": f"{KEY}\nx"}, []),
     "a key file that is empty": ({}, ["--key-file", "empty"]),
-    "no address": ({"BIZVERIFY_BASE_URL": ""}, []),
+    "no address": ({"BANSONG_BASE_URL": ""}, []),
     "an address without a scheme": ({}, ["--base-url", "api.example.com"]),
     "http to another machine": ({}, ["--base-url", "http://api.example.com"]),
     "a password in the address": ({}, ["--base-url", "https://me:secret@api.example.com"]),
@@ -136,7 +136,7 @@ def test_bad_input_is_one_clear_line_and_costs_nothing(
     environment, arguments = BAD[case]
     done = run("enrich", "in.csv", "--engine", "verify", *arguments, env=environment)
     assert done.returncode == 2, done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith(("bizverify:", "Error:"))]
+    said = [line for line in done.stderr.splitlines() if line.startswith(("bansong:", "Error:"))]
     assert len(said) == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert KEY not in done.stderr
@@ -199,7 +199,7 @@ def test_a_key_that_is_revoked_in_the_middle_ends_the_run(
 
 
 def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bizverify", "enrich", "in.csv", *arguments]
+    command = [sys.executable, "-m", "bansong", "enrich", "in.csv", *arguments]
     return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -255,11 +255,11 @@ def test_it_buys_within_a_running_event_loop(service: FakeService, url: str, tmp
     """A notebook has a loop running; the blocking calls work there all the same."""
     source = customers(tmp_path / "in.csv", 20)
 
-    async def cell() -> bv.Report:
-        return bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    async def cell() -> bs.Report:
+        return bs.enrich(source, engine="verify", base_url=url, **QUICK)
 
     assert asyncio.run(cell()).counts["verified"] == 20
-    assert anyio.run(lambda: bv.aenrich(source, engine="batch", base_url=url, **QUICK), backend="trio").exit_code == 0
+    assert anyio.run(lambda: bs.aenrich(source, engine="batch", base_url=url, **QUICK), backend="trio").exit_code == 0
 
 
 def test_a_cancelled_run_settles_what_is_under_way(service: FakeService, url: str, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_cancelled_run_settles_what_is_under_way(service: FakeService, url: st
 
     async def cell() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(lambda: bv.aenrich(source, engine="verify", base_url=url, **QUICK))
+            group.start_soon(lambda: bs.aenrich(source, engine="verify", base_url=url, **QUICK))
             while service.paid_total < 20:
                 await anyio.sleep(0.01)
             group.cancel_scope.cancel()
@@ -277,7 +277,7 @@ def test_a_cancelled_run_settles_what_is_under_way(service: FakeService, url: st
     anyio.run(cell)
     assert 0 < service.paid_total < 300
     service.faults.clear()
-    report = bv.enrich(source, engine="verify", base_url=url, **QUICK)
+    report = bs.enrich(source, engine="verify", base_url=url, **QUICK)
     assert report.counts["in_doubt"] == 0
     assert service.paid_again == 0
     assert len(answers(tmp_path / "in.enriched.csv")) == 300
@@ -310,11 +310,11 @@ def test_the_key_is_nowhere_to_be_seen(
         Fault("batch", Status(503, body=echo), at=1),
         Fault("job", Status(500, body=echo), at=1),
     )
-    loud = {"BIZVERIFY_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
+    loud = {"BANSONG_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
     done = run("enrich", "in.csv", "--engine", engine, "--json", env=loud)
     assert done.returncode == 3, done.stderr
     assert "is not welcome" in done.stderr + done.stdout + (tmp_path / "in.enriched.csv").read_text()
-    refused = run("enrich", "in.csv", "--engine", engine, env=loud | {"BIZVERIFY_API_KEY": KEY + "-wrong"})
+    refused = run("enrich", "in.csv", "--engine", engine, env=loud | {"BANSONG_API_KEY": KEY + "-wrong"})
     seen = [done.stdout, done.stderr, refused.stdout, refused.stderr, run("resolve", "--json").stdout]
     files = [path for folder in (tmp_path, state_directory) for path in folder.rglob("*") if path.is_file()]
     assert any(path.name.startswith("ledger.sqlite") for path in files)
@@ -323,9 +323,9 @@ def test_the_key_is_nowhere_to_be_seen(
 
 
 def test_the_key_cannot_be_shown_or_pickled(url: str, tmp_path: Path) -> None:
-    key = bv.ApiKey(KEY)
+    key = bs.ApiKey(KEY)
     source = customers(tmp_path / "in.csv", 3)
-    report = bv.enrich(source, engine="verify", base_url=url, api_key=key)
+    report = bs.enrich(source, engine="verify", base_url=url, api_key=key)
     shown = [
         repr(key),
         str(key),
@@ -343,9 +343,9 @@ def test_the_key_cannot_be_shown_or_pickled(url: str, tmp_path: Path) -> None:
 def test_the_local_engine_needs_no_service(run: Run, tmp_path: Path) -> None:
     """No key, no address, no ledger; and options that only mean something for a purchase are refused."""
     customers(tmp_path / "in.csv", 3)
-    without = {"BIZVERIFY_API_KEY": "", "BIZVERIFY_BASE_URL": "", "https_proxy": "http://127.0.0.1:9"}
+    without = {"BANSONG_API_KEY": "", "BANSONG_BASE_URL": "", "https_proxy": "http://127.0.0.1:9"}
     assert run("enrich", "in.csv", env=without).returncode == 0
-    assert not list(Path(os.environ["BIZVERIFY_STATE_DIR"]).glob("ledger*"))
+    assert not list(Path(os.environ["BANSONG_STATE_DIR"]).glob("ledger*"))
     refused = run("enrich", "in.csv", "--budget", "5")
     assert refused.returncode == 2
     assert "--budget is for the engines verify, batch, hybrid, not for local" in refused.stderr
@@ -368,11 +368,11 @@ def test_an_error_of_an_async_run_comes_as_it_is(service: FakeService, url: str,
     service.quota = 1
     source = customers(tmp_path / "in.csv", 5)
     with pytest.raises(QuotaError):
-        anyio.run(lambda: bv.aenrich(source, engine="verify", base_url=url, **QUICK))
+        anyio.run(lambda: bs.aenrich(source, engine="verify", base_url=url, **QUICK))
     brake = CancelToken()
     brake.cancel()
     with pytest.raises(StoppedError, match="0 lookups bought"):
-        bv.enrich(source, engine="verify", base_url=url, cancel=brake, budget=1, **QUICK)
+        bs.enrich(source, engine="verify", base_url=url, cancel=brake, budget=1, **QUICK)
     assert service.paid_total == 0
 
 
@@ -392,9 +392,7 @@ def test_an_interrupt_does_not_wait_for_what_costs_nothing(
     """The quota is asked of a service that hangs: Ctrl-C ends it at once, and the ledger calls it interrupted."""
     customers(tmp_path / "in.csv", 3)
     service.faults.add(Fault("me", Hang()))
-    with subprocess.Popen(
-        [sys.executable, "-m", "bizverify", *command], cwd=tmp_path, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([sys.executable, "-m", "bansong", *command], cwd=tmp_path, stderr=subprocess.PIPE) as process:
         until(lambda: service.requests["me"] > 0)
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -409,11 +407,11 @@ def test_progress_comes_to_its_end_whatever_becomes_of_a_lookup(service: FakeSer
     """Doubts and refusals are settled, too; and jobs of another file that are fetched on the way are counted in."""
     service.faults.add(Fault("verify", Reset("after"), at=2), Fault("verify", Status(400), at=4))
     service.faults.add(Fault("job", Status(400), at=1))
-    bv.enrich(customers(tmp_path / "other.csv", 10), engine="batch", base_url=url, **QUICK)
+    bs.enrich(customers(tmp_path / "other.csv", 10), engine="batch", base_url=url, **QUICK)
     for name, count, engine in (("in.csv", 30, "verify"), ("more.csv", 60, "batch")):
         seen: list[tuple[int, int]] = []
         source = customers(tmp_path / name, count)
-        bv.enrich(source, engine=engine, base_url=url, progress=lambda *at, to=seen: to.append(at), **QUICK)
+        bs.enrich(source, engine=engine, base_url=url, progress=lambda *at, to=seen: to.append(at), **QUICK)
         totals = {total for _, total in seen}
         assert seen[0][0] == 0, "how much there is to do is known before the first is done"
         assert totals == {seen[-1][0]}, "one total, and it is reached"
@@ -461,7 +459,7 @@ def test_what_was_given_up_can_be_found_and_bought_after_all(
     listed = run("resolve").stdout.splitlines()
     assert listed[-2:] == [
         "unsettled: 1 lookup in 1 request",
-        "settle each with `bizverify resolve ID` and --lost, --resend or, an upload, --job JOB_ID",
+        "settle each with `bansong resolve ID` and --lost, --resend or, an upload, --job JOB_ID",
     ]
     assert run("resolve", "--all", "--lost").stdout == "1 lookup: taken as lost\n"
     assert run("resolve", "--all", "--resend").stdout == "nothing is unsettled\n"
@@ -477,11 +475,11 @@ def test_options_that_would_do_nothing_say_so(service: FakeService, url: str, tm
     source = customers(tmp_path / "in.csv", 1)
     for unused in ({"zipcode": "04524"}, {"registry": SAMPLE / "registry.parquet"}):
         with pytest.raises(UsageError, match="for the local engine"):
-            bv.verify(numbers(1)[0], engine="verify", base_url=url, **QUICK, **unused)
+            bs.verify(numbers(1)[0], engine="verify", base_url=url, **QUICK, **unused)
     for wrong in ({"rate": "50"}, {"budget": 2.5}, {"concurrency": 1.5}, {"band": 0.5}, {"max_age": None}):
         with pytest.raises(UsageError, match="must be"):
-            bv.enrich(source, engine="hybrid", base_url=url, **(QUICK | wrong))
-    given = bv.enrich(source, engine="batch", base_url=url, registry=SAMPLE / "registry.parquet", **QUICK)
+            bs.enrich(source, engine="hybrid", base_url=url, **(QUICK | wrong))
+    given = bs.enrich(source, engine="batch", base_url=url, registry=SAMPLE / "registry.parquet", **QUICK)
     assert any("the registry answers nothing here" in warning for warning in given.warnings)
 
 
@@ -494,18 +492,18 @@ def test_a_frames_purchase_warns_of_what_a_report_would_say(service: FakeService
         pytest.warns(UserWarning, match="did not say how much of the quota is left"),
         pytest.warns(UserWarning, match="paused: "),
     ):
-        bv.verify_frame(frame, engine="verify", base_url=url, **QUICK)
+        bs.verify_frame(frame, engine="verify", base_url=url, **QUICK)
 
 
 def test_uploads_heed_the_concurrency_that_is_asked_for(service: FakeService, url: str, tmp_path: Path) -> None:
     service.faults.add(Fault("batch", Delay(0.05)), Fault("job", Delay(0.05)))
     source = customers(tmp_path / "in.csv", 400)
-    bv.enrich(source, engine="batch", base_url=url, concurrency=1, **(QUICK | {"chunk": 50}))
+    bs.enrich(source, engine="batch", base_url=url, concurrency=1, **(QUICK | {"chunk": 50}))
     assert service.most_in_flight == 1
 
 
 def test_a_key_file_may_lie_at_home(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
     """As a Windows editor leaves it, and named from the home folder where no shell expands it."""
     (tmp_path / "key").write_bytes(b"\xef\xbb\xbf" + KEY.encode() + b"\r\n")
-    at_home = {"HOME": str(tmp_path), "BIZVERIFY_API_KEY": "", "BIZVERIFY_API_KEY_FILE": "~/key"}
+    at_home = {"HOME": str(tmp_path), "BANSONG_API_KEY": "", "BANSONG_API_KEY_FILE": "~/key"}
     assert run("me", env=at_home).returncode == 0

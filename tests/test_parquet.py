@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import InputError
-from bizverify.tables import open_table, parquet
-from bizverify.tables.table import Enriched
+import bansong as bs
+from bansong.errors import InputError
+from bansong.tables import open_table, parquet
+from bansong.tables.table import Enriched
 from conftest import NINE
 from examples import examples
 
@@ -55,7 +55,7 @@ COLUMNS: dict[str, tuple[list[Any], pa.DataType]] = {
 
 
 def enriched(path: Path, output: str = "out.parquet") -> Path:
-    bv.enrich(path, path.with_name(output))
+    bs.enrich(path, path.with_name(output))
     return path.with_name(output)
 
 
@@ -205,7 +205,7 @@ def test_pandas_reads_a_file_that_lost_the_column_of_its_index(tmp_path: Path) -
 def test_old_timestamps_are_warned_of(tmp_path: Path) -> None:
     table = pa.table({"b_no": [N], "t": pa.array([dt.datetime(9999, 1, 1)], pa.timestamp("us"))})
     pq.write_table(table, tmp_path / "in.parquet", use_deprecated_int96_timestamps=True)
-    report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert any("'t'" in warning and "INT96" in warning for warning in report.warnings)
     assert pq.read_table(tmp_path / "out.parquet")["t"].to_pylist() == [dt.datetime(9999, 1, 1)]
 
@@ -225,17 +225,17 @@ def test_other_formats_become_parquet_with_a_list_and_a_float(tmp_path: Path) ->
 def test_a_struct_under_the_header_of_a_role_is_named_and_kept(tmp_path: Path) -> None:
     frame = pl.DataFrame({"b_no": [N], "address": [{"road": "세종대로 110", "zip": "04524"}]})
     frame.write_parquet(tmp_path / "in.parquet")
-    report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
     said = "column 'address' holds objects and is not used; name the key that is the address: `columns={'address': '"
     assert f"{said}address.road'}}`" in report.warnings
     assert pl.read_parquet(tmp_path / "out.parquet")["address"].to_list() == frame["address"].to_list()
     with pytest.warns(UserWarning, match="column 'address' holds objects"):
-        bv.verify_frame(frame)
+        bs.verify_frame(frame)
 
 
 def test_a_list_under_the_header_of_a_role_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"b_no": [N], "address": [["세종대로 110"]]}).write_parquet(tmp_path / "in.parquet")
-    report = bv.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert any("column 'address' holds List(String), so it is not used" in warning for warning in report.warnings)
 
 
@@ -264,7 +264,7 @@ def test_a_row_group_that_claims_more_than_its_bytes_can_mean_is_refused(tmp_pat
     places = pa.repeat(pa.scalar(0, pa.int32()), 31_000_000)
     many = pa.DictionaryArray.from_arrays(places, pa.array([N]))
     pq.write_table(pa.table({"b_no": many}), source, row_group_size=len(many))
-    with pytest.raises(InputError, match=r"row group 1 claims 31,000,000 rows, .*BIZVERIFY_LIMITS=cells="):
+    with pytest.raises(InputError, match=r"row group 1 claims 31,000,000 rows, .*BANSONG_LIMITS=cells="):
         enriched(source)
 
 
@@ -278,8 +278,8 @@ def test_decimals_wider_than_can_be_read_are_refused(tmp_path: Path) -> None:
 MUTATE = """
 import random, sys
 from pathlib import Path
-import bizverify as bv
-from bizverify.errors import InputError
+import bansong as bs
+from bansong.errors import InputError
 source, out = Path(sys.argv[1]), Path(sys.argv[2])
 whole, chosen = source.read_bytes(), random.Random(int(sys.argv[3]))
 said = {"refused": 0, "read": 0}
@@ -289,9 +289,9 @@ for _ in range(int(sys.argv[4])):
         data[chosen.randrange(4, len(data) - 4)] = chosen.randrange(256)
     source.write_bytes(data)
     try:
-        bv.enrich(source, out)
+        bs.enrich(source, out)
         said["read"] += 1
-    except bv.BizverifyError:
+    except bs.BansongError:
         said["refused"] += 1
 print(said["refused"] + said["read"], said["refused"] > 0)
 """
@@ -317,7 +317,7 @@ def test_names_that_are_blank_or_repeat_are_headers_like_others(tmp_path: Path) 
         assert table.headers == ("b_no", "", "n", "n")
         assert table.frame.collect().rows() == [("124-81-00998", "x", 1, 2)]
         assert table.frame.select("c3", "c1").collect().rows() == [(2, "x")]
-    bv.enrich(tmp_path / "in.parquet")
+    bs.enrich(tmp_path / "in.parquet")
     written = pq.ParquetFile(tmp_path / "in.enriched.parquet").read()
     assert written.column_names[:4] == ["b_no", "", "n", "n"]
     assert [written.column(place)[0].as_py() for place in range(4)] == ["124-81-00998", "x", 1, 2]
@@ -325,12 +325,12 @@ def test_names_that_are_blank_or_repeat_are_headers_like_others(tmp_path: Path) 
 
 ENRICHING = """
 import sys
-import bizverify as bv
+import bansong as bs
 for path in sys.argv[1:]:
     try:
-        bv.enrich(path)
+        bs.enrich(path)
         print("read")
-    except bv.BizverifyError as error:
+    except bs.BansongError as error:
         assert error.exit_code == 2, error
         print("refused")
 """

@@ -17,11 +17,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import bizverify as bv
-from bizverify.enrichment import enrichment_run as one_run
-from bizverify.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
-from bizverify.tables import Enriched, publish, write_table
-from bizverify.tables.table import Section
+import bansong as bs
+from bansong.enrichment import enrichment_run as one_run
+from bansong.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
+from bansong.tables import Enriched, publish, write_table
+from bansong.tables.table import Section
 from conftest import NINE, NOTHING_CHECKED, SAMPLE, json_of, spreadsheet, write
 
 TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
@@ -42,11 +42,11 @@ def frame_of(path: Path) -> pl.DataFrame:
 @pytest.mark.parametrize("name", ["customers.csv", "customers_cp949.csv", "customers.json", "customers.xlsx"])
 def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, name: str) -> None:
     options = {"registry": SAMPLE / "registry.parquet"}
-    report = bv.enrich(SAMPLE / name, tmp_path / "out.parquet", **options)
+    report = bs.enrich(SAMPLE / name, tmp_path / "out.parquet", **options)
     assert report.rows == 300
     assert sum(report.counts.values()) == 300
     assert report.plan.rows == report.plan.lookups + report.plan.duplicates + report.plan.invalid
-    expected = bv.verify_frame(pl.read_csv(SAMPLE / "customers.csv", infer_schema=False), **options)
+    expected = bs.verify_frame(pl.read_csv(SAMPLE / "customers.csv", infer_schema=False), **options)
     found = pl.read_parquet(tmp_path / "out.parquet")
     assert found.select(NINE).equals(expected.select(NINE))
     assert {"active", "closed", "suspended", "unknown"} == set(found["biz_status"].drop_nulls())
@@ -70,7 +70,7 @@ def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, name: s
     ],
 )
 def test_columns_are_found_from_the_headers_that_people_use(tmp_path: Path, headers: str, chosen: str) -> None:
-    found = bv.plan(write(tmp_path / "x.csv", headers + "\n")).columns
+    found = bs.plan(write(tmp_path / "x.csv", headers + "\n")).columns
     assert "".join(str(choice.column) for choice in found.values()) == chosen
 
 
@@ -82,24 +82,24 @@ def test_header_synonyms_seen_in_real_files_are_known(shared: Path, tmp_path: Pa
     for kind, role in roles.items():
         for header in synonyms[kind]:
             text = f"{header}\n" if role == "b_no" else f"사업자등록번호,{header}\n"
-            found = bv.plan(write(tmp_path / "x.csv", text)).columns
+            found = bs.plan(write(tmp_path / "x.csv", text)).columns
             if role not in found or found[role].header != header:
                 missed.append((role, header))
     assert missed == []
     for trap in synonyms["collision_traps"]:
         with pytest.raises(ColumnError):
-            bv.plan(write(tmp_path / "x.csv", f"{trap}\nx\n"))
+            bs.plan(write(tmp_path / "x.csv", f"{trap}\nx\n"))
 
 
 def test_a_column_of_right_numbers_is_found_without_a_header_that_says_so(tmp_path: Path) -> None:
     rows = "\n".join(f"{number},x" for number in ("124-81-00998", "220-81-62517", "120-81-47521", ""))
-    choice = bv.plan(write(tmp_path / "x.csv", f"구분,메모\n{rows}\n")).columns["b_no"]
+    choice = bs.plan(write(tmp_path / "x.csv", f"구분,메모\n{rows}\n")).columns["b_no"]
     assert (choice.header, choice.why, choice.confidence) == ("구분", "content", 0.5)
 
 
 def test_without_a_number_column_the_headers_are_listed(tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match=r"the headers are: 이름, 메모; name it with `columns={'b_no': 'HEADER'}`"):
-        bv.enrich(write(tmp_path / "x.csv", "이름,메모\n가,나\n"))
+        bs.enrich(write(tmp_path / "x.csv", "이름,메모\n가,나\n"))
 
 
 def test_two_equally_good_number_columns_ask_for_a_choice(tmp_path: Path) -> None:
@@ -107,22 +107,22 @@ def test_two_equally_good_number_columns_ask_for_a_choice(tmp_path: Path) -> Non
     text = "사업자번호,상호,사업자번호,상호\n1248100998,가,2208162517,나\n"
     path = write(tmp_path / "x.csv", text)
     with pytest.raises(ColumnError, match=r"\(#1\).*\(#3\) fit equally well"):
-        bv.enrich(path)
-    report = bv.enrich(path, columns={"b_no": "#3", "name": "#2"})
+        bs.enrich(path)
+    report = bs.enrich(path, columns={"b_no": "#3", "name": "#2"})
     assert [choice.column for choice in report.columns.values()] == [2, 1]
     with pytest.raises(
         ColumnError, match=r"2 columns are headed '상호'; give `columns={'name': '#2'}` or `columns={'name': '#4'}`"
     ):
-        bv.enrich(path, columns={"b_no": "#1", "name": "상호"})
+        bs.enrich(path, columns={"b_no": "#1", "name": "상호"})
     with pytest.raises(ColumnError, match="no column is headed 'x'"):
-        bv.enrich(path, columns={"b_no": "x"})
+        bs.enrich(path, columns={"b_no": "x"})
     with pytest.raises(UsageError, match="unknown column role 'bno'"):
-        bv.enrich(path, columns={"bno": "상호"})
+        bs.enrich(path, columns={"bno": "상호"})
 
 
 def test_content_decides_between_headers_that_say_the_same(tmp_path: Path) -> None:
     rows = "\n".join("없음,124-81-00998" for _ in range(5))
-    assert bv.plan(write(tmp_path / "x.csv", f"사업자번호,사업자등록번호\n{rows}\n")).columns["b_no"].column == 1
+    assert bs.plan(write(tmp_path / "x.csv", f"사업자번호,사업자등록번호\n{rows}\n")).columns["b_no"].column == 1
 
 
 # ── the nine columns and their names ─────────────────────────────────────────────────────────────────────────────
@@ -130,12 +130,12 @@ def test_content_decides_between_headers_that_say_the_same(tmp_path: Path) -> No
 
 def test_a_users_own_column_is_kept_and_ours_gets_a_suffix(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "b_no,grade,action\n1248100998,VIP,call\n")
-    report = bv.enrich(path, tmp_path / "y.csv")
+    report = bs.enrich(path, tmp_path / "y.csv")
     found = frame_of(tmp_path / "y.csv")
     assert (found["grade"][0], found["action"][0]) == ("VIP", "call")
     assert found.columns[3:] == ["biz_status", "bounce_prob", "grade_bv", "action_bv", *NINE[4:]]
     assert "'grade' of its own; it is kept, ours is 'grade_bv'" in " ".join(report.warnings)
-    again = bv.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
+    again = bs.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
     assert (tmp_path / "z.csv").read_text() == (tmp_path / "y.csv").read_text()
     assert not any("grade" in warning for warning in again.warnings)
 
@@ -143,17 +143,17 @@ def test_a_users_own_column_is_kept_and_ours_gets_a_suffix(tmp_path: Path) -> No
 @pytest.mark.parametrize("format", ["csv", "xlsx", "json", "ndjson", "parquet"])
 def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_path: Path, format: str) -> None:
     one, two = tmp_path / f"one.{format}", tmp_path / f"two.{format}"
-    bv.enrich(source, one, lang="ko")
-    bv.enrich(one, two, lang="en")
-    bv.enrich(source, tmp_path / "direct.csv", lang="en")
-    bv.enrich(two, tmp_path / "end.csv", lang="en")
+    bs.enrich(source, one, lang="ko")
+    bs.enrich(one, two, lang="en")
+    bs.enrich(source, tmp_path / "direct.csv", lang="en")
+    bs.enrich(two, tmp_path / "end.csv", lang="en")
     assert frame_of(tmp_path / "end.csv").equals(frame_of(tmp_path / "direct.csv"))
 
 
 def test_a_prefix_goes_before_the_names_and_is_known_again(source: Path, tmp_path: Path) -> None:
-    bv.enrich(source, tmp_path / "a.csv", prefix="bv_")
+    bs.enrich(source, tmp_path / "a.csv", prefix="bv_")
     assert frame_of(tmp_path / "a.csv").columns[3:] == [f"bv_{name}" for name in NINE]
-    bv.enrich(tmp_path / "a.csv", tmp_path / "b.csv", prefix="bv_")
+    bs.enrich(tmp_path / "a.csv", tmp_path / "b.csv", prefix="bv_")
     assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "a.csv").read_bytes()
 
 
@@ -165,7 +165,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def test_the_default_output_stands_beside_the_input_and_is_private(source: Path) -> None:
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     out = source.with_name("list.enriched.csv")
     assert report.output == str(out)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
@@ -177,7 +177,7 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_stays_a_link(source: Path, tm
     real.chmod(0o640)
     link = tmp_path / "link.csv"
     link.symlink_to(real)
-    bv.enrich(source, link)
+    bs.enrich(source, link)
     assert link.is_symlink()
     assert real.read_text().startswith("사업자등록번호")
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
@@ -185,11 +185,11 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_stays_a_link(source: Path, tm
 
 def test_the_input_is_only_replaced_on_request(source: Path) -> None:
     with pytest.raises(UsageError, match="`in_place=True`"):
-        bv.enrich(source, source)
+        bs.enrich(source, source)
     assert source.read_text() == TEXT
     with pytest.raises(UsageError, match="do not name an output"):
-        bv.enrich(source, source, in_place=True)
-    bv.enrich(source, in_place=True)
+        bs.enrich(source, source, in_place=True)
+    bs.enrich(source, in_place=True)
     assert frame_of(source).columns[3:] == list(NINE)
 
 
@@ -197,7 +197,7 @@ def test_no_file_that_is_read_is_written_and_no_file_written_twice(source: Path,
     """Whichever name leads to it: the file's own, a symbolic link, a hard link."""
     registry, model, out = tmp_path / "r.parquet", tmp_path / "m.toml", tmp_path / "out.csv"
     registry.write_bytes((SAMPLE / "registry.parquet").read_bytes())
-    model.write_bytes((Path(bv.__file__).parent / "engine/risk/scorecard.toml").read_bytes())
+    model.write_bytes((Path(bs.__file__).parent / "engine/risk/scorecard.toml").read_bytes())
     (tmp_path / "soft.csv").symlink_to(source)
     os.link(source, tmp_path / "hard.csv")
     (tmp_path / "registry.csv").symlink_to(registry)
@@ -215,7 +215,7 @@ def test_no_file_that_is_read_is_written_and_no_file_written_twice(source: Path,
         ({"in_place": True, "manifest": source}, "input"),
     ):
         with pytest.raises(UsageError, match=f"is the {other} itself; give another"):
-            bv.enrich(source, **written, **read)
+            bs.enrich(source, **written, **read)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -226,9 +226,9 @@ def test_a_workbook_with_macros_is_replaced_in_place(tmp_path: Path) -> None:
         for name in parts.namelist():
             plain = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
             out.writestr(name, parts.read(name).replace(plain, b"application/vnd.ms-excel.sheet.macroEnabled.main+xml"))
-    bv.enrich(book, in_place=True)
+    bs.enrich(book, in_place=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["book.xlsm", "book.xlsm.bak"]
-    assert bv.plan(book).rows == 300
+    assert bs.plan(book).rows == 300
 
 
 def test_a_format_that_is_only_read_is_not_replaced_in_place(tmp_path: Path) -> None:
@@ -255,15 +255,15 @@ def test_a_format_that_is_only_read_is_not_replaced_in_place(tmp_path: Path) -> 
         )
         out.writestr("META-INF/manifest.xml", "<manifest/>")
     with pytest.raises(UsageError, match=r"book\.ods: cannot be replaced in place, ods files are only read"):
-        bv.enrich(book, in_place=True)
+        bs.enrich(book, in_place=True)
     assert [path.name for path in tmp_path.iterdir()] == ["book.ods"]
-    assert bv.enrich(book).output == str(tmp_path / "book.enriched.xlsx")
-    assert bv.plan(tmp_path / "book.enriched.xlsx").rows == 1
+    assert bs.enrich(book).output == str(tmp_path / "book.enriched.xlsx")
+    assert bs.plan(tmp_path / "book.enriched.xlsx").rows == 1
 
 
 def test_an_encoding_for_an_output_without_one_is_refused_by_the_outputs_name(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"/out\.parquet: `output_encoding=` is for CSV files"):
-        bv.enrich(source, tmp_path / "out.parquet", output_encoding="cp949")
+        bs.enrich(source, tmp_path / "out.parquet", output_encoding="cp949")
 
 
 def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> None:
@@ -277,11 +277,11 @@ def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> N
 def test_options_that_an_output_has_no_use_for_are_refused(source: Path, tmp_path: Path) -> None:
     """A summary sheet without a workbook, no backup of nothing, a path into what is no JSON document."""
     with pytest.raises(UsageError, match=r"out\.csv: `summary=` is for workbooks, this output is csv"):
-        bv.enrich(source, tmp_path / "out.csv", summary=True)
+        bs.enrich(source, tmp_path / "out.csv", summary=True)
     with pytest.raises(UsageError, match="`backup=False` is for `in_place=True`"):
-        bv.enrich(source, tmp_path / "out.csv", backup=False)
+        bs.enrich(source, tmp_path / "out.csv", backup=False)
     with pytest.raises(UsageError, match="`json_path=` is for JSON documents, this file is csv"):
-        bv.enrich(source, json_path="data.items")
+        bs.enrich(source, json_path="data.items")
     assert [path.name for path in tmp_path.iterdir()] == ["list.csv"]
 
 
@@ -289,8 +289,8 @@ def test_a_json_path_says_where_the_list_is(tmp_path: Path) -> None:
     """Two lists of records in one document: the path chooses, for the plan as for the run."""
     record = {"b_no": "1248100998", "address": "서울 강남구 1"}
     path = write(tmp_path / "x.json", json.dumps({"old": [record] * 3, "data": {"items": [record]}}))
-    assert bv.plan(path, json_path="data.items").rows == 1
-    assert bv.enrich(path, tmp_path / "y.csv", json_path="old").rows == 3
+    assert bs.plan(path, json_path="data.items").rows == 1
+    assert bs.enrich(path, tmp_path / "y.csv", json_path="old").rows == 3
 
 
 def test_the_summary_is_made_of_the_very_account_that_balances(
@@ -305,8 +305,8 @@ def test_the_summary_is_made_of_the_very_account_that_balances(
         return tallied, count
 
     monkeypatch.setattr(one_run, "write_table", spy)
-    report = bv.enrich(source, tmp_path / "a.xlsx", summary=True)
-    bv.enrich(source, tmp_path / "b.xlsx")
+    report = bs.enrich(source, tmp_path / "a.xlsx", summary=True)
+    bs.enrich(source, tmp_path / "b.xlsx")
     assert made[1] is None
     found = {section.title: dict(section.rows) for section in made[0] or ()}
     assert found["run"]["rows"] == 3
@@ -318,7 +318,7 @@ def test_the_summary_is_made_of_the_very_account_that_balances(
 
 
 def test_the_report_names_the_sheet_that_was_read() -> None:
-    assert dict(bv.plan(SAMPLE / "customers.xlsx").lines())["input"].endswith("customers.xlsx [고객명단]")
+    assert dict(bs.plan(SAMPLE / "customers.xlsx").lines())["input"].endswith("customers.xlsx [고객명단]")
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
@@ -335,7 +335,7 @@ def test_a_failing_disk_leaves_the_old_output_and_no_leftovers(
     else:
         monkeypatch.setattr(publish.os, call, fail)
     with pytest.raises(OutputError, match="No space left on device"):
-        bv.enrich(source, target)
+        bs.enrich(source, target)
     monkeypatch.undo()
     assert target.read_text() == "old"
     assert leftovers(tmp_path) == []
@@ -345,7 +345,7 @@ def test_rows_that_do_not_balance_are_never_published(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever loses, doubles or reorders rows between reading and writing, the account notices."""
-    answer = bv.LocalEngine.answer
+    answer = bs.LocalEngine.answer
     faults = {
         "lost": lambda frame: frame.filter(pl.col("c0") != "1.2E+9"),
         "doubled": lambda frame: pl.concat([frame, frame.head(1)]),
@@ -353,14 +353,14 @@ def test_rows_that_do_not_balance_are_never_published(
         "unlabelled": lambda frame: frame.with_columns(row_status=pl.lit("odd")),
     }
     for fault in faults.values():
-        monkeypatch.setattr(bv.LocalEngine, "answer", lambda self, frame, fault=fault: fault(answer(self, frame)))
+        monkeypatch.setattr(bs.LocalEngine, "answer", lambda self, frame, fault=fault: fault(answer(self, frame)))
         with pytest.raises(AccountingError, match="nothing was published"):
-            bv.enrich(source, tmp_path / "out.csv")
+            bs.enrich(source, tmp_path / "out.csv")
         assert not (tmp_path / "out.csv").exists()
-    monkeypatch.setattr(bv.LocalEngine, "answer", answer)
-    monkeypatch.setattr("bizverify.tables._written_rows", lambda *_: 2)
+    monkeypatch.setattr(bs.LocalEngine, "answer", answer)
+    monkeypatch.setattr("bansong.tables._written_rows", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
-        bv.enrich(source, tmp_path / "out.csv")
+        bs.enrich(source, tmp_path / "out.csv")
     assert leftovers(tmp_path) == []
 
 
@@ -372,7 +372,7 @@ def test_an_output_that_cannot_be_written_is_refused_first(
     source: Path, tmp_path: Path, output: str, message: str
 ) -> None:
     with pytest.raises(OutputError, match=message):
-        bv.enrich(source, tmp_path / output)
+        bs.enrich(source, tmp_path / output)
     assert [path.name for path in tmp_path.iterdir()] == ["list.csv"]
 
 
@@ -381,7 +381,7 @@ def test_an_output_that_cannot_be_written_is_refused_first(
 
 def test_a_plan_counts_without_writing_anything(source: Path, tmp_path: Path, state_directory: Path) -> None:
     write(source, TEXT + "1248100998,삼성전자,경기도 수원시 영통구 삼성로 129\n")
-    report = bv.plan(source)
+    report = bs.plan(source)
     plan = report.plan
     assert (plan.rows, plan.lookups, plan.duplicates, plan.invalid) == (4, 1, 1, 2)
     assert plan.invalid_by_problem == {"missing": 1, "scientific": 1}
@@ -391,39 +391,39 @@ def test_a_plan_counts_without_writing_anything(source: Path, tmp_path: Path, st
 
 
 def test_a_manifest_records_the_run(source: Path, tmp_path: Path, state_directory: Path) -> None:
-    report = bv.enrich(source, registry=SAMPLE / "registry.parquet")
+    report = bs.enrich(source, registry=SAMPLE / "registry.parquet")
     path = state_directory / "runs" / f"{report.run_id}.json"
     record = json_of(path)
     assert report.manifest == str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert record["inputs"][0]["sha256"] == one_run.sha256_of(source)
-    assert record["versions"]["bizverify"] == bv.__version__
+    assert record["versions"]["bansong"] == bs.__version__
     assert record["versions"]["registry"].startswith("2026-11-01-")
     assert record["row_status"] == {"verified": 1, "cached": 0, "invalid": 2, "pending": 0, "in_doubt": 0, "failed": 0}
-    bv.enrich(source, manifest=tmp_path / "mine.json")
+    bs.enrich(source, manifest=tmp_path / "mine.json")
     assert json_of(tmp_path / "mine.json")["rows"] == 3
 
 
 def test_a_state_directory_that_cannot_be_made_asks_for_a_manifest_path(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
     with pytest.raises(OutputError, match="give `manifest='PATH'`"):
-        bv.enrich(source)
+        bs.enrich(source)
 
 
 def test_progress_is_told_up_to_the_last_row(source: Path) -> None:
     told: list[tuple[int, int]] = []
-    bv.enrich(source, progress=lambda done, total: told.append((done, total)))
+    bs.enrich(source, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (3, 3)
 
 
 def test_reports_show_in_a_notebook_with_everything_escaped(tmp_path: Path) -> None:
     source = write(tmp_path / "<b>.csv", TEXT)
-    html = bv.enrich(source)._repr_html_()
+    html = bs.enrich(source)._repr_html_()
     assert "&lt;b&gt;.enriched.csv" in html
     assert "<b>" not in html
-    assert "<script>" not in bv.verify("1248100998", name="<script>", address="<script> 1")._repr_html_()
+    assert "<script>" not in bs.verify("1248100998", name="<script>", address="<script> 1")._repr_html_()
 
 
 # ── without a file ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -441,7 +441,7 @@ ROWS = {
 )
 def test_frames_of_every_library_are_verified(make: Any) -> None:
     given = make(ROWS)
-    verified = bv.verify_frame(given)
+    verified = bs.verify_frame(given)
     assert type(verified) is type(given)
     found = verified.collect() if isinstance(verified, pl.LazyFrame) else pl.DataFrame(verified)
     assert found.columns == [*ROWS, *NINE]
@@ -452,13 +452,13 @@ def test_frames_of_every_library_are_verified(make: Any) -> None:
 @NOTHING_CHECKED
 def test_numbers_in_a_pandas_float_column_are_read() -> None:
     with pytest.warns(UserWarning, match="no address column"):
-        found = bv.verify_frame(pd.DataFrame({"b_no": [1248100998.0, float("nan")]}))
+        found = bs.verify_frame(pd.DataFrame({"b_no": [1248100998.0, float("nan")]}))
     assert found["row_status"].to_list() == ["verified", "invalid"]
 
 
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(InputError, match="a dict is no table"):
-        bv.verify_frame(ROWS)
+        bs.verify_frame(ROWS)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -469,34 +469,34 @@ def test_what_is_no_frame_is_refused() -> None:
 )
 def test_a_column_of_a_type_that_polars_has_not_comes_back(column: Any) -> None:
     table = pa.table({"사업자번호": ["1248100998"], "기간": column})
-    assert bv.verify_frame(table).column("기간").equals(table.column("기간"))
+    assert bs.verify_frame(table).column("기간").equals(table.column("기간"))
 
 
 @NOTHING_CHECKED
 def test_a_frames_own_column_is_kept_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="ours is 'grade_bv'"):
-        found = bv.verify_frame(pl.DataFrame({"b_no": ["1248100998"], "address": [""], "grade": ["VIP"]}))
+        found = bs.verify_frame(pl.DataFrame({"b_no": ["1248100998"], "address": [""], "grade": ["VIP"]}))
     assert found["grade"][0] == "VIP"
 
 
 def test_one_business_is_verified() -> None:
-    one = bv.verify("124-81-00998", name="삼성전자", address="경기 수원시 영통구 삼성로 129")
+    one = bs.verify("124-81-00998", name="삼성전자", address="경기 수원시 영통구 삼성로 129")
     assert (one.b_no, one.biz_status, one.grade, one.action) == ("1248100998", "unknown", "A", "confirm")
     assert "[base -50]" in str(one)
-    bad = bv.verify("900101-1234567")
+    bad = bs.verify("900101-1234567")
     assert (bad.b_no, bad.row_status) == (None, "invalid")
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_async_door_gives_the_same_report(source: Path, backend: str) -> None:
     pytest.importorskip(backend)
-    report = anyio.run(lambda: bv.aenrich(source), backend=backend)
+    report = anyio.run(lambda: bs.aenrich(source), backend=backend)
     assert report.rows == 3
 
 
 def test_the_engine_must_be_one_that_exists(source: Path) -> None:
     with pytest.raises(UsageError, match="unknown engine 'cloud'"):
-        bv.enrich(source, engine="cloud")
+        bs.enrich(source, engine="cloud")
 
 
 # ── registries ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -517,7 +517,7 @@ def test_the_newest_row_of_a_number_wins_and_unknown_words_are_listed(tmp_path: 
         "107-86-14075,,2026-01-01",
     ]
     source = write(tmp_path / "s.csv", "사업자번호,상태,기준일자\n" + "\n".join(rows))
-    report = bv.build_registry([source], tmp_path / "r.parquet")
+    report = bs.build_registry([source], tmp_path / "r.parquet")
     assert registry_of(tmp_path / "r.parquet") == {"1248100998": "closed", "2208162517": "suspended"}
     assert report.unknown_words == {"이전중": 1}
     assert report.left_out == {"no_status": 1, "scientific": 1, "unknown_status": 1}
@@ -526,7 +526,7 @@ def test_the_newest_row_of_a_number_wins_and_unknown_words_are_listed(tmp_path: 
 
 
 def test_the_mail_order_registry_is_understood(shared: Path, tmp_path: Path) -> None:
-    report = bv.build_registry([shared / "status" / "ftc_shape_sample_cp949.csv"], tmp_path / "r.parquet")
+    report = bs.build_registry([shared / "status" / "ftc_shape_sample_cp949.csv"], tmp_path / "r.parquet")
     assert report.by_status == {"active": 3, "suspended": 0, "closed": 1, "unregistered": 0}
     assert registry_of(tmp_path / "r.parquet")["2208734425"] == "closed"
 
@@ -538,10 +538,10 @@ def test_a_registry_is_built_from_folders_enriched_files_and_every_format(tmp_pa
     pl.DataFrame({"b_no": [2208162517], "b_stt": ["폐업자"], "end_dt": ["20250102"]}).write_parquet(
         folder / "b.parquet"
     )
-    bv.build_registry([folder], tmp_path / "r.parquet")
+    bs.build_registry([folder], tmp_path / "r.parquet")
     customers = write(tmp_path / "c.csv", "b_no,name\n1248100998,가\n2208162517,나\n1208147521,다\n")
-    bv.enrich(customers, tmp_path / "c.xlsx", registry=tmp_path / "r.parquet")
-    report = bv.build_registry([tmp_path / "c.xlsx"], tmp_path / "again.parquet")
+    bs.enrich(customers, tmp_path / "c.xlsx", registry=tmp_path / "r.parquet")
+    report = bs.build_registry([tmp_path / "c.xlsx"], tmp_path / "again.parquet")
     assert registry_of(tmp_path / "again.parquet") == {"1248100998": "active", "2208162517": "closed"}
     assert report.left_out == {"no_status": 1}
     since = pl.read_parquet(tmp_path / "r.parquet").sort("b_no")["since"].to_list()
@@ -553,10 +553,10 @@ def test_a_registry_never_replaces_a_source_and_is_called_parquet(tmp_path: Path
     out = tmp_path / "r.parquet"
     out.symlink_to(source)
     with pytest.raises(UsageError, match="is one of the sources"):
-        bv.build_registry([source], out)
+        bs.build_registry([source], out)
     for name in ("s.csv", "n.txt", "n"):
         with pytest.raises(UsageError, match=r"call it \.parquet"):
-            bv.build_registry([source], tmp_path / name)
+            bs.build_registry([source], tmp_path / name)
     assert source.read_text().startswith("b_no")
 
 
@@ -566,42 +566,42 @@ def test_in_a_folder_hidden_files_lock_files_and_the_output_are_no_sources(tmp_p
     for name in (".hidden.csv", "~$book.xlsx", ".trash/old.csv"):
         write(tmp_path / name, "x")
     for _ in range(2):
-        report = bv.build_registry([tmp_path], tmp_path / "r.parquet")
+        report = bs.build_registry([tmp_path], tmp_path / "r.parquet")
         assert report.sources == (str(tmp_path / "s.csv"),)
 
 
 def test_sources_that_make_no_registry_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "r.parquet"
     with pytest.raises(RegistryError, match="no column with a status was found; the headers are: b_no, 메모"):
-        bv.build_registry([write(tmp_path / "a.csv", "b_no,메모\n1248100998,x\n")], out)
+        bs.build_registry([write(tmp_path / "a.csv", "b_no,메모\n1248100998,x\n")], out)
     with pytest.raises(RegistryError, match="no row of 1 has"):
-        bv.build_registry([write(tmp_path / "a.csv", "b_no,상태\n1248100998,x\n")], out)
+        bs.build_registry([write(tmp_path / "a.csv", "b_no,상태\n1248100998,x\n")], out)
     with pytest.raises(RegistryError, match="no source"):
-        bv.build_registry([], out)
+        bs.build_registry([], out)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RegistryError, match="holds no table"):
-        bv.build_registry([tmp_path / "empty"], out)
+        bs.build_registry([tmp_path / "empty"], out)
     assert not out.exists()
 
 
 def test_the_sample_registry_is_what_its_source_gives(tmp_path: Path) -> None:
-    bv.build_registry([SAMPLE / "registry_source.csv"], tmp_path / "r.parquet")
+    bs.build_registry([SAMPLE / "registry_source.csv"], tmp_path / "r.parquet")
     assert pl.read_parquet(tmp_path / "r.parquet").equals(pl.read_parquet(SAMPLE / "registry.parquet"))
 
 
 def test_outputs_do_not_depend_on_the_callers_folder(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source.parent)
-    assert bv.enrich("list.csv").output == "list.enriched.csv"
+    assert bs.enrich("list.csv").output == "list.enriched.csv"
     assert os.path.exists("list.enriched.csv")  # noqa: PTH110 - the point is the relative path
 
 
 def test_what_an_output_cannot_have_of_the_file_is_said(tmp_path: Path) -> None:
     """A workbook that is only read comes back without its other sheets; titles do not go into another format."""
     old = spreadsheet(tmp_path / "in.ods", [["사업자번호", "상호"], ["124-81-00998", "가"]])
-    assert any(note.startswith("the output is a new workbook: its other sheets") for note in bv.enrich(old).warnings)
+    assert any(note.startswith("the output is a new workbook: its other sheets") for note in bs.enrich(old).warnings)
     titled = write(tmp_path / "in.csv", "고객 목록\n사업자번호,상호\n124-81-00998,가\n")
-    assert not any("above the header" in note for note in bv.enrich(titled).warnings)
-    other = bv.enrich(titled, tmp_path / "out.json")
+    assert not any("above the header" in note for note in bs.enrich(titled).warnings)
+    other = bs.enrich(titled, tmp_path / "out.json")
     assert "1 title line above the header not in the output; in the input's own format it has all lines" in (
         other.warnings
     )
@@ -617,7 +617,7 @@ def test_a_header_of_two_lines_is_said_to_be_one_in_another_format_and_no_more(t
     book.save(tmp_path / "in.xlsx")
     write(tmp_path / "in.csv", "번호,거래처,\n,사업자등록번호,상호\n1,124-81-00998,가\n")
     for name in ("in.xlsx", "in.csv"):
-        report = bv.enrich(tmp_path / name, tmp_path / "out.json")
+        report = bs.enrich(tmp_path / name, tmp_path / "out.json")
         about = [warning for warning in report.warnings if "line" in warning]
         assert about == ["the 2 lines of the header are one line in the output"]
 
@@ -625,5 +625,5 @@ def test_a_header_of_two_lines_is_said_to_be_one_in_another_format_and_no_more(t
 def test_lines_above_a_doubtful_header_are_said_not_to_be_verified(tmp_path: Path) -> None:
     """A row taken for the header by its words would leave the rows above it unverified without a word."""
     rows = "Reg,Firm,Where\n사업자번호 없음,상호 미상,주소 불명\n124-81-00998,가,서울\n220-81-62517,나,부산\n"
-    report = bv.enrich(write(tmp_path / "in.csv", rows))
+    report = bs.enrich(write(tmp_path / "in.csv", rows))
     assert "1 line above the header's last: kept as they are, and not verified" in report.warnings

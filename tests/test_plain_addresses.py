@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bizverify.engine.address import parse
-from bizverify.engine.address.parse.forms import plain_numbers
+from bansong.engine.address import parse
+from bansong.engine.address.parse.forms import plain_numbers
 
 
 def numbers(address: str | None) -> tuple[int | None, int | None]:

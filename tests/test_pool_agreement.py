@@ -12,10 +12,10 @@ import msgspec
 import polars as pl
 import pytest
 
-from bizverify.engine import Scorecard
-from bizverify.labels.label_store import LabelStore
-from bizverify.models.model_store import ModelStore
-from bizverify.server.pool_agreement import PoolMember, find_agreed, write_training_store
+from bansong.engine import Scorecard
+from bansong.labels.label_store import LabelStore
+from bansong.models.model_store import ModelStore
+from bansong.server.pool_agreement import PoolMember, find_agreed, write_training_store
 from handclock import HandClock
 from mailings import NOW, letters, mail
 from outcome_scene import Asking, Scene, scene

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from bizverify.storage import filesystem
-from bizverify.storage.filesystem import make_folders, private_folder
+from bansong.storage import filesystem
+from bansong.storage.filesystem import make_folders, private_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows locks no folders, so none is removed there")
 
 HOLDING = """
 import sys
-from bizverify.storage.filesystem import private_folder
+from bansong.storage.filesystem import private_folder
 with private_folder() as folder:
     (folder / "data").write_text("people's addresses")
     print(folder, flush=True)
@@ -83,12 +83,12 @@ def test_a_folder_that_a_process_has_stays_however_old(place: Path) -> None:
 
 def test_nothing_else_is_removed(place: Path) -> None:
     """Neither a folder of another name, nor a file or a link of ours, nor what it leads to."""
-    others = [place / "bizverify-lists", place / "private"]
+    others = [place / "bansong-lists", place / "private"]
     for folder in others:
         folder.mkdir()
         (folder / "data").write_text("mine")
         make_old(folder)
-    file, link = place / "bizverify-private-file0000", place / "bizverify-private-link0000"
+    file, link = place / "bansong-private-file0000", place / "bansong-private-link0000"
     file.write_text("mine")
     make_old(file)
     link.symlink_to(others[0])

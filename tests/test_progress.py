@@ -9,39 +9,39 @@ import sys
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.progress.terminal_bar import terminal_bar
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.progress.terminal_bar import terminal_bar
+from bansong.translation import use_language
 from conftest import SAMPLE
 
 SETUP = f"""
 import warnings; warnings.simplefilter("ignore")
 import polars as pl
-import bizverify as bv
-from bizverify.progress import notebook_bar
+import bansong as bs
+from bansong.progress import notebook_bar
 frame = pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 200)
 seen, shown = [], notebook_bar.NotebookBar._show
 notebook_bar.NotebookBar._show = lambda bar, html, text: (seen.append(text), shown(bar, html, text))
 notebook_bar._FIRST_AFTER = notebook_bar._EVERY = 0.0
 """
 SHOWN = """
-bv.verify_frame(frame);
+bs.verify_frame(frame);
 assert len(seen) > 1 and "60,000 rows" in seen[-2] and seen[-1] == "", seen
 """
 UNSHOWN = """
 del seen[:]
-bv.verify_frame(frame, progress=False);
-bv.verify_frame(frame, progress=lambda done, total: None);
+bs.verify_frame(frame, progress=False);
+bs.verify_frame(frame, progress=lambda done, total: None);
 notebook_bar._FIRST_AFTER = 600.0
-bv.verify_frame(frame);
+bs.verify_frame(frame);
 assert not seen
 """
 
 
 def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end() -> None:
     """Polars' threads update it; a saved notebook has no line of it. Quick runs, and those without one, have none."""
-    nbformat = pytest.importorskip("nbformat", reason='notebooks: pip install "bizverify[dev]"')
-    nbclient = pytest.importorskip("nbclient", reason='notebooks: pip install "bizverify[dev]"')
+    nbformat = pytest.importorskip("nbformat", reason='notebooks: pip install "bansong[dev]"')
+    nbclient = pytest.importorskip("nbclient", reason='notebooks: pip install "bansong[dev]"')
     cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, SHOWN, UNSHOWN)]
     nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=120).execute()
     assert [output["output_type"] for output in cells[1].outputs] == ["display_data"], cells[1].outputs
@@ -50,8 +50,8 @@ def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end() -> None:
 
 
 SCRIPT = f"""
-import polars as pl, bizverify as bv
-bv.verify_frame(pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 20))
+import polars as pl, bansong as bs
+bs.verify_frame(pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 20))
 """
 
 
@@ -104,6 +104,6 @@ def test_a_function_is_called_with_rows_done_and_all() -> None:
     calls: list[tuple[int, int]] = []
     frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
     with pytest.warns(UserWarning, match="statuses checked"):
-        bv.verify_frame(frame, progress=lambda done, total: calls.append((done, total)))
+        bs.verify_frame(frame, progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (300, 300)
     assert [done for done, _ in calls] == sorted({done for done, _ in calls})

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-import bizverify as bv
-from bizverify import client
+import bansong as bs
+from bansong import client
 
 
 def python(code: str) -> str:
@@ -19,9 +19,9 @@ def python(code: str) -> str:
 
 def test_the_public_names_are_these() -> None:
     """A name is added or taken away deliberately, never by accident."""
-    assert sorted(bv.__all__) == [
+    assert sorted(bs.__all__) == [
         "ApiKey",
-        "BizverifyError",
+        "BansongError",
         "BlockingClient",
         "CancelToken",
         "Client",
@@ -69,9 +69,9 @@ def test_the_public_names_are_these() -> None:
         "verify_frame",
         "watch",
     ]
-    for name in bv.__all__:
-        assert getattr(bv, name) is not None
-    assert set(bv.__all__) == set(dir(bv))
+    for name in bs.__all__:
+        assert getattr(bs, name) is not None
+    assert set(bs.__all__) == set(dir(bs))
 
 
 def test_the_names_of_the_client_are_these() -> None:
@@ -106,24 +106,24 @@ def test_the_names_of_the_client_are_these() -> None:
 
 
 def test_number_is_a_module_that_can_be_imported() -> None:
-    """`bv.number` and `import bizverify.number` are one module, whatever its file is called."""
-    code = "from bizverify.number import is_valid; import bizverify as bv; print(is_valid is bv.number.is_valid)"
+    """`bs.number` and `import bansong.number` are one module, whatever its file is called."""
+    code = "from bansong.number import is_valid; import bansong as bs; print(is_valid is bs.number.is_valid)"
     assert python(code) == "True"
 
 
 def test_the_former_name_of_the_client_still_works_and_warns() -> None:
-    """Programs that import `bizverify.service` must go on for one more release, and hear the new name."""
+    """Programs that import `bansong.service` must go on for one more release, and hear the new name."""
     code = (
         "import warnings\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
-        "    from bizverify.service import Client\n"
-        "    import bizverify.service as former\n"
-        "import bizverify.client as client\n"
+        "    from bansong.service import Client\n"
+        "    import bansong.service as former\n"
+        "import bansong.client as client\n"
         "print([(w.category.__name__, str(w.message)) for w in caught], former.Timeouts is client.Timeouts,"
         " Client is client.Client)"
     )
-    warned = "('DeprecationWarning', 'bizverify.service is now bizverify.client')"
+    warned = "('DeprecationWarning', 'bansong.service is now bansong.client')"
     assert python(code) == f"[{warned}] True True"
 
 
@@ -133,15 +133,15 @@ def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
         "import importlib.metadata as m\n"
         "def missing(name): raise m.PackageNotFoundError(name)\n"
         "m.version = missing\n"
-        "from bizverify.client.request import user_agent\n"
+        "from bansong.client.request import user_agent\n"
         "print(user_agent().split(' ')[0])"
     )
-    assert python(code) == f"bizverify/{bv.__version__}"
+    assert python(code) == f"bansong/{bs.__version__}"
 
 
 @pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])
 def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None:
-    """From `bizverify.client`, or from Python itself."""
+    """From `bansong.client`, or from Python itself."""
     kind = getattr(client, name)
     public = [kind.__init__, *(getattr(kind, method) for method in dir(kind) if method[0] != "_")]
     functions = [getattr(method, "fget", method) for method in public]
@@ -159,16 +159,16 @@ def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        bv.nonsense  # noqa: B018
+        bs.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("order", ["import bizverify, polars as pl", "import polars as pl, bizverify"])
+@pytest.mark.parametrize("order", ["import bansong, polars as pl", "import polars as pl, bansong"])
 def test_the_namespace_is_there_whichever_is_imported_first(order: str) -> None:
     assert python(f"{order}; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())") == "True"
 
 
 def test_asking_whether_polars_is_there_does_not_lose_the_namespace() -> None:
-    ask = "import bizverify, importlib.util; importlib.util.find_spec('polars'); importlib.util.find_spec('polars')"
+    ask = "import bansong, importlib.util; importlib.util.find_spec('polars'); importlib.util.find_spec('polars')"
     use = "import polars as pl, sys; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())"
     gone = "print([type(finder).__name__ for finder in sys.meta_path if 'Polars' in type(finder).__name__])"
     assert python(f"{ask}; {use}; {gone}").split() == ["True", "[]"]
@@ -176,11 +176,11 @@ def test_asking_whether_polars_is_there_does_not_lose_the_namespace() -> None:
 
 @pytest.mark.parametrize("command", ["--help", "enrich --help", "--version"])
 def test_help_loads_nothing_heavy(command: str) -> None:
-    """`bizverify --help` is to answer at once: polars, openpyxl and the like are imported when they are needed."""
+    """`bansong --help` is to answer at once: polars, openpyxl and the like are imported when they are needed."""
     heavy = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
     code = (
-        f"import sys; sys.argv = ['bizverify', *{command.split()!r}]\n"
-        "from bizverify.cli import main\n"
+        f"import sys; sys.argv = ['bansong', *{command.split()!r}]\n"
+        "from bansong.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"
@@ -189,9 +189,9 @@ def test_help_loads_nothing_heavy(command: str) -> None:
 
 
 def test_every_error_has_an_exit_code_and_one_root() -> None:
-    found = [value for value in vars(bv.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    found = [value for value in vars(bs.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert len(found) == 31
     for error in found:
-        assert issubclass(error, bv.BizverifyError)
+        assert issubclass(error, bs.BansongError)
         assert error.exit_code in (1, 2, 3, 4, 5, 6, 130)
-        assert error.__name__ in (bv.errors.__doc__ or "")
+        assert error.__name__ in (bs.errors.__doc__ or "")

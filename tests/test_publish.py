@@ -18,9 +18,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import InputError, OutputError
-from bizverify.tables import publish
+import bansong as bs
+from bansong.errors import InputError, OutputError
+from bansong.tables import publish
 from conftest import NINE, SAMPLE, write
 
 FORMATS = ["csv", "csv.gz", "json", "ndjson.zst", "parquet", "xlsx"]
@@ -34,7 +34,7 @@ def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample in each format, to be replaced in place."""
     folder = tmp_path_factory.mktemp("lists")
     for format in FORMATS:
-        bv.enrich(
+        bs.enrich(
             SAMPLE / "customers.csv", folder / f"list.{format}", prefix="before_", manifest=folder / "manifest.json"
         )
     return folder
@@ -47,7 +47,7 @@ def short_lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()[:31]
     source = write(folder / "in.csv", "\n".join([*lines, ""]))
     for format in FORMATS:
-        bv.enrich(source, folder / f"list.{format}", prefix="before_", manifest=folder / "manifest.json")
+        bs.enrich(source, folder / f"list.{format}", prefix="before_", manifest=folder / "manifest.json")
     return folder
 
 
@@ -57,7 +57,7 @@ def names_in(folder: Path) -> list[str]:
 
 def is_whole(path: Path, rows: int) -> bool:
     """Whether a file is a finished output: all rows, all columns."""
-    report = bv.plan(path, columns={"b_no": "사업자등록번호"})
+    report = bs.plan(path, columns={"b_no": "사업자등록번호"})
     return report.rows == rows
 
 
@@ -98,7 +98,7 @@ def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lo
         said = "No space left on device"
         try:
             with failing(monkeypatch, call, nth, tmp_path) as used:
-                bv.enrich(source, in_place=True, manifest=tmp_path / "m.json")
+                bs.enrich(source, in_place=True, manifest=tmp_path / "m.json")
         except (OutputError, InputError) as error:
             said = str(error)
         assert "No space left on device" in said
@@ -122,7 +122,7 @@ def test_wherever_the_disk_is_full_the_old_file_stays(
     source = tmp_path / f"list.{format}"
     shutil.copy(lists / source.name, source)
     old = source.read_bytes()
-    bv.enrich(source, tmp_path / f"new.{format}", manifest=tmp_path / "m.json")
+    bs.enrich(source, tmp_path / f"new.{format}", manifest=tmp_path / "m.json")
     size = (tmp_path / f"new.{format}").stat().st_size
     for left in (f"new.{format}", "m.json"):
         (tmp_path / left).unlink()
@@ -132,7 +132,7 @@ def test_wherever_the_disk_is_full_the_old_file_stays(
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
             with pytest.raises((OutputError, InputError)) as caught:
-                bv.enrich(source, in_place=True, manifest=tmp_path / "m.json")
+                bs.enrich(source, in_place=True, manifest=tmp_path / "m.json")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert source.name in str(caught.value), f"at {limit} of {size} bytes"
@@ -146,7 +146,7 @@ def test_killed_at_any_moment_the_file_is_old_or_new_and_the_next_run_gets_throu
     lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()
     source = write(tmp_path / "big.csv", "\n".join([lines[0], *lines[1:] * 200, ""]))
     old, rows = source.read_bytes(), 300 * 200
-    command = [sys.executable, "-m", "bizverify", "enrich", "big.csv", "--in-place", "--progress", "none"]
+    command = [sys.executable, "-m", "bansong", "enrich", "big.csv", "--in-place", "--progress", "none"]
     started = time.monotonic()
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     whole = time.monotonic() - started
@@ -165,19 +165,19 @@ def test_killed_at_any_moment_the_file_is_old_or_new_and_the_next_run_gets_throu
         backups = [backup.read_bytes() for backup in tmp_path.glob("big.csv.bak*")]
         assert backups in ([old], []) if found == old else backups == [old]
     source.write_bytes(old)
-    for left in tmp_path.glob(".bizverify-*"):
+    for left in tmp_path.glob(".bansong-*"):
         os.utime(left, (0, 0))
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert bv.plan(source).rows == rows
+    assert bs.plan(source).rows == rows
     assert not [name for name in names_in(tmp_path) if name.startswith(".")]
 
 
 def test_what_a_living_run_writes_is_not_swept_however_old_it_is(tmp_path: Path) -> None:
     """What no run holds any more and is older than an hour is removed, also what was to be another output."""
     target = tmp_path / "out.csv"
-    for name in (".bizverify-0123abcd-out.csv", ".bizverify-0123abcd-other.csv", ".bizverify-mine-out.csv"):
+    for name in (".bansong-0123abcd-out.csv", ".bansong-0123abcd-other.csv", ".bansong-mine-out.csv"):
         os.utime(write(tmp_path / name, "left"), (0, 0))
-    write(tmp_path / ".bizverify-4567abcd-out.csv", "of this hour")
+    write(tmp_path / ".bansong-4567abcd-out.csv", "of this hour")
     with publish.publish_file(target) as alive:
         os.utime(alive, (0, 0))
         with publish.publish_file(target) as second:
@@ -186,8 +186,8 @@ def test_what_a_living_run_writes_is_not_swept_however_old_it_is(tmp_path: Path)
         write(alive, "first")
     assert target.read_text() == "first"
     assert names_in(tmp_path) == [
-        ".bizverify-4567abcd-out.csv",
-        ".bizverify-mine-out.csv",
+        ".bansong-4567abcd-out.csv",
+        ".bansong-mine-out.csv",
         "out.csv",
     ]
 
@@ -208,7 +208,7 @@ def test_the_backup_is_the_old_file_with_its_mode_and_time(
     os.utime(source, (1_600_000_000, 1_600_000_000))
     write(tmp_path / "list.csv.bak", "precious")
     (tmp_path / "list.csv.bak2").mkdir()
-    report = bv.enrich(source, in_place=True, manifest=tmp_path / "list.csv.bak3")
+    report = bs.enrich(source, in_place=True, manifest=tmp_path / "list.csv.bak3")
     kept = tmp_path / "list.csv.bak4"
     assert report.backup == str(kept)
     assert kept.read_bytes() == (SAMPLE / "customers.csv").read_bytes()
@@ -224,7 +224,7 @@ def test_the_backup_of_a_linked_file_stands_beside_the_file_itself(tmp_path: Pat
     (tmp_path / "real").mkdir()
     shutil.copy(SAMPLE / "customers.csv", tmp_path / "real" / "list.csv")
     (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "list.csv")
-    report = bv.enrich(tmp_path / "link.csv", in_place=True)
+    report = bs.enrich(tmp_path / "link.csv", in_place=True)
     assert report.backup == str(tmp_path / "real" / "list.csv.bak")
     assert names_in(tmp_path) == ["link.csv", "real"]
     assert names_in(tmp_path / "real") == ["list.csv", "list.csv.bak"]
@@ -278,8 +278,8 @@ def test_a_run_that_fails_does_not_wait_for_the_hash_of_its_input(
     def fail(*_: object) -> None:
         raise OutputError("the disk is full")
 
-    monkeypatch.setattr("bizverify.enrichment.enrichment_run.sha256_of", hash_slowly)
-    monkeypatch.setattr("bizverify.enrichment.enrichment_run.write_table", fail)
+    monkeypatch.setattr("bansong.enrichment.enrichment_run.sha256_of", hash_slowly)
+    monkeypatch.setattr("bansong.enrichment.enrichment_run.write_table", fail)
     with pytest.raises(OutputError, match="the disk is full"):
-        bv.enrich(write(tmp_path / "a.csv", "b_no\n1248100998\n"))
+        bs.enrich(write(tmp_path / "a.csv", "b_no\n1248100998\n"))
     assert stopped == [True]

@@ -19,9 +19,9 @@ from openpyxl.drawing.spreadsheet_drawing import AbsoluteAnchor, AnchorMarker, T
 from openpyxl.drawing.xdr import XDRPoint2D, XDRPositiveSize2D
 from openpyxl.utils.units import pixels_to_EMU
 
-import bizverify as bv
-from bizverify.report import Report
-from bizverify.schema import Alert
+import bansong as bs
+from bansong.report import Report
+from bansong.schema import Alert
 from conftest import NINE
 
 HEADERS = ["b_no", "name", "address"]
@@ -75,7 +75,7 @@ def with_table(path: Path, where: str = "A1:C4", **options: object) -> Path:
 
 def enriched(source: Path, **options: Any) -> tuple[Report, Path]:
     target = source.with_name("out.xlsx")
-    return bv.enrich(source, target, **options), target
+    return bs.enrich(source, target, **options), target
 
 
 def alerts(report: Report) -> list[str]:
@@ -170,7 +170,7 @@ def test_labels_added_later_are_reached_too(tmp_path: Path) -> None:
     """What a second run adds behind the nine columns, in other places than those it replaces, is in the filter."""
     source = made(tmp_path / "in.xlsx", lambda sheet: sheet.autofilter("A1:C4"))
     _, once = enriched(source)
-    bv.enrich(once, tmp_path / "twice.xlsx", with_outcomes=True)
+    bs.enrich(once, tmp_path / "twice.xlsx", with_outcomes=True)
     assert openpyxl.load_workbook(tmp_path / "twice.xlsx").active.auto_filter.ref == "A1:O4"
 
 
@@ -178,7 +178,7 @@ def test_labels_of_an_earlier_run_are_reached_though_they_are_not_written_again(
     """Twelve columns of an earlier run outside the filter: nine are replaced, the filter reaches all of them."""
     source = made(tmp_path / "in.xlsx", lambda sheet: sheet.autofilter("A1:C4"))
     _, once = enriched(source, with_outcomes=True)
-    report = bv.enrich(
+    report = bs.enrich(
         with_part(once, SHEET, ('<autoFilter ref="A1:O4"', '<autoFilter ref="A1:C4"')), tmp_path / "twice.xlsx"
     )
     assert alerts(report) == []
@@ -462,7 +462,7 @@ def test_a_chart_over_the_new_columns_is_named_and_not_moved(tmp_path: Path, anc
     assert "to the right of column L" in alert
     assert [cell.value for cell in openpyxl.load_workbook(out).active[1]] == [*HEADERS, *NINE]
     assert changed(source, out) == {SHEET, "xl/styles.xml"}
-    assert alerts(bv.enrich(out, tmp_path / "again.xlsx")) == []
+    assert alerts(bs.enrich(out, tmp_path / "again.xlsx")) == []
 
 
 def test_a_picture_over_the_new_columns_is_named(tmp_path: Path) -> None:

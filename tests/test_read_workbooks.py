@@ -13,11 +13,11 @@ import openpyxl
 import pytest
 import xlsxwriter
 
-from bizverify.errors import InputError, UsageError
-from bizverify.tables import Format, Table, excel
-from bizverify.tables.compression import File
-from bizverify.tables.excel import limits_check
-from bizverify.tables.excel.read import load_isolated
+from bansong.errors import InputError, UsageError
+from bansong.tables import Format, Table, excel
+from bansong.tables.compression import File
+from bansong.tables.excel import limits_check
+from bansong.tables.excel.read import load_isolated
 from conftest import spreadsheet
 from office import converted
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine import Scorecard
-from bizverify.engine.risk import assess
-from bizverify.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
-from bizverify.engine.risk.reason_tables import make_reason_tables
-from bizverify.engine.risk.reason_texts import list_reasons
-from bizverify.schema import Lang
+from bansong.engine import Scorecard
+from bansong.engine.risk import assess
+from bansong.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
+from bansong.engine.risk.reason_tables import make_reason_tables
+from bansong.engine.risk.reason_texts import list_reasons
+from bansong.schema import Lang
 
 INPUT = {
     "address": pl.String,

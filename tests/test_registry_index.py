@@ -12,11 +12,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine.key_index import KeyIndex
-from bizverify.engine.registry import Registry
-from bizverify.errors import RegistryError
-from bizverify.schema import SEOUL
+import bansong as bs
+from bansong.engine.key_index import KeyIndex
+from bansong.engine.registry import Registry
+from bansong.errors import RegistryError
+from bansong.schema import SEOUL
 from conftest import SAMPLE, write
 
 _MANY = 32_768
@@ -80,7 +80,7 @@ def test_a_registry_is_read_once(tmp_path: Path) -> None:
     """Whoever asks again asks the columns that are held: the file may be gone by then."""
     path = tmp_path / "r.parquet"
     path.write_bytes(REGISTRY.read_bytes())
-    engine = bv.LocalEngine(path)
+    engine = bs.LocalEngine(path)
     rows = pl.LazyFrame({"b_no": ["1248100998"], "address": ["경기도 수원시 영통구 삼성로 129"]})
     first = engine.verify(rows).collect()
     path.unlink()
@@ -95,7 +95,7 @@ def test_a_registry_out_of_order_is_refused(tmp_path: Path) -> None:
     assert not moved["b_no"].is_sorted()
     moved.write_parquet(path, metadata=dict(pl.read_parquet_metadata(REGISTRY)))
     with pytest.raises(RegistryError, match=r"r\.parquet: the registry is damaged, build it again"):
-        bv.verify("1248100998", registry=Registry.open(path))
+        bs.verify("1248100998", registry=Registry.open(path))
 
 
 def test_a_registry_that_is_replaced_while_it_is_used_gives_no_columns_of_two_files(tmp_path: Path) -> None:
@@ -109,17 +109,17 @@ def test_a_registry_that_is_replaced_while_it_is_used_gives_no_columns_of_two_fi
     about["bizverify.registry"] = about["bizverify.registry"].replace(registry.version, "2026-11-22-newer")
     known.write_parquet(path, metadata=about)
     with pytest.raises(RegistryError, match=r"replaced by version 2026-11-22-newer while version .* was in use"):
-        bv.verify("1248100998", registry=registry)
+        bs.verify("1248100998", registry=registry)
 
 
 def test_a_registry_goes_to_another_process_without_what_was_read_of_it() -> None:
     """A pool of processes gets the object by pickling it; each reads the file itself."""
     registry = Registry.open(REGISTRY)
     asked = ("1248100998", "삼성전자", "경기도 수원시 영통구 삼성로 129")
-    first = bv.verify(*asked, registry=registry)
+    first = bs.verify(*asked, registry=registry)
     other = pickle.loads(pickle.dumps(registry))
     assert other == registry
-    assert bv.verify(*asked, registry=other) == first
+    assert bs.verify(*asked, registry=other) == first
 
 
 def test_a_source_is_as_fresh_as_the_day_in_korea_on_which_it_was_changed(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_source_is_as_fresh_as_the_day_in_korea_on_which_it_was_changed(tmp_pa
     source = write(tmp_path / "s.csv", "b_no,상태\n1248100998,계속사업자\n")
     saved = datetime(2026, 3, 2, 8, 30, tzinfo=SEOUL).timestamp()
     os.utime(source, (saved, saved))
-    bv.build_registry([source], tmp_path / "r.parquet")
+    bs.build_registry([source], tmp_path / "r.parquet")
     assert pl.read_parquet(tmp_path / "r.parquet")["as_of"].to_list() == [date(2026, 3, 2)]
 
 
@@ -135,8 +135,8 @@ def test_a_status_of_a_strange_day_is_answered(tmp_path: Path) -> None:
     """A day before the first year, which a source may say by mistake, is no day; nor does it end a run of its own."""
     path = tmp_path / "r.parquet"
     rows = pl.LazyFrame({"b_no": ["1248100998"], "address": ["서울 중구 세종대로 110"]})
-    bv.build_registry([write(tmp_path / "s.csv", "b_no,상태,as_of\n1248100998,계속사업자,-0221-09-04\n")], path)
-    assert bv.LocalEngine(path).verify(rows).collect()["biz_status"].to_list() == ["active"]
+    bs.build_registry([write(tmp_path / "s.csv", "b_no,상태,as_of\n1248100998,계속사업자,-0221-09-04\n")], path)
+    assert bs.LocalEngine(path).verify(rows).collect()["biz_status"].to_list() == ["active"]
     early = pl.read_parquet(path).with_columns(as_of=pl.Series([-800_000], dtype=pl.Int32).cast(pl.Date))
     early.write_parquet(path, metadata=dict(pl.read_parquet_metadata(path)))
-    assert bv.LocalEngine(path).verify(rows).collect()["biz_status"].to_list() == ["active"]
+    assert bs.LocalEngine(path).verify(rows).collect()["biz_status"].to_list() == ["active"]

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.report_page import report_page
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.report_page import report_page
+from bansong.translation import use_language
 from conftest import SAMPLE
 
 pytestmark = pytest.mark.process
@@ -27,7 +27,7 @@ def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("Chromium is not installed")
-    pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install 'bizverify[browser]'")
+    pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install 'bansong[browser]'")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -42,10 +42,10 @@ def pages_of(folder: Path, language: str) -> list[Path]:
     rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
     with use_language(language):
         rows.head(280).write_csv(source)
-        bv.enrich(source, out, **REFERENCE)
+        bs.enrich(source, out, **REFERENCE)
         shutil.copy(out, folder / "before.csv")
         rows.tail(280).write_csv(source)
-        bv.enrich(source, out, report=folder / "run.html", letter_cost=500, **REFERENCE)
+        bs.enrich(source, out, report=folder / "run.html", letter_cost=500, **REFERENCE)
         report_page(out, folder / "file.html", unmask=True, before=folder / "before.csv")
     return [folder / "run.html", folder / "file.html"]
 
@@ -76,7 +76,7 @@ def test_axe_finds_nothing_serious_in_a_page(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
     """On a phone, a tablet, a desk, and on paper of each width: no violation that is serious or critical."""
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / "state"))
     for page in pages_of(tmp_path, language):
         assert faults(browser, page) == []
 

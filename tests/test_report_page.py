@@ -19,16 +19,16 @@ import pytest
 from click.testing import CliRunner, Result
 from polars.testing import assert_frame_equal
 
-import bizverify as bv
-from bizverify.cli import app
-from bizverify.errors import BizverifyError
-from bizverify.labels.mailing import open_mailing
-from bizverify.report_page import earlier_run, page_figures, report_page
-from bizverify.report_page.masking import mask_address, mask_name, mask_number
-from bizverify.report_page.page_figures import PageFigures, collect_figures
-from bizverify.report_page.tags import join, tag
-from bizverify.schema import SEOUL
-from bizverify.translation import use_language
+import bansong as bs
+from bansong.cli import app
+from bansong.errors import BansongError
+from bansong.labels.mailing import open_mailing
+from bansong.report_page import earlier_run, page_figures, report_page
+from bansong.report_page.masking import mask_address, mask_name, mask_number
+from bansong.report_page.page_figures import PageFigures, collect_figures
+from bansong.report_page.tags import join, tag
+from bansong.schema import SEOUL
+from bansong.translation import use_language
 from conftest import SAMPLE, write
 from customers import numbers
 from korean import english_sentences
@@ -70,8 +70,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("page")
     options: dict[str, Any] = {"letter_cost": 500, "report": folder / "p.html", "manifest": folder / "run.json"}
     with use_language("ko"), pytest.MonkeyPatch.context() as patched:
-        patched.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))  # no earlier run of this machine
-        bv.enrich(SAMPLE / "customers.csv", folder / "out.csv", **REFERENCE, **options)
+        patched.setenv("BANSONG_STATE_DIR", str(folder / "state"))  # no earlier run of this machine
+        bs.enrich(SAMPLE / "customers.csv", folder / "out.csv", **REFERENCE, **options)
     return folder, folder / "p.html"
 
 
@@ -123,7 +123,7 @@ def test_the_page_says_how_old_the_statuses_are(made: tuple[Path, Path]) -> None
 
 def test_a_page_names_what_its_reader_can_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What mends a run is an option on a page that a command writes, a parameter on one that Python writes."""
-    monkeypatch.setenv("BIZVERIFY_LANG", "en")
+    monkeypatch.setenv("BANSONG_LANG", "en")
     source, out, page = tmp_path / "in.csv", tmp_path / "out.csv", tmp_path / "page.html"
     shutil.copyfile(SAMPLE / "customers.csv", source)
     given = [source, "-o", out, "--status", "none", "--manifest", tmp_path / "run.json"]
@@ -209,22 +209,22 @@ def test_the_page_of_a_korean_run_is_korean(made: tuple[Path, Path]) -> None:
 
 def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closure, a row that went and one that came; by itself, since the output of before is there, or by a file."""
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / "state"))
     rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
     source, out = tmp_path / "list.csv", tmp_path / "out.csv"
     rows.head(280).write_csv(source)
-    bv.enrich(source, out, report=tmp_path / "first.html", **REFERENCE)
+    bs.enrich(source, out, report=tmp_path / "first.html", **REFERENCE)
     assert "Changes since" not in Page(tmp_path / "first.html").text
     shutil.copy(out, tmp_path / "kept.csv")
     closing = pl.read_csv(out, infer_schema=False).filter(pl.col("biz_status") == "active")["사업자등록번호"][0]
     registry = pl.read_parquet(REFERENCE["registry"])
-    closed = pl.col("b_no") == int(bv.number.compact(closing))
+    closed = pl.col("b_no") == int(bs.number.compact(closing))
     status = pl.when(closed).then(pl.lit("closed")).otherwise(pl.col("biz_status").cast(pl.String)).alias("biz_status")
     registry.with_columns(status).write_csv(tmp_path / "registry.csv")
-    bv.build_registry([tmp_path / "registry.csv"], tmp_path / "registry.parquet")
+    bs.build_registry([tmp_path / "registry.csv"], tmp_path / "registry.parquet")
     newer = REFERENCE | {"registry": tmp_path / "registry.parquet"}
     rows.slice(1, 289).write_csv(source)
-    report = bv.enrich(source, out, report=tmp_path / "second.html", **newer)
+    report = bs.enrich(source, out, report=tmp_path / "second.html", **newer)
     told = Page(tmp_path / "second.html").text
     was, now = (rows_of(path) for path in (tmp_path / "kept.csv", out))
     gone, new = was.join(now, on="key", how="anti"), now.join(was, on="key", how="anti")
@@ -237,7 +237,7 @@ def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypat
     for given, same in (({"before": tmp_path / "kept.csv"}, True), ({}, False)):
         report_page(report.run_id, tmp_path / "page.html", **given)
         assert ("Changes since the run before" in Page(tmp_path / "page.html").text) is same
-    with pytest.raises(BizverifyError, match="cannot be compared"):
+    with pytest.raises(BansongError, match="cannot be compared"):
         report_page(report.run_id, tmp_path / "page.html", before=SAMPLE / "customers.csv")
 
 
@@ -303,7 +303,7 @@ def test_hostile_cells_are_texts(tmp_path: Path) -> None:
     cell = HOSTILE.replace('"', '""')
     listed = f'사업자번호,상호,주소\n{numbers(1)[0]},"{cell}","{cell} 서울특별시 종로구 종로 436"\n'
     source = write(tmp_path / "a<b>&'.csv", listed)
-    bv.enrich(source, tmp_path / "o.csv", report=tmp_path / "p.html", unmask=True, letter_cost=1, **REFERENCE)
+    bs.enrich(source, tmp_path / "o.csv", report=tmp_path / "p.html", unmask=True, letter_cost=1, **REFERENCE)
     page = Page(tmp_path / "p.html")
     assert not {"script", "img", "b"} & {name for name, _ in page.elements}
     assert not any(key.startswith("on") for _, given in page.elements for key in given)
@@ -338,7 +338,7 @@ def test_without_altair_the_page_says_so_and_has_its_tables(
     with use_language("en"):
         report_page(made[0] / "out.csv", tmp_path / "p.html")
     page = Page(tmp_path / "p.html")
-    assert "Charts are drawn where Altair is installed: pip install 'bizverify[notebook]'" in page.texts
+    assert "Charts are drawn where Altair is installed: pip install 'bansong[notebook]'" in page.texts
     assert not any(name == "svg" for name, _ in page.elements)
     assert "What weighs most in a row" in page.texts
 
@@ -365,14 +365,14 @@ def test_what_has_no_page_is_refused(
     monkeypatch.chdir(tmp_path)
     shutil.copy(made[0] / "out.csv", tmp_path / "out.csv")
     write(tmp_path / "list.csv", f"사업자번호,주소\n{numbers(1)[0]},서울\n")
-    with use_language("en"), pytest.raises(BizverifyError) as error:
+    with use_language("en"), pytest.raises(BansongError) as error:
         report_page(run, output)
     assert said in str(error.value)
     assert not (tmp_path / output).exists()
 
 
 def test_the_command_writes_the_page(run: Any, made: tuple[Path, Path], tmp_path: Path) -> None:
-    """``bizverify report FILE -o OUT.html`` says where the page is."""
+    """``bansong report FILE -o OUT.html`` says where the page is."""
     done: subprocess.CompletedProcess[str] = run("report", made[0] / "out.csv", "-o", tmp_path / "p.html")
     assert done.returncode == 0, done.stderr
     assert f"{tmp_path / 'p.html'} written" in done.stdout
@@ -381,13 +381,13 @@ def test_the_command_writes_the_page(run: Any, made: tuple[Path, Path], tmp_path
 
 def test_a_comparison_in_parts_is_that_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edited rows are known again, and counts and list are the same, however many parts the rows are compared in."""
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(tmp_path / "state"))
-    bv.enrich(SAMPLE / "customers.csv", tmp_path / "now.csv", **REFERENCE)
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / "state"))
+    bs.enrich(SAMPLE / "customers.csv", tmp_path / "now.csv", **REFERENCE)
     rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).slice(20)
     number = pl.int_range(pl.len())
     edited = rows.with_columns(pl.when(number % 3 == 0).then(pl.col("상호") + " 본점").otherwise("상호").alias("상호"))
     edited.write_csv(tmp_path / "list.csv")
-    bv.enrich(tmp_path / "list.csv", tmp_path / "before.csv", status="none", gazetteer=REFERENCE["gazetteer"])
+    bs.enrich(tmp_path / "list.csv", tmp_path / "before.csv", status="none", gazetteer=REFERENCE["gazetteer"])
     found = []
     for together in (1_000_000, 10):
         monkeypatch.setattr(earlier_run, "_TOGETHER", together)

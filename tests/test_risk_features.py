@@ -11,14 +11,14 @@ import msgspec
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine import Scorecard
-from bizverify.engine.address import Gazetteer, attach
-from bizverify.engine.address.regions import districts
-from bizverify.engine.business_names import names_differ
-from bizverify.engine.registry import MORE
-from bizverify.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_looks
-from bizverify.engine.text_values import is_blank, is_masked
+import bansong as bs
+from bansong.engine import Scorecard
+from bansong.engine.address import Gazetteer, attach
+from bansong.engine.address.regions import districts
+from bansong.engine.business_names import names_differ
+from bansong.engine.registry import MORE
+from bansong.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_looks
+from bansong.engine.text_values import is_blank, is_masked
 from conftest import SAMPLE, write
 
 TODAY = date(2026, 11, 21)
@@ -276,7 +276,7 @@ def scores_of(reasons: pl.Series) -> pl.Series:
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-def test_all_levels_of_all_features_add_up_in_every_row(lang: bv.model.Lang) -> None:
+def test_all_levels_of_all_features_add_up_in_every_row(lang: bs.model.Lang) -> None:
     """The signed integers of the reasons are the score behind the probability, whatever holds together."""
     chance = random.Random(11)
     frame = pl.DataFrame({name: chance.choices(WORDS[name], k=20_000) for name in SCHEMA}, schema=SCHEMA)
@@ -348,7 +348,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "3015857580,계속사업자,01,부가가치세 간이과세자,02,,N,해당없음,가람상회,2026-01-01",
         "4146089630,계속사업자,01,면허세,77,,?,해당없음,,2026-01-01",
     ]
-    bv.build_registry([write(folder / "nts.csv", header + "\n".join(rows) + "\n")], folder / "r.parquet")
+    bs.build_registry([write(folder / "nts.csv", header + "\n".join(rows) + "\n")], folder / "r.parquet")
     return folder / "r.parquet"
 
 
@@ -361,7 +361,7 @@ def sample() -> pl.DataFrame:
 
 
 def reasons_of(frame: pl.DataFrame, **sources: object) -> list[str]:
-    answers = bv.LocalEngine(today=TODAY, **sources).answer(frame.lazy()).collect()
+    answers = bs.LocalEngine(today=TODAY, **sources).answer(frame.lazy()).collect()
     return answers["reasons"].str.split(" | ").explode().drop_nulls().to_list()
 
 
@@ -389,7 +389,7 @@ def test_a_source_that_is_missing_gives_no_points_against_anybody(registry: Path
 def test_columns_that_say_nothing_change_nothing(registry: Path) -> None:
     """Null columns, and columns of those names that are the caller's own, leave every answer as it was."""
     frame = sample().drop("confirmed", "crowded", "several_addresses")
-    engine = bv.LocalEngine(registry, today=TODAY)
+    engine = bs.LocalEngine(registry, today=TODAY)
     plain = engine.answer(frame.lazy()).collect()
     nulls = {"confirmed": pl.Date, "crowded": pl.Boolean, "several_addresses": pl.Boolean}
     strange = {"confirmed": True, "crowded": "Y", "several_addresses": 3, "merged": True, "region": "seoul"}
@@ -491,7 +491,7 @@ def test_a_registry_of_the_tax_authoritys_answers_knows_taxation_and_merging(reg
 )
 def test_what_a_registry_knows_besides_becomes_a_reason(registry: Path, b_no: str, name: str, reason: str) -> None:
     """From the source's words to the reason of a row."""
-    answer = bv.verify(b_no, name=name, address=ADDRESS, registry=registry, today=TODAY)
+    answer = bs.verify(b_no, name=name, address=ADDRESS, registry=registry, today=TODAY)
     assert reason in answer.reasons
 
 
@@ -499,7 +499,7 @@ def test_words_of_taxation_that_are_not_understood_are_listed_and_say_nothing(tm
     """The row is used all the same; the report names the words and counts what is known."""
     rows = "1248100998,계속사업자,면허세,\n2208162517,폐업자,간이과세자,Y\n1018109147,폐업자,,\n"
     source = write(tmp_path / "s.csv", "b_no,상태,과세유형,utcc_yn\n" + rows)
-    report = bv.build_registry([source], tmp_path / "r.parquet")
+    report = bs.build_registry([source], tmp_path / "r.parquet")
     assert (report.businesses, report.strange_words) == (3, {"면허세": 1})
     assert report.known_besides == {"taxation": 1, "merged": 1}
     assert "면허세 1" in str(report)
@@ -508,10 +508,10 @@ def test_words_of_taxation_that_are_not_understood_are_listed_and_say_nothing(tm
 def test_a_registry_without_them_has_no_such_columns_and_an_older_file_still_opens(tmp_path: Path) -> None:
     """What no source says costs nothing; the sample's registry is of format 1."""
     source = write(tmp_path / "s.csv", "b_no,상태,과세유형,상호\n1248100998,계속사업자,,홍**\n")
-    bv.build_registry([source], tmp_path / "r.parquet")
+    bs.build_registry([source], tmp_path / "r.parquet")
     assert pl.read_parquet_schema(tmp_path / "r.parquet").names() == ["b_no", "biz_status", "since", "opened", "as_of"]
-    assert bv.LocalEngine(SAMPLE / "registry.parquet").registry.more == ()
-    assert bv.LocalEngine(tmp_path / "r.parquet").registry.more == ()
+    assert bs.LocalEngine(SAMPLE / "registry.parquet").registry.more == ()
+    assert bs.LocalEngine(tmp_path / "r.parquet").registry.more == ()
 
 
 def test_the_newest_row_that_says_so_gives_taxation_and_name_and_the_status_its_merging(tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ def test_the_newest_row_that_says_so_gives_taxation_and_name_and_the_status_its_
     older = "1248100998,폐업자,간이과세자,Y,옛이름,2025-01-01\n"
     newer = "1248100998,계속사업자,,,,2026-01-01\n"
     source = write(tmp_path / "s.csv", f"b_no,상태,과세유형,utcc_yn,상호,기준일자\n{newer}{older}")
-    bv.build_registry([source], tmp_path / "r.parquet")
+    bs.build_registry([source], tmp_path / "r.parquet")
     found = pl.read_parquet(tmp_path / "r.parquet").row(0, named=True)
     assert (found["biz_status"], found["taxation"], found["name"]) == ("active", "simplified", "옛이름")
     assert "merged" not in found
@@ -528,17 +528,17 @@ def test_the_newest_row_that_says_so_gives_taxation_and_name_and_the_status_its_
 def test_names_of_files_enriched_before_are_not_the_registrys(registry: Path, tmp_path: Path) -> None:
     """A customer list's own names would be held against themselves; with --columns they are taken all the same."""
     customers = write(tmp_path / "c.csv", "b_no,상호\n1248100998,내가 부르는 이름\n")
-    bv.enrich(customers, tmp_path / "e.csv", registry=registry)
-    bv.build_registry([tmp_path / "e.csv"], tmp_path / "r.parquet")
+    bs.enrich(customers, tmp_path / "e.csv", registry=registry)
+    bs.build_registry([tmp_path / "e.csv"], tmp_path / "r.parquet")
     assert "name" not in pl.read_parquet_schema(tmp_path / "r.parquet")
-    bv.build_registry([tmp_path / "e.csv"], tmp_path / "n.parquet", columns={"name": "상호"})
+    bs.build_registry([tmp_path / "e.csv"], tmp_path / "n.parquet", columns={"name": "상호"})
     assert pl.read_parquet(tmp_path / "n.parquet")["name"].to_list() == ["내가 부르는 이름"]
 
 
 def test_a_column_of_the_registry_that_no_feature_uses_is_not_read(registry: Path) -> None:
     """Without names in the input those of the registry stay in the file."""
     frame = pl.LazyFrame({"b_no": ["1248100998"], "address": [ADDRESS]})
-    plan = bv.LocalEngine(registry, today=TODAY).answer(frame).explain()
+    plan = bs.LocalEngine(registry, today=TODAY).answer(frame).explain()
     assert "registry_name" not in plan
-    named = bv.LocalEngine(registry, today=TODAY).answer(frame.with_columns(name=pl.lit("가"))).explain()
+    named = bs.LocalEngine(registry, today=TODAY).answer(frame.with_columns(name=pl.lit("가"))).explain()
     assert "registry_name" in named

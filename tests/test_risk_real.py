@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bizverify.engine.risk.reason_parser import LEVEL_DTYPES
-from bizverify.engine.risk.scorecard import Scorecard
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.scorecard import Scorecard
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 CUT = date(2016, 2, 28)

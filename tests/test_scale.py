@@ -15,16 +15,16 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
 def peak_memory(folder: Path, rows: int) -> float:
-    """MB at the peak of `bizverify enrich` on a CSV of so many rows, with a registry of as many businesses."""
+    """MB at the peak of `bansong enrich` on a CSV of so many rows, with a registry of as many businesses."""
     import measure
     import scale
 
     source, registry = scale.prepared(folder, rows)
-    return measure.once(measure.bizverify("enrich", source, "--registry", registry, "--progress", "none")).peak
+    return measure.once(measure.bansong("enrich", source, "--registry", registry, "--progress", "none")).peak
 
 
 def test_the_page_of_a_large_file_is_counted_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`bizverify report` on 2 million rows, 800 MB of CSV, compared with a run that answered most rows otherwise.
+    """`bansong report` on 2 million rows, 800 MB of CSV, compared with a run that answered most rows otherwise.
 
     With all rows in memory it takes 1.5 GB and more: ``test_words_and_codes_stream`` looks at why.
     """
@@ -34,9 +34,9 @@ def test_the_page_of_a_large_file_is_counted_in_batches(tmp_path: Path, monkeypa
     monkeypatch.setenv("POLARS_MAX_THREADS", "2")
     source, registry = scale.prepared(tmp_path, 2_000_000)
     before, after = tmp_path / "before.csv", tmp_path / "after.csv"
-    measure.once(measure.bizverify("enrich", source, "-o", before, "--registry", registry, "--progress", "none"))
-    measure.once(measure.bizverify("enrich", source, "-o", after, "--status", "none", "--progress", "none"))
-    page = measure.bizverify("report", after, "-o", tmp_path / "page.html", "--before", before)
+    measure.once(measure.bansong("enrich", source, "-o", before, "--registry", registry, "--progress", "none"))
+    measure.once(measure.bansong("enrich", source, "-o", after, "--status", "none", "--progress", "none"))
+    page = measure.bansong("report", after, "-o", tmp_path / "page.html", "--before", before)
     assert measure.once(page).peak < 1200
 
 

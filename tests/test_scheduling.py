@@ -17,9 +17,9 @@ from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.errors import AccountingError
-from bizverify.run import accounting, changes
-from bizverify.run.changes import (
+from bansong.errors import AccountingError
+from bansong.run import accounting, changes
+from bansong.run.changes import (
     BEFORE,
     CHANGE,
     GONE,
@@ -32,9 +32,9 @@ from bizverify.run.changes import (
     of_kinds,
     settle,
 )
-from bizverify.scheduling.job_file import CHANGES
-from bizverify.scheduling.run_store import RunStore, state_folder
-from bizverify.testing import FakeService
+from bansong.scheduling.job_file import CHANGES
+from bansong.scheduling.run_store import RunStore, state_folder
+from bansong.testing import FakeService
 from conftest import write
 from customers import KEY as API_KEY
 from customers import customers, numbers
@@ -412,9 +412,9 @@ def test_figures_for_a_monitor_are_in_the_form_of_prometheus(nights: Nights) -> 
     nights.run()
     target = nights.folder / "job.prom"
     families = {family.name: family for family in parser.text_string_to_metric_families(target.read_text("utf-8"))}
-    assert families["bizverify_job_rows"].samples[0].value == 12
-    assert families["bizverify_job_rows"].samples[0].labels == {"job": "job"}
-    assert {one.labels["kind"] for one in families["bizverify_job_changes"].samples} == set(CHANGES)
+    assert families["bansong_job_rows"].samples[0].value == 12
+    assert families["bansong_job_rows"].samples[0].labels == {"job": "job"}
+    assert {one.labels["kind"] for one in families["bansong_job_changes"].samples} == set(CHANGES)
     assert target.stat().st_mode & 0o777 == 0o644
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bizverify.scheduling.job import run_job
+from bansong.scheduling.job import run_job
 from nightly_jobs import DAY, Nights
 from signals import IGNORING
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.crash
 
 STOPPED_AT = """
 import os, signal, sys, time
-from bizverify import cli
+from bansong import cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
-from bizverify.engine.risk import assess
-from bizverify.scheduling import input_enrichment, job, run_message, run_store
+from bansong.engine.risk import assess
+from bansong.scheduling import input_enrichment, job, run_message, run_store
 
 def stop_behind(owner, name):
     act = getattr(owner, name)
@@ -48,8 +48,8 @@ steps = {"found": (job, "find_inputs"), "noted": (store, "note_outputs"),
          "noted as told": (store, "mark_taken"), "all done": (job, "write_metrics")}
 stop, step = getattr(signal, sys.argv[1]), sys.argv[2]
 stop_behind(*steps[step])
-sys.argv = ["bizverify", "run", "job.toml"]
-from bizverify.cli import main
+sys.argv = ["bansong", "run", "job.toml"]
+from bansong.cli import main
 main()
 """
 JOB = """
@@ -95,7 +95,7 @@ def copy_list(nights: Nights) -> None:
 
 def hidden_files(nights: Nights) -> list[Path]:
     """Outputs that were begun and are in nobody's way."""
-    return list(nights.folder.glob(".bizverify-*"))
+    return list(nights.folder.glob(".bansong-*"))
 
 
 def told_in_the_end(nights: Nights) -> int:
@@ -124,7 +124,7 @@ def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str,
     """With 130, whatever polars makes of it, a sentence of what is written, and the next run tells the closure once."""
     done = stop_at(step, stop, nights)
     assert done.returncode == 130, done.stderr
-    assert done.stderr.startswith("bizverify: job: stopped before the run was written down: each output is whole")
+    assert done.stderr.startswith("bansong: job: stopped before the run was written down: each output is whole")
     assert not hidden_files(nights)
     assert not (nights.folder / "told.log").exists()
     assert told_in_the_end(nights) == 1
@@ -153,7 +153,7 @@ def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> N
 
 INTERRUPTED = """
 import threading, time
-from bizverify.cli.stop_signals import interrupt_main_thread, let_stop_signals_interrupt
+from bansong.cli.stop_signals import interrupt_main_thread, let_stop_signals_interrupt
 let_stop_signals_interrupt()
 try:
     threading.Timer(0.1, interrupt_main_thread).start()

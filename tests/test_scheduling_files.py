@@ -12,13 +12,13 @@ from typing import Final
 import polars as pl
 import pytest
 
-from bizverify.errors import StoreError, UsageError
-from bizverify.scheduling import job
-from bizverify.scheduling.job import run_job
-from bizverify.scheduling.output_files import remove_old_outputs
-from bizverify.scheduling.run_store import RunStore
-from bizverify.schema import SEOUL
-from bizverify.tables import publish_file
+from bansong.errors import StoreError, UsageError
+from bansong.scheduling import job
+from bansong.scheduling.job import run_job
+from bansong.scheduling.output_files import remove_old_outputs
+from bansong.scheduling.run_store import RunStore
+from bansong.schema import SEOUL
+from bansong.tables import publish_file
 from conftest import write
 from customers import numbers
 from nightly_jobs import DAY, Nights, kinds
@@ -306,8 +306,8 @@ def test_old_files_that_another_job_wrote_stay(nights: Nights) -> None:
 
 KILLED: Final = """
 import os, signal
-from bizverify.scheduling.job import run_job
-from bizverify.tables import publish
+from bansong.scheduling.job import run_job
+from bansong.tables import publish
 publish.sync_file = lambda path: os.kill(os.getpid(), signal.SIGKILL)  # an output is whole and not yet in its place
 run_job("job.toml", now=lambda: NOW)
 """
@@ -320,7 +320,7 @@ def test_a_killed_night_leaves_no_customers_behind(nights: Nights, path: str) ->
     nights.write_job(end=f'[output]\npath = "{path}"\n')
     code = KILLED.replace("NOW", str(nights.now()))
     done = subprocess.run([sys.executable, "-c", code], cwd=nights.folder, capture_output=True, text=True)
-    left = list(nights.folder.rglob(".bizverify-*"))
+    left = list(nights.folder.rglob(".bansong-*"))
     assert (done.returncode, bool(left)) == (-9, True), done.stderr
     for one in left:
         os.utime(one, (0, 0))
@@ -328,4 +328,4 @@ def test_a_killed_night_leaves_no_customers_behind(nights: Nights, path: str) ->
     with publish_file(left[0].parent / "other.csv") as alive:
         os.utime(alive, (0, 0))
         assert nights.run().exit_code == 0
-        assert list(nights.folder.rglob(".bizverify-*")) == [alive]
+        assert list(nights.folder.rglob(".bansong-*")) == [alive]

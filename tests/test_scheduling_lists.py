@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import bizverify as bv
-from bizverify.scheduling.earlier_runs import compare_runs
-from bizverify.scheduling.job_report import InputOutcome
+import bansong as bs
+from bansong.scheduling.earlier_runs import compare_runs
+from bansong.scheduling.job_report import InputOutcome
 from conftest import write
 from customers import numbers
 from nightly_jobs import Nights, kinds
@@ -35,7 +35,7 @@ def put(nights: Nights, name: str, rows: Sequence[str], headers: Sequence[str] =
     return write(nights.folder / "lists" / name, "\n".join([",".join(headers), *lines, ""]))
 
 
-def outcome(report: bv.JobReport, name: str) -> InputOutcome:
+def outcome(report: bs.JobReport, name: str) -> InputOutcome:
     return next(one for one in report.inputs if Path(one.path).name == name)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bizverify.scheduling import run_message
-from bizverify.scheduling.earlier_runs import list_runs
+from bansong.scheduling import run_message
+from bansong.scheduling.earlier_runs import list_runs
 from conftest import write
 from hooks import OK, receiving
 from nightly_jobs import Nights, kinds
@@ -139,5 +139,5 @@ def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
         nights.folder / "job.toml",
         '[[inputs]]\npath = "in.csv"\n[engine]\nname = "verify"\n[notify]\nfile = "told.txt"\n',
     )
-    assert "`[engine] base_url`" in run("run", "job.toml", env={"BIZVERIFY_BASE_URL": ""}).stderr
+    assert "`[engine] base_url`" in run("run", "job.toml", env={"BANSONG_BASE_URL": ""}).stderr
     assert "`[engine] base_url`" in (nights.folder / "told.txt").read_text("utf-8")

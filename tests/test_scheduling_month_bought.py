@@ -18,13 +18,13 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.dispatch import Dispatcher
-from bizverify.run.changes import CHANGE
-from bizverify.scheduling.job import run_job
-from bizverify.schema import SEOUL
-from bizverify.testing import FakeService, serve
-from bizverify.testing.faults import Fault, Status
+import bansong as bs
+from bansong.dispatch import Dispatcher
+from bansong.run.changes import CHANGE
+from bansong.scheduling.job import run_job
+from bansong.schema import SEOUL
+from bansong.testing import FakeService, serve
+from bansong.testing.faults import Fault, Status
 from conftest import write
 from customers import KEY, numbers
 
@@ -114,14 +114,14 @@ class Month:
         self.told |= found
         return found
 
-    def run(self) -> bv.JobReport:
+    def run(self) -> bs.JobReport:
         with nullcontext() if self.night == OUTAGE else serve(self.service, port=self.port):
             return run_job(self.folder / "job.toml", now=self.now)
 
     def run_killed(self) -> None:
         """Run tonight's job in a process that is killed when the service has been paid for half of the night."""
         half = self.service.paid_total + len(self.wanted()) // 2
-        code = f"from bizverify.scheduling.job import run_job; run_job('job.toml', now=lambda: {self.now()})"
+        code = f"from bansong.scheduling.job import run_job; run_job('job.toml', now=lambda: {self.now()})"
         process = subprocess.Popen([sys.executable, "-c", code], cwd=self.folder, stderr=subprocess.PIPE)
 
         def kill(request: Any) -> bool:

@@ -16,15 +16,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.dispatch.limits import RetryBudget
-from bizverify.reference.status_store import STATUS_FILE
-from bizverify.run.changes import CHANGE
-from bizverify.scheduling.earlier_runs import compare_runs
-from bizverify.scheduling.job import run_job
-from bizverify.scheduling.run_store import RunStore, state_folder
-from bizverify.schema import SEOUL
-from bizverify.testing import NTS_FAULTS, FakeNts, Fault, serve
+import bansong as bs
+from bansong.dispatch.limits import RetryBudget
+from bansong.reference.status_store import STATUS_FILE
+from bansong.run.changes import CHANGE
+from bansong.scheduling.earlier_runs import compare_runs
+from bansong.scheduling.job import run_job
+from bansong.scheduling.run_store import RunStore, state_folder
+from bansong.schema import SEOUL
+from bansong.testing import NTS_FAULTS, FakeNts, Fault, serve
 from conftest import write
 from customers import numbers
 from nightly_jobs import DAY, FIRST_NIGHT, kinds
@@ -54,7 +54,7 @@ class AskedNights:
     def now(self) -> float:
         return FIRST_NIGHT + self.night * DAY
 
-    def run(self) -> bv.JobReport:
+    def run(self) -> bs.JobReport:
         """Write the list and run the job of this night; the next call is the next night's."""
         lines = [",".join(row[: len(self.headers)]) for row in self.rows]
         write(self.folder / "in.csv", "\n".join([",".join(self.headers), *lines, ""]))
@@ -84,15 +84,15 @@ def row_of(b_no: str, edits: int = 0) -> tuple[str, str, str]:
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AskedNights]:
     fake = FakeNts(KEY, default="active")
     monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.001)
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", KEY)
+    monkeypatch.setenv("BANSONG_NTS_KEY", KEY)
     with serve(fake) as url:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", f"{url}/api/nts-businessman/v1/status")
+        monkeypatch.setenv("BANSONG_NTS_URL", f"{url}/api/nts-businessman/v1/status")
         nights = AskedNights(tmp_path, fake, [row_of(b_no) for b_no in numbers(30)])
         nights.write_job()
         yield nights
 
 
-def closed_in(report: bv.JobReport) -> list[str]:
+def closed_in(report: bs.JobReport) -> list[str]:
     return report.changes.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list()
 
 
@@ -254,7 +254,7 @@ def test_a_key_that_the_job_must_use_and_is_refused_fails_the_input(asked: Asked
 def test_a_key_that_is_not_there_any_more_is_told(asked: AskedNights, monkeypatch: pytest.MonkeyPatch) -> None:
     """`auto` asks nobody without a key: a night from cron without the variable is no quiet night."""
     asked.run()
-    monkeypatch.delenv("BIZVERIFY_NTS_KEY")
+    monkeypatch.delenv("BANSONG_NTS_KEY")
     for _ in range(2):
         report = asked.run()
         assert (report.exit_code, report.inputs[0].unasked, report.message is None) == (3, 30, False)
@@ -266,7 +266,7 @@ def test_quiet_prints_the_alert(asked: AskedNights, run: Run) -> None:
     asked.write_job()
     asked.run()
     asked.fail("forbidden")
-    done = run("run", "job.toml", "--quiet", env={"BIZVERIFY_NTS_KEY": KEY})
+    done = run("run", "job.toml", "--quiet", env={"BANSONG_NTS_KEY": KEY})
     assert done.returncode == 3
     assert "ATTENTION" in done.stderr
     assert KEY not in done.stderr

@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 import pytest
 
-import bizverify as bv
-from bizverify.engine import Scorecard
-from bizverify.engine.risk.features import FEATURES
-from bizverify.engine.risk.scorecard import Learned, check_scorecard
-from bizverify.errors import ModelError
+import bansong as bs
+from bansong.engine import Scorecard
+from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.scorecard import Learned, check_scorecard
+from bansong.errors import ModelError
 
-BUILT_IN = Path(bv.__file__).parent / "engine" / "risk" / "scorecard.toml"
+BUILT_IN = Path(bs.__file__).parent / "engine" / "risk" / "scorecard.toml"
 TEXT = BUILT_IN.read_text(encoding="utf-8")
 LEARNED = Learned("2026.11.5", datetime(2026, 11, 22, 9, 30, tzinfo=UTC), 1600, 52, 24.5, 0.004)
 
@@ -202,7 +202,7 @@ def test_a_file_of_an_older_release_is_told_all_that_it_lacks_at_once(tmp_path: 
     assert "[features.kind.simplified], [features.freshness.*]" in said
     assert "[features.place.crowded], [features.spread.several_addresses]" in said
     assert "are missing" in said
-    assert "`bizverify model show --toml`" in said
+    assert "`bansong model show --toml`" in said
 
 
 def test_a_learned_card_must_tell_what_the_built_in_one_tells() -> None:
@@ -256,7 +256,7 @@ def test_all_that_is_known_of_a_row_fits_the_reading() -> None:
 
 _FIRST_READ_BY_EIGHT: Final = """
 import importlib, sys, threading
-from bizverify.engine.risk import scorecard
+from bansong.engine.risk import scorecard
 sys.setswitchinterval(1e-6)
 for _ in range(int(sys.argv[1])):
     fresh = importlib.reload(scorecard).Scorecard

@@ -11,11 +11,11 @@ import openpyxl
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.distributed import verify_batches
-from bizverify.engine import Registry
-from bizverify.engine.address import Gazetteer, parse
-from bizverify.server.clock import Clock
+import bansong as bs
+from bansong.distributed import verify_batches
+from bansong.engine import Registry
+from bansong.engine.address import Gazetteer, parse
+from bansong.server.clock import Clock
 from conftest import NOTHING_CHECKED, write
 from customers import numbers
 from serving import served
@@ -157,7 +157,7 @@ def registry(folder: Path) -> Registry:
         if kinds[place % 6]
     ]
     source = write(folder / "statuses.csv", "b_no,상태,기준일\n" + "\n".join(rows) + "\n")
-    bv.build_registry([source], folder / "registry.parquet", columns={"as_of": "기준일"})
+    bs.build_registry([source], folder / "registry.parquet", columns={"as_of": "기준일"})
     return Registry.open(folder / "registry.parquet")
 
 
@@ -185,7 +185,7 @@ def test_send_implies_all_that_a_letter_needs(registry: Registry, gazetteer: Gaz
     """Each condition is worked out again from the pieces of which a row was made, and from what its reasons say."""
     frame, whole = made(6_000)
     with_source, without = (
-        bv.verify_frame(frame, registry=source, gazetteer=gazetteer if with_gazetteer else None, today=TODAY)
+        bs.verify_frame(frame, registry=source, gazetteer=gazetteer if with_gazetteer else None, today=TODAY)
         for source in (registry, None)
     )
     assert "send" not in set(without["action"])
@@ -206,12 +206,12 @@ def test_every_surface_of_the_local_engine_keeps_these_from_being_sent(
     active = [number for place, number in enumerate(NUMBERS) if place % 6 == 0][: len(addresses)]
     frame = pl.DataFrame({"사업자번호": active, "상호": "가나", "주소": addresses})
     source = write(tmp_path / "in.csv", frame.write_csv())
-    bv.enrich(source, tmp_path / "out.parquet", today=TODAY, **used)
+    bs.enrich(source, tmp_path / "out.parquet", today=TODAY, **used)
     answers = {
         "enrich": pl.read_parquet(tmp_path / "out.parquet")["action"].to_list(),
-        "frame": bv.verify_frame(frame, today=TODAY, **used)["action"].to_list(),
+        "frame": bs.verify_frame(frame, today=TODAY, **used)["action"].to_list(),
         "cluster": verify_batches(frame, today=TODAY, **used)(frame.to_arrow())["action"].to_pylist(),
-        "verify": [bv.verify(*one, today=TODAY, **used).action for one in frame.iter_rows()],
+        "verify": [bs.verify(*one, today=TODAY, **used).action for one in frame.iter_rows()],
     }
     now = pl.Series([TODAY]).cast(pl.Datetime("ms")).dt.epoch("s")[0]
     with served(tmp_path / "db.sqlite", Clock(now=lambda: now), **used) as server, server.client() as client:
@@ -236,7 +236,7 @@ def test_two_places_no_number_and_notes_are_not_sent_and_names_like_them_are(
     active = [number for place, number in enumerate(NUMBERS) if place % 6 == 0][: len(addresses)]
     frame = pl.DataFrame({"사업자번호": active, "상호": "가나", "주소": addresses})
     gazetteer = here if with_gazetteer else None
-    answers = bv.verify_frame(frame, registry=registry, gazetteer=gazetteer, today=TODAY)
+    answers = bs.verify_frame(frame, registry=registry, gazetteer=gazetteer, today=TODAY)
     is_sent = [action == "send" for action in answers["action"]]
     wrong = len(NOT_ONE_PLACE) + len(NO_NUMBER)
     assert [address for address, sent in zip(addresses[:wrong], is_sent[:wrong], strict=True) if sent] == []
@@ -250,7 +250,7 @@ def test_no_corrected_address_holds_a_second_number_or_a_note(registry: Registry
     lots = [heads[2] + words for words in (" 또는 740", "번지 혹은 740번지", "~740")]
     addresses = [*doubtful, *lots, *(HERE + words for words in ONE_PLACE)]
     frame = pl.DataFrame({"사업자번호": NUMBERS[0], "상호": "가나", "주소": addresses, "우편번호": "06236"})
-    answers = bv.verify_frame(frame, registry=registry, gazetteer=here, today=TODAY, extra_columns=["district_code"])
+    answers = bs.verify_frame(frame, registry=registry, gazetteer=here, today=TODAY, extra_columns=["district_code"])
     corrected = answers["fixed_address"].is_not_null() | answers["fixed_zipcode"].is_not_null()
     certain = len(addresses) - len(ONE_PLACE)
     assert answers[:certain].filter(corrected[:certain] | answers["district_code"][:certain].is_not_null()).is_empty()
@@ -277,7 +277,7 @@ def test_a_postal_code_stands_for_the_region_as_five_digits_that_fit(
     registry: Registry, here: Gazetteer, address: str, zipcode: str, action: str
 ) -> None:
     frame = pl.DataFrame({"사업자번호": [NUMBERS[0]], "상호": "가나", "주소": address, "우편번호": zipcode})
-    assert bv.verify_frame(frame, registry=registry, gazetteer=here, today=TODAY)["action"].to_list() == [action]
+    assert bs.verify_frame(frame, registry=registry, gazetteer=here, today=TODAY)["action"].to_list() == [action]
 
 
 def test_a_row_of_the_review_is_never_one_to_send(registry: Registry, gazetteer: Gazetteer, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_row_of_the_review_is_never_one_to_send(registry: Registry, gazetteer:
     frame = pl.DataFrame({"사업자번호": [NUMBERS[0], NUMBERS[5], NUMBERS[6]], "상호": "가나", "주소": addresses})
     source = write(tmp_path / "in.csv", frame.write_csv())
     files = {"review": tmp_path / "review.xlsx", "letters": tmp_path / "letters.csv"}
-    bv.enrich(source, tmp_path / "out.parquet", registry=registry, gazetteer=gazetteer, today=TODAY, **files)
+    bs.enrich(source, tmp_path / "out.parquet", registry=registry, gazetteer=gazetteer, today=TODAY, **files)
     sheet = openpyxl.load_workbook(files["review"]).worksheets[0]
     assert [row[0] for row in sheet.iter_rows(min_row=2, values_only=True)] == [1, 2]
     assert pl.read_parquet(tmp_path / "out.parquet")["action"].to_list() == ["confirm", "confirm", "send"]

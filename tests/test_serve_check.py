@@ -1,4 +1,4 @@
-"""`bizverify serve --check`: what would keep a server from starting is said with its remedy, and nothing is changed."""
+"""`bansong serve --check`: what would keep a server from starting is said with its remedy, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-import bizverify as bv
-from bizverify.cli import app
-from bizverify.server.store import SERVER_FILE, key_table, open_server_file
+import bansong as bs
+from bansong.cli import app
+from bansong.server.store import SERVER_FILE, key_table, open_server_file
 from serving import logged, make_key, served
 
 
@@ -41,7 +41,7 @@ def test_nothing_is_there_yet_and_nothing_is_made(tmp_path: Path) -> None:
     found = check(tmp_path / "db.sqlite")
     assert found.code == 0
     assert "is not there yet and will be made" in found.text
-    assert "database: make the first key with `bizverify keys create`" in found.text
+    assert "database: make the first key with `bansong keys create`" in found.text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -49,7 +49,7 @@ def test_it_works_beside_a_running_server_and_changes_no_byte(tmp_path: Path) ->
     """The server's own port, taken by itself, is no fault; its file is read and its lock left."""
     source, registry = tmp_path / "source.csv", tmp_path / "registry.parquet"
     source.write_text("b_no,b_stt,asof\n1248100998,계속사업자,2026-11-10\n", encoding="utf-8")
-    bv.build_registry([source], registry)
+    bs.build_registry([source], registry)
     db = tmp_path / "db.sqlite"
     with served(db, registry=registry, metrics_port=0) as server:
         server.key()
@@ -197,11 +197,11 @@ def test_what_would_end_a_start_ends_the_check(tmp_path: Path, options: tuple[st
     assert (found.code, says in found.text) == (2, True), found.text
     start = ["serve", "--port", "0", "--db", str(tmp_path / "db.sqlite"), *given]
     with logged():  # a server's log is set up before its configuration is refused
-        assert isinstance(CliRunner().invoke(app, start).exception, bv.BizverifyError)
+        assert isinstance(CliRunner().invoke(app, start).exception, bs.BansongError)
 
 
 def test_a_folder_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bizverify.diagnosis import checks
+    from bansong.diagnosis import checks
 
     for name in ("_ROOM", "_LEAST"):
         monkeypatch.setattr(checks, name, 1 << 60)
@@ -211,9 +211,9 @@ def test_a_folder_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_missing_extra_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bizverify.diagnosis import checks
+    from bansong.diagnosis import checks
 
     monkeypatch.setitem(checks.EXTRAS, "server", (("no_such_module",), "to serve"))
     found = check(tmp_path / "db.sqlite")
     assert found.code == 2
-    assert "extra server: pip install 'bizverify[server]'" in found.text
+    assert "extra server: pip install 'bansong[server]'" in found.text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bizverify.errors import AuthenticationError, PlanError, QuotaError
+from bansong.errors import AuthenticationError, PlanError, QuotaError
 from serving import HTTP, served
 
 

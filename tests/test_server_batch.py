@@ -21,15 +21,15 @@ import httpx
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine import LocalEngine
-from bizverify.errors import StoreError
-from bizverify.server.clock import Clock
-from bizverify.server.jobs import isolated_reader, reading_slots, results, worker
-from bizverify.server.jobs.accept import JobAcceptance
-from bizverify.server.jobs.results import merge_slices
-from bizverify.server.reference_files import RegistrySnapshot, StatusSources
-from bizverify.server.store import job_table, key_table, open_server_file
+import bansong as bs
+from bansong.engine import LocalEngine
+from bansong.errors import StoreError
+from bansong.server.clock import Clock
+from bansong.server.jobs import isolated_reader, reading_slots, results, worker
+from bansong.server.jobs.accept import JobAcceptance
+from bansong.server.jobs.results import merge_slices
+from bansong.server.reference_files import RegistrySnapshot, StatusSources
+from bansong.server.store import job_table, key_table, open_server_file
 from serving import HTTP, Served, read_here, rows_of, served
 
 CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
@@ -107,7 +107,7 @@ def test_a_file_is_answered_as_the_local_engine_answers_it(server: Served, tmp_p
         rows.write_ndjson(path)
     else:
         path.write_bytes(rows.write_csv().encode("cp949" if kind == "cp949" else "utf-8"))
-    bv.enrich(path, tmp_path / "out.json")
+    bs.enrich(path, tmp_path / "out.json")
     enriched = json.loads((tmp_path / "out.json").read_bytes())
     enriched = enriched["rows"] if isinstance(enriched, dict) else enriched
     expected = [{name: row[name] for name in SEVEN} for row in enriched]
@@ -134,7 +134,7 @@ def test_a_huge_cell_is_not_echoed_whole(server: Served, tmp_path: Path) -> None
     assert found[1]["error"] is not None
     assert found[2]["b_no"] == "9" * 100
     rows.write_csv(tmp_path / "in.csv")
-    bv.enrich(tmp_path / "in.csv", tmp_path / "out.csv")
+    bs.enrich(tmp_path / "in.csv", tmp_path / "out.csv")
     written = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
     assert written["b_no"].to_list() == rows["b_no"].to_list()
 
@@ -169,10 +169,10 @@ def test_a_number_in_a_cell_that_is_too_long_stays_that_number(written: str) -> 
 @pytest.mark.parametrize("written", ["9" * 3_000, "9" * 1_500 + "-" * 1_500 + "번", "가" * 3_000, "1" + "-" * 3_000])
 def test_the_reason_of_a_number_that_was_cut_is_that_of_the_whole_cell(written: str, tmp_path: Path) -> None:
     """A cell of 3,000 digits is too long, as `enrich` says of it: what marks the cut are not letters of the cell."""
-    whole = bv.LocalEngine().verify(pl.LazyFrame({"b_no": [written]})).collect()["row_note"].item()
+    whole = bs.LocalEngine().verify(pl.LazyFrame({"b_no": [written]})).collect()["row_note"].item()
     pl.DataFrame({"b_no": [written, "1248100998"], "name": ["가", "나"]}).write_csv(tmp_path / "in.csv")
     isolated_reader.write_records(str(tmp_path / "in.csv"), str(tmp_path / "records.parquet"), 10)
-    kept = bv.LocalEngine().verify(pl.scan_parquet(tmp_path / "records.parquet")).collect()
+    kept = bs.LocalEngine().verify(pl.scan_parquet(tmp_path / "records.parquet")).collect()
     assert kept["row_note"].to_list() == [whole, None]
 
 

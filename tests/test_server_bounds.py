@@ -18,15 +18,15 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-import bizverify as bv
-from bizverify.errors import LimitError, UsageError
-from bizverify.server.jobs import reading_slots
-from bizverify.server.jobs.disk_use import folder_bytes
-from bizverify.server.jobs.isolated_reader import ReadBounds
-from bizverify.server.settings import ServicePlan, load_plans
-from bizverify.server.upload_form import ReceivedUpload
-from bizverify.storage.filesystem import list_folder
-from bizverify.tables.isolation import IsolationError
+import bansong as bs
+from bansong.errors import LimitError, UsageError
+from bansong.server.jobs import reading_slots
+from bansong.server.jobs.disk_use import folder_bytes
+from bansong.server.jobs.isolated_reader import ReadBounds
+from bansong.server.settings import ServicePlan, load_plans
+from bansong.server.upload_form import ReceivedUpload
+from bansong.storage.filesystem import list_folder
+from bansong.tables.isolation import IsolationError
 from customers import numbers
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, read_here, rows_of, served, wait_until
@@ -448,14 +448,14 @@ def test_a_run_waits_where_the_server_says_too_often(small: Served, tmp_path: Pa
     key, count = small.key(), 14
     table = tmp_path / "in.csv"
     table.write_text("\n".join(["b_no,name", *(f"{number},x" for number in numbers(count))]))
-    options = bv.ServiceOptions(
+    options = bs.ServiceOptions(
         base_url=small.url, api_key=key, ledger=tmp_path / "ledger", concurrency=8, rate=1_000.0, chunk=5, poll=0.02
     )
-    report = bv.enrich(table, tmp_path / "out.csv", engine=bv.ServiceEngine(engine, options))
+    report = bs.enrich(table, tmp_path / "out.csv", engine=bs.ServiceEngine(engine, options))
     assert report.exit_code == 0
     refusals = generate_latest(small.app.state.metrics.registry).decode()
     assert 'code="limit_exceeded"' in refusals
-    busy = [line for line in refusals.splitlines() if line.startswith("bizverify_refusals_total") and '"busy"' in line]
+    busy = [line for line in refusals.splitlines() if line.startswith("bansong_refusals_total") and '"busy"' in line]
     assert [line.rpartition(" ")[2] for line in busy] == ["0.0"]  # after 503 a run does not know whether it paid
     assert rows_of(small.db, "SELECT used FROM usage") == [(count,)]
     assert not any("quota is used up" in str(warning) for warning in report.warnings)
@@ -467,7 +467,7 @@ def test_the_client_tells_a_bound_from_the_quota(small: Served) -> None:
     with ExitStack() as closing:
         for _ in range(2):
             closing.enter_context(SlowUpload(small, key, form(rows(1)), 0).line)
-        client = closing.enter_context(bv.BlockingClient(small.url, key, max_retries=0))
+        client = closing.enter_context(bs.BlockingClient(small.url, key, max_retries=0))
         with pytest.raises(LimitError, match="limit other than the monthly quota") as told:
             [client.me() for _ in range(100)]
     assert told.value.retry_after == 1.0

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bizverify.server import app as process
-from bizverify.server.client_address import TrustedProxies
+from bansong.server import app as process
+from bansong.server.client_address import TrustedProxies
 from serving import Served, served
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -15,14 +15,14 @@ import msgspec
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine import LocalEngine, Scorecard
-from bizverify.engine.letter_history import HISTORY_SCHEMA
-from bizverify.errors import RegistryError
-from bizverify.labels.label_store import LabelStore
-from bizverify.server import engine_pool
-from bizverify.server.engine_pool import EnginePool
-from bizverify.server.settings import Settings
+import bansong as bs
+from bansong.engine import LocalEngine, Scorecard
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.errors import RegistryError
+from bansong.labels.label_store import LabelStore
+from bansong.server import engine_pool
+from bansong.server.engine_pool import EnginePool
+from bansong.server.settings import Settings
 from handclock import HandClock
 from serving import served
 
@@ -36,7 +36,7 @@ def build(folder: Path, status: str, more: str = "") -> Path:
     if more:
         header, values = f"{header},상호", f"{values},{more}"
     source.write_text(f"{header}\n{values}\n", encoding="utf-8")
-    bv.build_registry([source], built)
+    bs.build_registry([source], built)
     return built
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_opened_changes_nothing(
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(damage(good.read_bytes()))
     bad.replace(registry)
-    with caplog.at_level(logging.WARNING, "bizverify.server"):
+    with caplog.at_level(logging.WARNING, "bansong.server"):
         anyio.run(engines.look)
         anyio.run(engines.look)
     assert engines.engine("a") is before

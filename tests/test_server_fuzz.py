@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
-from bizverify.server.routes import OPERATIONS
-from bizverify.server.settings import load_plans
+from bansong.server.routes import OPERATIONS
+from bansong.server.settings import load_plans
 from serving import Served, served
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
         disk_bytes=10**12,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
         with served(folder / "db.sqlite", plans=plans, queue=10**6) as server:
             yield Fuzzed(server)
 

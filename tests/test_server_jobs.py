@@ -15,9 +15,9 @@ import httpx
 import polars as pl
 import pytest
 
-from bizverify.engine import LocalEngine
-from bizverify.labels.label_store import LabelStore
-from bizverify.server.jobs import results, worker
+from bansong.engine import LocalEngine
+from bansong.labels.label_store import LabelStore
+from bansong.server.jobs import results, worker
 from handclock import HandClock
 from serving import HTTP, Served, read_here, rows_of, served
 from test_server_batch import CSV, Held, look, sources, until, upload, used

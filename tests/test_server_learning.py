@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine import Scorecard
-from bizverify.labels.label_store import LabelStore
-from bizverify.models.model_store import ModelStore
-from bizverify.server.store import job_table, open_server_file
+import bansong as bs
+from bansong.engine import Scorecard
+from bansong.labels.label_store import LabelStore
+from bansong.models.model_store import ModelStore
+from bansong.server.store import job_table, open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene
 from serving import HTTP, read_here, rows_of
@@ -130,7 +130,7 @@ def test_a_letter_that_came_back_changes_the_next_answer_of_that_key(
     key, other = shared.key(), shared.key()
     before, rest = [key.verify(place) for place in range(2)], other.verify()
     job = key.batch(shared.clock)
-    with caplog.at_level("DEBUG", "bizverify"):
+    with caplog.at_level("DEBUG", "bansong"):
         key.label(job, 0, True, "이사불명")
         shared.clock.until(lambda: key.verify() != before[0], seconds=1)
     after = key.verify()
@@ -242,7 +242,7 @@ def world(folder: Path, rows: int) -> tuple[str, Path, list[bool]]:
     )
     known = pl.DataFrame({"사업자등록번호": numbers, "사업자상태": status, "폐업일자": "2025-01-01"})
     known.write_csv(folder / "statuses.csv")
-    bv.build_registry([folder / "statuses.csv"], folder / "registry.parquet")
+    bs.build_registry([folder / "statuses.csv"], folder / "registry.parquet")
     chance = np.array([CAME_BACK[one] for one in status])
     return customers.write_csv(), folder / "registry.parquet", (rng.random(rows) < chance).tolist()
 
@@ -264,7 +264,7 @@ def test_what_came_back_makes_a_scorecard_that_answers_from_then_on(
     """Batch, outcomes, and after the time in which returns come in a better scorecard answers that key, also later."""
     clock = HandClock()
     upload, registry, bounced = world(tmp_path, 1_500)
-    with caplog.at_level("INFO", "bizverify.server"), scene(tmp_path, clock, registry=registry) as one:
+    with caplog.at_level("INFO", "bansong.server"), scene(tmp_path, clock, registry=registry) as one:
         secret, other = one.server.key("enterprise"), Asking(one.server.url, one.server.key())
         key = Asking(one.server.url, secret)
         job = key.batch(clock, upload)
@@ -299,7 +299,7 @@ def test_what_came_back_makes_a_scorecard_that_answers_from_then_on(
 def ripe(folder: Path, rows: int, caplog: pytest.LogCaptureFixture, **settings: Any) -> Iterator[Scene]:
     """A server with the outcomes of some letters, two months later."""
     upload, registry, bounced = world(folder, rows)
-    with caplog.at_level("INFO", "bizverify.server"), scene(folder, registry=registry, **settings) as one:
+    with caplog.at_level("INFO", "bansong.server"), scene(folder, registry=registry, **settings) as one:
         key = one.key()
         tell(key, key.batch(one.clock, upload), bounced)
         one.learned()

@@ -10,16 +10,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bizverify.engine import Scorecard
-from bizverify.engine.letter_history import HISTORY_SCHEMA
-from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.engine_pool import ServedEngine
-from bizverify.server.letters import AgreedLetters, ScopeLetters
-from bizverify.server.lookup.microbatch import LookupAnswerer
-from bizverify.server.lookup.prepared_query import PreparedQuery
-from bizverify.server.payloads import VerificationPayload, VerifyRequest
-from bizverify.server.reference_files import ReferenceData
-from bizverify.server.settings import Settings
+from bansong.engine import Scorecard
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.schema import REASON_SEPARATOR, RECORD_COLUMNS
+from bansong.server.engine_pool import ServedEngine
+from bansong.server.letters import AgreedLetters, ScopeLetters
+from bansong.server.lookup.microbatch import LookupAnswerer
+from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.reference_files import ReferenceData
+from bansong.server.settings import Settings
 
 TODAY = date(2026, 11, 21)
 NUMBERS = ("1248100998", "2208162517", "1208147521")

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.server.store import Store
-from bizverify.server.watch import list_cache
-from bizverify.server.watch.list_cache import WatchListCache
-from bizverify.watch import store as book
-from bizverify.watch.store import Business
+from bansong.server.store import Store
+from bansong.server.watch import list_cache
+from bansong.server.watch.list_cache import WatchListCache
+from bansong.watch import store as book
+from bansong.watch.store import Business
 from examples import examples
 
 OWNERS = ("a", "b")

@@ -17,21 +17,21 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import bizverify as bv
-from bizverify.engine import LocalEngine
-from bizverify.errors import UsageError
-from bizverify.options import StatusOptions
-from bizverify.reference.nts import NtsKey
-from bizverify.server.auth import KeyCache
-from bizverify.server.clock import Clock
-from bizverify.server.errors import Refusal, invalid_key
-from bizverify.server.jobs import worker
-from bizverify.server.metrics.counts import ServerMetrics
-from bizverify.server.metrics.listener import serve_metrics
-from bizverify.server.store import key_table, open_server_file
-from bizverify.testing import FakeNts, serve
-from bizverify.watch import store as watch_store
-from bizverify.watch.notifications import WEBHOOK
+import bansong as bs
+from bansong.engine import LocalEngine
+from bansong.errors import UsageError
+from bansong.options import StatusOptions
+from bansong.reference.nts import NtsKey
+from bansong.server.auth import KeyCache
+from bansong.server.clock import Clock
+from bansong.server.errors import Refusal, invalid_key
+from bansong.server.jobs import worker
+from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.metrics.listener import serve_metrics
+from bansong.server.store import key_table, open_server_file
+from bansong.testing import FakeNts, serve
+from bansong.watch import store as watch_store
+from bansong.watch.notifications import WEBHOOK
 from handclock import HandClock
 from serving import HTTP, Served, answers_held, read_here, rows_of, served, wait_until
 
@@ -51,7 +51,7 @@ class Metrics:
         }
 
     def __call__(self, name: str, **labels: str) -> float | None:
-        return self._values.get((f"bizverify_{name}", tuple(sorted(labels.items()))))
+        return self._values.get((f"bansong_{name}", tuple(sorted(labels.items()))))
 
 
 def metrics_of(server: Served) -> Metrics:
@@ -249,7 +249,7 @@ def test_a_registry_that_is_old_or_refused_is_told(tmp_path: Path) -> None:
     hand, registry = HandClock(), tmp_path / "registry.parquet"
     source = tmp_path / "registry.csv"
     source.write_text("b_no,b_stt,asof\n1248100998,계속사업자,2026-11-10\n", encoding="utf-8")
-    bv.build_registry([source], registry)
+    bs.build_registry([source], registry)
     sound = registry.read_bytes()
     with monitored(tmp_path, hand.clock, registry=registry) as server:
         found = metrics_of(server)

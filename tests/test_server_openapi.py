@@ -18,13 +18,13 @@ import msgspec
 import polars as pl
 import pytest
 
-from bizverify.server.handlers import IDEMPOTENCY
-from bizverify.server.openapi import PARAMETERS, REFUSALS
-from bizverify.server.routes import OPERATIONS, PUBLIC, document, routes
-from bizverify.server.settings import load_plans
-from bizverify.watch.notifications import SummaryWindow, add_notifications, add_summaries
-from bizverify.watch.schema import DDL as SCHEMA
-from bizverify.watch.webhook_signature import signature_headers
+from bansong.server.handlers import IDEMPOTENCY
+from bansong.server.openapi import PARAMETERS, REFUSALS
+from bansong.server.routes import OPERATIONS, PUBLIC, document, routes
+from bansong.server.settings import load_plans
+from bansong.watch.notifications import SummaryWindow, add_notifications, add_summaries
+from bansong.watch.schema import DDL as SCHEMA
+from bansong.watch.webhook_signature import signature_headers
 from serving import Served, read_here, served
 
 HARD_TO_GET = {202, 408, 500, 503, 507}

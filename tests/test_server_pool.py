@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bizverify.engine import Scorecard
-from bizverify.engine.risk.scorecard import Learned
-from bizverify.labels.label_store import LabelStore
-from bizverify.models.model_store import ModelStore
-from bizverify.server import former_pool
-from bizverify.server.store import open_server_file
+from bansong.engine import Scorecard
+from bansong.engine.risk.scorecard import Learned
+from bansong.labels.label_store import LabelStore
+from bansong.models.model_store import ModelStore
+from bansong.server import former_pool
+from bansong.server.store import open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene
 from serving import HTTP, make_key, read_here, rows_of

@@ -21,16 +21,16 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from bizverify import BlockingClient
-from bizverify.cli import app as cli
-from bizverify.errors import StoreError, UsageError
-from bizverify.server import app as process
-from bizverify.server import bounded_connection, http_limits, logs
-from bizverify.server.app import listen, server_for, supervise
-from bizverify.server.bounded_connection import HEAD_BYTES
-from bizverify.server.clock import Clock
-from bizverify.server.metrics.counts import ServerMetrics
-from bizverify.server.settings import Settings
+from bansong import BlockingClient
+from bansong.cli import app as cli
+from bansong.errors import StoreError, UsageError
+from bansong.server import app as process
+from bansong.server import bounded_connection, http_limits, logs
+from bansong.server.app import listen, server_for, supervise
+from bansong.server.bounded_connection import HEAD_BYTES
+from bansong.server.clock import Clock
+from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.settings import Settings
 from serving import Served, ServedProcess, answers_held, logged, make_key, rows_of, served
 
 
@@ -212,7 +212,7 @@ def test_a_request_that_outlives_the_server_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is under way when the time to stop is over gets a logged 503 in the one error shape, and its lookup back."""
-    caplog.set_level(logging.INFO, "bizverify.server")
+    caplog.set_level(logging.INFO, "bansong.server")
     begun, go = answers_held(monkeypatch)
     monkeypatch.setattr(process, "_GRACE", 0.2)
     found: list[httpx.Response] = []
@@ -296,7 +296,7 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
         with listen("127.0.0.1", 0) as spare, pytest.raises(StoreError, match="another server is running on it"):
             server_for(Settings(db=db), lambda: None).run(sockets=[spare])
         done = subprocess.run(
-            [sys.executable, "-m", "bizverify", "serve", "--db", db, "--port", "0"], capture_output=True, text=True
+            [sys.executable, "-m", "bansong", "serve", "--db", db, "--port", "0"], capture_output=True, text=True
         )
     assert done.returncode == 2
     assert "another server is running on it" in done.stderr.splitlines()[-1]
@@ -330,7 +330,7 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, given: tuple[str, str]) 
 def test_the_log_says_what_is_wrong_with_the_file() -> None:
     """Of the server's own file the reason is logged, also from within a group; what users sent never is."""
     stream = io.StringIO()
-    logger = logging.Logger("bizverify.server.test")
+    logger = logging.Logger("bansong.server.test")
     logger.addHandler(logging.StreamHandler(stream))
     logger.handlers[0].setFormatter(logs.JsonFormatter())
     for error in (StoreError("db.sqlite: is read-only"), ExceptionGroup("x", [StoreError("db.sqlite: is read-only")])):

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.schema import SEOUL
-from bizverify.server.clock import Clock
-from bizverify.server.lookup.prepared_query import PreparedQuery
-from bizverify.server.payloads import VerificationPayload, VerifyRequest
-from bizverify.server.store import key_table
-from bizverify.server.store.schema import DDL
+from bansong.schema import SEOUL
+from bansong.server.clock import Clock
+from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.store import key_table
+from bansong.server.store.schema import DDL
 from examples import examples
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 

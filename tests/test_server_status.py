@@ -18,19 +18,19 @@ import httpx
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.errors import StoreError
-from bizverify.options import StatusOptions
-from bizverify.reference.nts import NtsKey
-from bizverify.reference.status_store import StatusStore
-from bizverify.server.clock import as_text
-from bizverify.server.forget import ServerErasure
-from bizverify.server.jobs import results, worker
-from bizverify.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
-from bizverify.server.status.single_statuses import WAIT
-from bizverify.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
-from bizverify.testing.faults import Act
-from bizverify.testing.messages import FakeReply, FakeRequest
+import bansong as bs
+from bansong.errors import StoreError
+from bansong.options import StatusOptions
+from bansong.reference.nts import NtsKey
+from bansong.reference.status_store import StatusStore
+from bansong.server.clock import as_text
+from bansong.server.forget import ServerErasure
+from bansong.server.jobs import results, worker
+from bansong.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
+from bansong.server.status.single_statuses import WAIT
+from bansong.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
+from bansong.testing.faults import Act
+from bansong.testing.messages import FakeReply, FakeRequest
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, make_key, read_here, served
 
@@ -122,7 +122,7 @@ def build_registry(folder: Path, day: str = "2026-10-31", **statuses: str) -> Pa
     lines = [f"{name[1:]},{status},{day}" for name, status in statuses.items()]
     source, built = folder / "source.csv", folder / "registry.parquet"
     source.write_text("\n".join(["사업자등록번호,사업자상태,기준일자", *lines, ""]), "utf-8")
-    bv.build_registry([source], built)
+    bs.build_registry([source], built)
     return built
 
 
@@ -274,7 +274,7 @@ def test_after_failures_nobody_waits(tmp_path: Path, caplog: pytest.LogCaptureFi
     """After three failures nobody is asked for a pause; then one call tries, and the log has a line of each change."""
     fake = known(n1248100998="closed")
     fake.faults.add(Fault("status", NTS_FAULTS["page_503"]))
-    with caplog.at_level(logging.INFO, "bizverify.server.status"), asking(tmp_path, fake) as it:
+    with caplog.at_level(logging.INFO, "bansong.server.status"), asking(tmp_path, fake) as it:
         assert [it.verify(fresh(number))["biz_status"] for number in range(10)] == ["unknown"] * 10
         assert fake.calls == FAILURES
         it.hand.forward(seconds=PAUSES[0] + 1)
@@ -324,7 +324,7 @@ def test_the_day_limit_is_heeded_until_midnight_in_seoul(tmp_path: Path, caplog:
             "unknown",
         ]
         assert fake.calls == 2
-    with caplog.at_level(logging.WARNING, "bizverify.server.status"), asking(tmp_path, fake) as it:
+    with caplog.at_level(logging.WARNING, "bansong.server.status"), asking(tmp_path, fake) as it:
         it.hand.forward(hours=11)
         assert it.verify(OTHER)["biz_status"] == "unknown"
         assert fake.calls == 2
@@ -553,7 +553,7 @@ def test_an_outage_closes_and_opens_nobody(tmp_path: Path) -> None:
 
 
 def process(tmp_path: Path, url: str, *more: object) -> ServedProcess:
-    env = {"BIZVERIFY_NTS_KEY": KEY, "BIZVERIFY_NTS_URL": url, "BIZVERIFY_LOG": "debug"}
+    env = {"BANSONG_NTS_KEY": KEY, "BANSONG_NTS_URL": url, "BANSONG_LOG": "debug"}
     return ServedProcess(tmp_path / "db.sqlite", "--status", "nts", *more, env=env)
 
 
@@ -581,13 +581,13 @@ def test_a_killed_server_loses_no_status_that_it_answered_with(tmp_path: Path) -
 def test_the_log_counts_and_names_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Once a minute the log says how much was asked; numbers of businesses and the key are in no line."""
     fake = known()
-    with caplog.at_level(logging.DEBUG, "bizverify"), asking(tmp_path, fake, budget=100) as it:
+    with caplog.at_level(logging.DEBUG, "bansong"), asking(tmp_path, fake, budget=100) as it:
         it.batch([NUMBER, OTHER])
         it.verify(THIRD)
         fake.faults.add(Fault("status", NTS_FAULTS["unregistered_key"]))
         it.verify(fresh(1))
         it.hand.until(lambda: any("calls: 3" in record.getMessage() for record in caplog.records), seconds=61)
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("bizverify.server.status")]
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("bansong.server.status")]
     assert any("numbers asked: 4, answered: 3, left of the day's budget: 96" in line for line in said)
     text = "\n".join(record.getMessage() for record in caplog.records)
     for secret in (NUMBER, OTHER, THIRD, fresh(1), KEY, NtsKey(KEY).reveal()):
@@ -596,8 +596,8 @@ def test_the_log_counts_and_names_nobody(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_a_server_without_a_key_does_not_start(tmp_path: Path) -> None:
     """It says which variable and which option are missing, before it takes a request."""
-    server = ServedProcess(tmp_path / "db.sqlite", "--status", "nts", env={"BIZVERIFY_NTS_KEY": ""})
-    with pytest.raises(RuntimeError, match=r"BIZVERIFY_NTS_KEY .*BIZVERIFY_NTS_KEY_FILE"):
+    server = ServedProcess(tmp_path / "db.sqlite", "--status", "nts", env={"BANSONG_NTS_KEY": ""})
+    with pytest.raises(RuntimeError, match=r"BANSONG_NTS_KEY .*BANSONG_NTS_KEY_FILE"):
         server.start()
 
 
@@ -609,7 +609,7 @@ def test_who_asks_nobody_has_no_store(tmp_path: Path) -> None:
 
 
 def test_forgetting_reaches_the_servers_statuses(tmp_path: Path) -> None:
-    """`bizverify forget --server` erases what was told of a number, too."""
+    """`bansong forget --server` erases what was told of a number, too."""
     with asking(tmp_path, known()) as it:
         it.verify(NUMBER)
         it.verify(OTHER)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from bizverify.errors import StoreError
-from bizverify.server import idempotency
-from bizverify.server.store import SERVER_FILE, Store, group_writer, open_server_file
+from bansong.errors import StoreError
+from bansong.server import idempotency
+from bansong.server.store import SERVER_FILE, Store, group_writer, open_server_file
 from serving import make_key, rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (SERVER_FILE.version + 1, "was written by a newer bizverify .*; update this one"),
+        (SERVER_FILE.version + 1, "was written by a newer bansong .*; update this one"),
         (0, "has version 0, .*; restore"),
     ],
 )

@@ -19,10 +19,10 @@ import msgspec
 import polars as pl
 import pytest
 
-from bizverify.errors import AuthenticationError, TooLargeError
-from bizverify.server import upload_form
-from bizverify.server.settings import load_plans
-from bizverify.tables.size_limits import SizeLimits
+from bansong.errors import AuthenticationError, TooLargeError
+from bansong.server import upload_form
+from bansong.server.settings import load_plans
+from bansong.tables.size_limits import SizeLimits
 from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
 from test_hostile import BARE, HEAD, LAUGHS, START, far, pieces, workbook
@@ -163,7 +163,7 @@ def test_a_remedy_is_open_to_the_client(server: Served, key: str) -> None:
     assert refusal(answer) == (400, "unreadable_file")
     message = answer.json()["error"]["message"]
     assert message.endswith("take out those that are not needed")
-    assert "BIZVERIFY" not in message
+    assert "BANSONG" not in message
 
 
 def test_too_large_is_told_before_anything_is_read(server: Served, key: str) -> None:
@@ -257,7 +257,7 @@ def test_a_full_disk_refuses_the_upload(server: Served, key: str, monkeypatch: p
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_refuses_the_records(server: Served, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the rows that were read cannot be stored the answer is 507, and nothing is charged."""
-    from bizverify.server.jobs import results
+    from bansong.server.jobs import results
 
     monkeypatch.setattr(
         results, "records_path", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet"

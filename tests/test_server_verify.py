@@ -17,18 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify import Gazetteer, LocalEngine
-from bizverify.engine import Registry
-from bizverify.engine.letter_history import address_key
-from bizverify.errors import RegistryError
-from bizverify.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bizverify.server.clock import Clock
-from bizverify.server.errors import Refusal
-from bizverify.server.idempotency import KEPT
-from bizverify.server.lookup.microbatch import SHARE, LookupAnswerer, Microbatcher
-from bizverify.server.lookup.prepared_query import PreparedQuery
-from bizverify.server.payloads import VerificationPayload, VerifyRequest
-from bizverify.server.store import key_table, open_server_file
+from bansong import Gazetteer, LocalEngine
+from bansong.engine import Registry
+from bansong.engine.letter_history import address_key
+from bansong.errors import RegistryError
+from bansong.schema import REASON_SEPARATOR, RECORD_COLUMNS
+from bansong.server.clock import Clock
+from bansong.server.errors import Refusal
+from bansong.server.idempotency import KEPT
+from bansong.server.lookup.microbatch import SHARE, LookupAnswerer, Microbatcher
+from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.store import key_table, open_server_file
 from examples import examples
 from serving import HTTP, Served, answers_held, rows_of, served
 

@@ -21,16 +21,16 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-import bizverify as bv
-from bizverify import watch
-from bizverify.cli import app as command_line
-from bizverify.engine import LocalEngine
-from bizverify.server.payloads import WatchHistory, WatchListPayload
-from bizverify.server.reference_files import StatusSources
-from bizverify.server.settings import ServicePlan
-from bizverify.server.store import key_table, open_server_file
-from bizverify.watch import store
-from bizverify.watch.store import Business
+import bansong as bs
+from bansong import watch
+from bansong.cli import app as command_line
+from bansong.engine import LocalEngine
+from bansong.server.payloads import WatchHistory, WatchListPayload
+from bansong.server.reference_files import StatusSources
+from bansong.server.settings import ServicePlan
+from bansong.server.store import key_table, open_server_file
+from bansong.watch import store
+from bansong.watch.store import Business
 from handclock import HandClock
 from hooks import OK, Answer, Received, receiving
 from serving import Served, ServedProcess, make_key, rows_of, served
@@ -57,7 +57,7 @@ def registry(folder: Path, name: str = "registry.parquet", **statuses: str) -> P
     lines = [f"{number[1:]},{status}" for number, status in statuses.items()]
     source.write_text("\n".join(["사업자등록번호,사업자상태", *lines, ""]), "utf-8")
     built = folder / "built.parquet"
-    bv.build_registry([source], built)
+    bs.build_registry([source], built)
     return built.replace(folder / name)
 
 

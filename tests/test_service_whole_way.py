@@ -30,13 +30,13 @@ import msgspec
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.client import ApiKey, Client
-from bizverify.errors import AuthenticationError
-from bizverify.ledger import Ledger
-from bizverify.schema import ADDED_COLUMNS
-from bizverify.server.clock import Clock
-from bizverify.server.settings import load_plans
+import bansong as bs
+from bansong.client import ApiKey, Client
+from bansong.errors import AuthenticationError
+from bansong.ledger import Ledger
+from bansong.schema import ADDED_COLUMNS
+from bansong.server.clock import Clock
+from bansong.server.settings import load_plans
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, read_here, rows_of, served
 
@@ -75,13 +75,13 @@ class Material:
         numbers = self.frame["b_no"].filter(self.frame["b_no"] != "미상")
         known = pl.DataFrame({"b_no": numbers, "status": [STATUSES[n % 5] for n in range(len(numbers))]})
         known.filter(pl.int_range(pl.len()) % 3 != 0).write_csv(folder / "statuses.csv")
-        bv.build_registry([folder / "statuses.csv"], self.registry, as_of=None)
-        assert bv.enrich(self.input, self.local, engine="local", registry=self.registry).exit_code == 0
+        bs.build_registry([folder / "statuses.csv"], self.registry, as_of=None)
+        assert bs.enrich(self.input, self.local, engine="local", registry=self.registry).exit_code == 0
         self.lookups = len(numbers)
 
     def bought(self, output: Path, url: str, key: str, engine: str, **more: Any) -> Any:
         options: dict[str, Any] = {"rate": 1e6, "poll": 0.05, "chunk": 500, "ledger": output.with_suffix(".ledger")}
-        return bv.enrich(
+        return bs.enrich(
             self.input,
             output,
             engine=engine,
@@ -105,7 +105,7 @@ class Material:
 def material(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Material]:
     folder = tmp_path_factory.mktemp("material")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
         yield Material(folder, ROWS)
 
 
@@ -129,7 +129,7 @@ def used(db: Path) -> int:
 def test_what_the_service_answers_is_what_the_local_engine_answers(
     material: Material, server: ServedProcess, tmp_path: Path, engine: str
 ) -> None:
-    """`bizverify serve` with the registry, and the client: each engine that buys gives the local engine's file."""
+    """`bansong serve` with the registry, and the client: each engine that buys gives the local engine's file."""
     key, before = make_key(server.db, quota=10_000), used(server.db)
     report = material.bought(tmp_path / "out.csv", url_of(server), key, engine)
     assert report.exit_code == 0
@@ -144,10 +144,10 @@ def test_what_the_service_answers_is_what_the_local_engine_answers(
 
 _COMMAND = """
 import json, sys
-import bizverify as bv
+import bansong as bs
 try:
-    sys.exit(bv.enrich(**json.loads(sys.argv[1])).exit_code)
-except bv.errors.BizverifyError as error:
+    sys.exit(bs.enrich(**json.loads(sys.argv[1])).exit_code)
+except bs.errors.BansongError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
 """
@@ -163,7 +163,7 @@ class Command:
             **{"ledger": self.ledger, "rate": 1e6, "poll": 0.05} | more,
         }
         self._arguments = [sys.executable, "-c", _COMMAND, json.dumps(call, default=str)]
-        self._env = os.environ | {"BIZVERIFY_API_KEY": key, "BIZVERIFY_STATE_DIR": str(folder / "state")}
+        self._env = os.environ | {"BANSONG_API_KEY": key, "BANSONG_STATE_DIR": str(folder / "state")}
 
     def start(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
@@ -345,7 +345,7 @@ def test_a_quota_that_ends_pauses_and_a_larger_one_goes_on(
 def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(material: Material, tmp_path: Path) -> None:
     """The client has read ``/me``: exit 5 (QuotaError), and nothing is taken out of the quota."""
     with served(tmp_path / "server.sqlite", registry=material.registry) as server:
-        with pytest.raises(bv.errors.QuotaError):
+        with pytest.raises(bs.errors.QuotaError):
             material.bought(tmp_path / "out.csv", server.url, server.key(quota=100), "batch")
         assert used(server.db) == 0
 

@@ -16,12 +16,12 @@ import polars as pl
 import pytest
 from openpyxl import Workbook, load_workbook
 
-import bizverify as bv
-from bizverify.errors import BizverifyError, InputError, StoppedError, UsageError
-from bizverify.joint.joint_run import JointRun
-from bizverify.labels.mailing import open_mailing
-from bizverify.report import Report
-from bizverify.testing import FakeNts, FakeService, serve
+import bansong as bs
+from bansong.errors import BansongError, InputError, StoppedError, UsageError
+from bansong.joint.joint_run import JointRun
+from bansong.labels.mailing import open_mailing
+from bansong.report import Report
+from bansong.testing import FakeNts, FakeService, serve
 from conftest import NINE, SAMPLE, json_of, spreadsheet, write
 from customers import QUICK, answers, customers, is_right, numbers
 from nightly_jobs import Nights, kinds
@@ -50,15 +50,15 @@ def test_several_files_are_answered_as_one_file_with_all_their_rows(tmp_path: Pa
     crowd = [f"9{n},{b},상사 {n},대표,서울특별시 중구 세종대로 110,04524,,\n" for n, b in enumerate(numbers(20))]
     rows = [*ROWS, *crowd]
     whole = part(tmp_path / "whole.csv", rows)
-    bv.enrich(whole, tmp_path / "whole.out.csv", registry=REGISTRY)
+    bs.enrich(whole, tmp_path / "whole.out.csv", registry=REGISTRY)
     pieces = [part(tmp_path / "in" / f"{place}.csv", rows[place::3]) for place in range(3)]
-    report = bv.enrich([*pieces], tmp_path / "out", registry=REGISTRY)
+    report = bs.enrich([*pieces], tmp_path / "out", registry=REGISTRY)
     wanted = texts(tmp_path / "whole.out.csv")
     assert wanted["reasons"].str.contains("many businesses of the file").sum() == 20
     for place in range(3):
         assert texts(tmp_path / "out" / f"{place}.csv").equals(wanted.gather_every(3, place))
     assert (report.rows, report.counts["verified"], report.counts["invalid"]) == (320, 300, 20)
-    alone = bv.enrich(pieces[0], tmp_path / "alone.csv", registry=REGISTRY)
+    alone = bs.enrich(pieces[0], tmp_path / "alone.csv", registry=REGISTRY)
     assert alone.rows == report.parts[0].rows
     assert not texts(tmp_path / "alone.csv").equals(wanted.gather_every(3, 0)), "alone it knows less"
 
@@ -67,9 +67,9 @@ def test_the_hybrid_engine_buys_and_answers_as_for_one_file(service: FakeService
     """What the local engine is not sure of is found over all files; the agreement of both engines is that of all."""
     whole = part(tmp_path / "whole.csv", ROWS)
     options: dict[str, Any] = {"engine": "hybrid", "registry": REGISTRY, "base_url": url, "band": (0.08, 0.5), **QUICK}
-    one = bv.enrich(whole, tmp_path / "whole.out.csv", ledger=tmp_path / "one.sqlite", **options)
+    one = bs.enrich(whole, tmp_path / "whole.out.csv", ledger=tmp_path / "one.sqlite", **options)
     pieces = [part(tmp_path / "in" / f"{place}.csv", ROWS[place::3]) for place in range(3)]
-    report = bv.enrich([*pieces], tmp_path / "out", ledger=tmp_path / "several.sqlite", **options)
+    report = bs.enrich([*pieces], tmp_path / "out", ledger=tmp_path / "several.sqlite", **options)
     assert one.purchase is not None
     assert report.purchase is not None
     assert (report.purchase.paid, report.plan.lookups) == (one.purchase.paid, one.plan.lookups)
@@ -86,10 +86,10 @@ def test_the_tax_authority_is_asked_once_for_all_files(tmp_path: Path, monkeypat
     nts = FakeNts("free-key/0123456789==", {}, default="active")
     inputs = [part(tmp_path / name, rows) for name, rows in (("a.csv", ROWS[:60]), ("b.csv", ROWS[30:90]))]
     with serve(nts) as url:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
-        monkeypatch.setenv("BIZVERIFY_NTS_KEY", "free-key/0123456789==")
-        planned = bv.plan([*inputs])
-        report = bv.enrich([*inputs], tmp_path / "out")
+        monkeypatch.setenv("BANSONG_NTS_URL", url)
+        monkeypatch.setenv("BANSONG_NTS_KEY", "free-key/0123456789==")
+        planned = bs.plan([*inputs])
+        report = bs.enrich([*inputs], tmp_path / "out")
     assert (nts.calls, nts.asked_again) == (1, 0)
     assert planned.asked is not None
     assert report.statuses is not None
@@ -103,7 +103,7 @@ def test_the_tax_authority_is_asked_once_for_all_files(tmp_path: Path, monkeypat
 def test_several_files_from_an_event_loop(tmp_path: Path) -> None:
     """`aenrich` takes the same list."""
     inputs = [part(tmp_path / name) for name in ("a.csv", "b.csv")]
-    report = anyio.run(lambda: bv.aenrich([*inputs], tmp_path / "out"))
+    report = anyio.run(lambda: bs.aenrich([*inputs], tmp_path / "out"))
     assert report.rows == 6
 
 
@@ -111,14 +111,14 @@ def test_what_several_files_have_is_bought_once(service: FakeService, url: str, 
     """A business in two files is one lookup; each row has its own answer; the same call again pays nothing."""
     first = customers(tmp_path / "a.csv", 60, repeats=5)
     second = customers(tmp_path / "b.csv", 90)
-    report = bv.enrich([first, second], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    report = bs.enrich([first, second], tmp_path / "out", engine="verify", base_url=url, **QUICK)
     assert report.exit_code == 0
     assert report.purchase is not None
     assert (report.purchase.paid, service.paid_total, max(service.paid.values())) == (90, 90, 1)
     assert (report.plan.lookups, report.plan.duplicates) == (90, 65)
     for name in ("a.csv", "b.csv"):
         assert all(is_right(row, service) for row in answers(tmp_path / "out" / name).iter_rows(named=True))
-    again = bv.enrich([first, second], tmp_path / "out", engine="batch", base_url=url, **QUICK)
+    again = bs.enrich([first, second], tmp_path / "out", engine="batch", base_url=url, **QUICK)
     assert service.paid_total == 90
     assert again.counts["cached"] == 155
 
@@ -126,20 +126,20 @@ def test_what_several_files_have_is_bought_once(service: FakeService, url: str, 
 def test_a_budget_is_that_of_all_files(service: FakeService, url: str, tmp_path: Path) -> None:
     """What it does not last for is pending, exit code 5; the same call goes on."""
     inputs = [customers(tmp_path / "a.csv", 20), customers(tmp_path / "b.csv", 40)]
-    planned = bv.plan([*inputs], engine="verify", base_url=url, budget=30, **QUICK)
+    planned = bs.plan([*inputs], engine="verify", base_url=url, budget=30, **QUICK)
     assert planned.purchase is not None
     assert (planned.purchase.wanted, planned.purchase.chosen, service.paid_total) == (40, 30, 0)
-    report = bv.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, budget=30, **QUICK)
+    report = bs.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, budget=30, **QUICK)
     assert (service.paid_total, report.exit_code, report.counts["pending"]) == (30, 5, 10)
-    report = bv.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    report = bs.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, **QUICK)
     assert (service.paid_total, report.exit_code, max(service.paid.values())) == (40, 0, 1)
 
 
 DYING = """
 import os, signal, sys
-from bizverify.cli import main
-from bizverify.joint.joint_run import JointRun
-from bizverify.labels.mailing import open_mailing
+from bansong.cli import main
+from bansong.joint.joint_run import JointRun
+from bansong.labels.mailing import open_mailing
 publish, count = JointRun._publish, [0]
 def dying(*arguments):
     count[0] += 1
@@ -147,7 +147,7 @@ def dying(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return publish(*arguments)
 JointRun._publish = dying
-sys.argv[0] = "bizverify"
+sys.argv[0] = "bansong"
 main()
 """
 
@@ -164,7 +164,7 @@ def test_a_killed_run_leaves_whole_outputs_and_pays_nothing_twice(
     assert answers(tmp_path / "out" / "a.csv")["row_status"].to_list() == ["verified"] * 12
     assert [path.name for path in (tmp_path / "out").glob("*.csv")] == ["a.csv"]
     assert service.paid_total == 30
-    report = bv.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+    report = bs.enrich([*inputs], tmp_path / "out", engine="verify", base_url=url, **QUICK)
     assert (report.exit_code, service.paid_total, max(service.paid.values())) == (0, 30, 1)
     assert all(is_right(row, service) for row in answers(tmp_path / "out" / "b.csv").iter_rows(named=True))
 
@@ -174,7 +174,7 @@ import os, signal, sys
 from pathlib import Path
 replace, count, (nth, before) = Path.replace, [0], sys.argv[1:3]
 def dying(self, target):
-    if not self.name.startswith(".bizverify-"):
+    if not self.name.startswith(".bansong-"):
         return replace(self, target)
     count[0] += 1
     if count[0] == int(nth) and before == "before":
@@ -183,8 +183,8 @@ def dying(self, target):
     if count[0] == int(nth):
         os.kill(os.getpid(), signal.SIGKILL)
 Path.replace = dying
-sys.argv[:3] = ["bizverify"]
-from bizverify.cli import main
+sys.argv[:3] = ["bansong"]
+from bansong.cli import main
 main()
 """
 PUBLISHED = ("out/a.csv", "out/b.csv", "out/c.csv", "letters.csv", "manifest.json")
@@ -213,7 +213,7 @@ def test_killed_at_any_rename_each_file_is_the_old_one_or_the_new_one_in_their_o
         (tmp_path / place / "out").mkdir(parents=True)
         for name in PUBLISHED:
             (tmp_path / place / name).write_text("old")
-    command = [sys.executable, "-m", "bizverify", *call]
+    command = [sys.executable, "-m", "bansong", *call]
     subprocess.run(command, cwd=tmp_path / "wanted", check=True, capture_output=True)
     wanted = [(tmp_path / "wanted" / name).read_bytes() for name in PUBLISHED[:-1]]
     died = subprocess.run(
@@ -240,7 +240,7 @@ def test_an_interruption_says_what_is_finished(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(JointRun, "_publish", interrupted)
     with pytest.raises(StoppedError, match="1 of 2 outputs is published"):
-        bv.enrich([*inputs], tmp_path / "out")
+        bs.enrich([*inputs], tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.csv"]
 
 
@@ -278,7 +278,7 @@ def test_the_same_file_given_twice_is_enriched_once(tmp_path: Path) -> None:
     """Through another spelling, a glob and a link too; the report says so."""
     one = part(tmp_path / "in" / "a.csv")
     (tmp_path / "in" / "link.csv").symlink_to(one)
-    report = bv.enrich([one, tmp_path / "in" / ".." / "in" / "a.csv", tmp_path / "in"], tmp_path / "out")
+    report = bs.enrich([one, tmp_path / "in" / ".." / "in" / "a.csv", tmp_path / "in"], tmp_path / "out")
     assert len(report.parts) == 1
     assert any("link.csv: is the same file as" in told for told in report.passed_over)
 
@@ -287,13 +287,13 @@ def test_a_folder_is_its_tables_and_a_pattern_goes_below(tmp_path: Path) -> None
     """Hidden files, locks of Excel and what is no table are not meant; ** goes below, and names stay relative."""
     for name in ("a.csv", "b c [1].csv", ".hidden.csv", "~$a.xlsx", "notes.docx", "sub/a.csv", "sub/deep/c.csv"):
         part(tmp_path / "in" / name)
-    report = bv.enrich([tmp_path / "in"], tmp_path / "out")
+    report = bs.enrich([tmp_path / "in"], tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.csv", "b c [1].csv"]
     assert len(report.parts) == 2
-    bv.enrich([tmp_path / "in" / "**" / "*.csv"], tmp_path / "deep")
+    bs.enrich([tmp_path / "in" / "**" / "*.csv"], tmp_path / "deep")
     found = sorted(str(path.relative_to(tmp_path / "deep")) for path in (tmp_path / "deep").rglob("*.csv"))
     assert found == ["a.csv", "b c [1].csv", "sub/a.csv", "sub/deep/c.csv"]
-    assert bv.enrich([tmp_path / "in" / "b c [1].csv"], tmp_path / "odd").rows == 3
+    assert bs.enrich([tmp_path / "in" / "b c [1].csv"], tmp_path / "odd").rows == 3
 
 
 def test_what_earlier_runs_wrote_is_no_input(tmp_path: Path) -> None:
@@ -302,13 +302,13 @@ def test_what_earlier_runs_wrote_is_no_input(tmp_path: Path) -> None:
     registry = tmp_path / "in" / "registry.parquet"
     registry.write_bytes(REGISTRY.read_bytes())
     for output in (None, tmp_path / "in" / "out", None):
-        report = bv.enrich([tmp_path / "in"], output, registry=registry)
+        report = bs.enrich([tmp_path / "in"], output, registry=registry)
         assert [Path(one.input).name for one in report.parts] == ["a.csv"]
-    again = bv.enrich([tmp_path / "in" / "**" / "*"], tmp_path / "in" / "out", registry=registry)
+    again = bs.enrich([tmp_path / "in" / "**" / "*"], tmp_path / "in" / "out", registry=registry)
     assert [Path(one.input).name for one in again.parts] == ["a.csv"]
     assert len(again.passed_over) == 3
-    bv.enrich([tmp_path / "in" / "a.csv"], in_place=True)
-    assert [Path(one.input).name for one in bv.plan([tmp_path / "in" / "a.csv*"]).parts] == ["a.csv"]
+    bs.enrich([tmp_path / "in" / "a.csv"], in_place=True)
+    assert [Path(one.input).name for one in bs.plan([tmp_path / "in" / "a.csv*"]).parts] == ["a.csv"]
 
 
 def test_of_many_files_that_were_passed_over_the_first_are_told(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_of_many_files_that_were_passed_over_the_first_are_told(tmp_path: Path) 
     part(tmp_path / "in" / "a.csv")
     for number in range(40):
         part(tmp_path / "in" / f"{number}.enriched.csv")
-    report = bv.enrich([tmp_path / "in"], tmp_path / "out")
+    report = bs.enrich([tmp_path / "in"], tmp_path / "out")
     assert [told for told in report.warnings if "passed over" in told][-1].startswith("35 more files were passed over")
     assert sum("passed over" in told for told in report.warnings) == 6
     assert len(json_of(Path(str(report.manifest)))["passed_over"]) == 40
@@ -326,12 +326,12 @@ def test_a_single_name_is_one_file_and_says_how_several_are_given(tmp_path: Path
     """A list in, a report over all out: so the type of what comes back is known."""
     part(tmp_path / "in" / "a.csv")
     for given in (tmp_path / "in", tmp_path / "in" / "*.csv"):
-        with pytest.raises(BizverifyError, match=r"given in a list"):
-            bv.enrich(given)
+        with pytest.raises(BansongError, match=r"given in a list"):
+            bs.enrich(given)
     with pytest.raises(UsageError, match="give the input in a list"):
-        bv.enrich(tmp_path / "in" / "a.csv", sheet="*")
-    assert isinstance(bv.enrich(tmp_path / "in" / "a.csv"), bv.Report)
-    assert isinstance(bv.enrich([tmp_path / "in" / "a.csv"]), bv.FilesReport)
+        bs.enrich(tmp_path / "in" / "a.csv", sheet="*")
+    assert isinstance(bs.enrich(tmp_path / "in" / "a.csv"), bs.Report)
+    assert isinstance(bs.enrich([tmp_path / "in" / "a.csv"]), bs.FilesReport)
 
 
 def test_tables_without_rows_addresses_or_columns_are_tables(tmp_path: Path) -> None:
@@ -340,10 +340,10 @@ def test_tables_without_rows_addresses_or_columns_are_tables(tmp_path: Path) -> 
     write(tmp_path / "head.csv", "사업자번호,주소\n")
     write(tmp_path / "numbers.csv", "사업자번호\n1248100998\n")
     names = ["head.csv", "in.json", "numbers.csv", part(tmp_path / "all.csv", ROWS[:50]).name]
-    report = bv.enrich([tmp_path / name for name in names], tmp_path / "out", registry=REGISTRY)
+    report = bs.enrich([tmp_path / name for name in names], tmp_path / "out", registry=REGISTRY)
     assert (report.exit_code, [one.rows for one in report.parts]) == (0, [0, 0, 1, 50])
     for name in names:
-        bv.enrich(tmp_path / name, tmp_path / f"alone.{name}", registry=REGISTRY)
+        bs.enrich(tmp_path / name, tmp_path / f"alone.{name}", registry=REGISTRY)
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / f"alone.{name}").read_bytes()
 
 
@@ -354,11 +354,11 @@ def test_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
     """Two inputs of one name, also where only the case differs, and outputs over inputs; nothing is written."""
     first, second = part(tmp_path / "x" / "a.csv"), part(tmp_path / "y" / "A.csv")
     with pytest.raises(UsageError, match=r"would be the output of .*y.A\.csv and of .*x.a\.csv"):
-        bv.enrich([first, second], tmp_path / "out")
+        bs.enrich([first, second], tmp_path / "out")
     with pytest.raises(InputError, match="is the input itself"):
-        bv.enrich([first, part(tmp_path / "b.csv")], tmp_path / "x")
+        bs.enrich([first, part(tmp_path / "b.csv")], tmp_path / "x")
     with pytest.raises(UsageError, match="is an input, and would be replaced"):
-        bv.enrich([part(tmp_path / "z" / "b.csv"), tmp_path / "b.csv"], tmp_path)
+        bs.enrich([part(tmp_path / "z" / "b.csv"), tmp_path / "b.csv"], tmp_path)
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "b.csv").read_text(encoding="utf-8").startswith(HEADER)
 
@@ -368,14 +368,14 @@ def test_several_inputs_are_not_written_to_one_file(tmp_path: Path) -> None:
     inputs = [part(tmp_path / "a.csv"), part(tmp_path / "b.csv")]
     for output, told in ((tmp_path / "out.csv", "is the name of a file"), ("-", "standard output takes one table")):
         with pytest.raises(UsageError, match=told):
-            bv.enrich([*inputs], output)
+            bs.enrich([*inputs], output)
     with pytest.raises(UsageError, match="is the name of a file"):
-        bv.enrich([tmp_path / "a*.csv"], tmp_path / "out.csv.gz")
+        bs.enrich([tmp_path / "a*.csv"], tmp_path / "out.csv.gz")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
-    bv.enrich([*inputs], f"{tmp_path}/out.csv/")
+    bs.enrich([*inputs], f"{tmp_path}/out.csv/")
     assert sorted(path.name for path in (tmp_path / "out.csv").iterdir()) == ["a.csv", "b.csv"]
-    assert bv.enrich([*inputs], tmp_path / "out.csv").exit_code == 0
-    bv.enrich([inputs[0]], tmp_path / "one.parquet")
+    assert bs.enrich([*inputs], tmp_path / "out.csv").exit_code == 0
+    bs.enrich([inputs[0]], tmp_path / "one.parquet")
     assert pl.read_parquet(tmp_path / "one.parquet").height == 3
 
 
@@ -383,7 +383,7 @@ def test_where_tables_have_other_columns_the_report_says_which(tmp_path: Path) -
     """Parts of one dataset may have their columns in another order, or under another name: each is told once."""
     for year, header in (("2024", HEADER), ("2025", HEADER), ("2026", HEADER.replace("사업자등록번호", "사업자번호"))):
         write(tmp_path / f"{year}.csv", "".join((header, *ROWS[:3])))
-    report = bv.enrich([tmp_path / "*.csv"], tmp_path / "out")
+    report = bs.enrich([tmp_path / "*.csv"], tmp_path / "out")
     told = [value for what, value in report.lines() if what == "columns"]
     assert [line.partition(", name")[0] for line in told] == [
         f"{tmp_path}/2024.csv and 1 more: b_no '사업자등록번호'",
@@ -399,12 +399,12 @@ def test_a_broken_input_stops_the_run_before_anything_is_bought(service: FakeSer
     (tmp_path / "in" / "torn.xlsx").write_bytes(b"PK\x03\x04 torn")
     (tmp_path / "in" / "gone.csv").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError) as raised:
-        bv.enrich([tmp_path / "in"], tmp_path / "out", engine="verify", base_url=url, **QUICK)
+        bs.enrich([tmp_path / "in"], tmp_path / "out", engine="verify", base_url=url, **QUICK)
     told = str(raised.value)
     assert told.startswith("3 of 4 inputs cannot be enriched; nothing was bought or written")
     assert all(name in told for name in ("bad.csv", "torn.xlsx", "gone.csv"))
     assert (service.paid_total, (tmp_path / "out").exists()) == (0, False)
-    report = bv.enrich([tmp_path / "in"], tmp_path / "out", engine="verify", base_url=url, keep_going=True, **QUICK)
+    report = bs.enrich([tmp_path / "in"], tmp_path / "out", engine="verify", base_url=url, keep_going=True, **QUICK)
     assert (report.exit_code, sorted(Path(one).name for one in report.failed)) == (
         3,
         ["bad.csv", "gone.csv", "torn.xlsx"],
@@ -442,16 +442,16 @@ def test_an_input_that_changes_under_way_keeps_its_old_output(
 def test_options_for_one_table_are_refused(options: dict[str, Any], told: str, tmp_path: Path) -> None:
     """None is silently ignored."""
     inputs = [part(tmp_path / name) for name in ("a.csv", "b.csv")]
-    with pytest.raises(BizverifyError, match=told):
-        bv.enrich([*inputs], **options)
+    with pytest.raises(BansongError, match=told):
+        bs.enrich([*inputs], **options)
     with pytest.raises(UsageError, match="by itself"):
-        bv.enrich(["-", inputs[0]], tmp_path)
+        bs.enrich(["-", inputs[0]], tmp_path)
 
 
 def test_one_list_of_letters_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """The list of one file with all rows: who stands in two files gets one letter. None where an input has failed."""
     whole = part(tmp_path / "whole.csv", [*ROWS[:200], *ROWS[150:]])
-    one = bv.enrich(whole, letters=tmp_path / "one.csv", letter_cost=500, registry=REGISTRY)
+    one = bs.enrich(whole, letters=tmp_path / "one.csv", letter_cost=500, registry=REGISTRY)
     inputs = [part(tmp_path / "in" / name, rows) for name, rows in (("a.csv", ROWS[:200]), ("b.csv", ROWS[150:]))]
     call = ("enrich", "in", "-o", "out", "--letters", "all.csv", "--letter-cost", "500", "--registry", REGISTRY)
     done = run(*call, "--json")
@@ -463,7 +463,7 @@ def test_one_list_of_letters_over_all_files(tmp_path: Path, monkeypatch: pytest.
     assert one.beside.letters.repeated > 40
     assert json.loads(done.stdout)["letters"] == {"path": "all.csv"} | one.beside.letters.as_dict()
     with pytest.raises(InputError, match=r"b\.csv: is the output itself"):
-        bv.enrich([*inputs], tmp_path / "out", letters=tmp_path / "out" / "b.csv")
+        bs.enrich([*inputs], tmp_path / "out", letters=tmp_path / "out" / "b.csv")
     publish = JointRun._publish
 
     def failing(self: JointRun, one: Any, *rest: Any) -> list[Report]:
@@ -482,10 +482,10 @@ def test_one_list_of_letters_over_all_files(tmp_path: Path, monkeypatch: pytest.
 def test_files_beside_each_output(tmp_path: Path) -> None:
     """`split` and `in_place` are done for each file."""
     inputs = [part(tmp_path / name, ROWS[:30]) for name in ("a.csv", "b.csv")]
-    bv.enrich([*inputs], tmp_path / "out", split="action", registry=REGISTRY)
+    bs.enrich([*inputs], tmp_path / "out", split="action", registry=REGISTRY)
     assert {path.name.split(".")[0] for path in (tmp_path / "out").glob("*.send.csv")} == {"a", "b"}
     before = inputs[0].read_bytes()
-    report = bv.enrich([*inputs], in_place=True)
+    report = bs.enrich([*inputs], in_place=True)
     assert [part.backup for part in report.parts] == [f"{path}.bak" for path in inputs]
     assert (tmp_path / "a.csv.bak").read_bytes() == before
     assert set(NINE) < set(texts(inputs[0]).columns)
@@ -505,13 +505,13 @@ def test_a_partitioned_dataset_comes_back_as_one(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         rows.write_parquet(folder / "part-0.parquet")
     (dataset / "_SUCCESS").touch()
-    report = bv.enrich([dataset], tmp_path / "out", registry=REGISTRY)
+    report = bs.enrich([dataset], tmp_path / "out", registry=REGISTRY)
     assert len(report.parts) == 3
     back = pl.scan_parquet(tmp_path / "out" / "**" / "*.parquet", hive_partitioning=True).collect()
     assert back.columns == [*data.columns, *NINE, "월"]
     assert back.select(data.columns).sort("고객코드").equals(data.sort("고객코드"))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["지역=대구", "지역=부산", "지역=서울"]
-    beside = bv.enrich([dataset])
+    beside = bs.enrich([dataset])
     assert {Path(str(one.output)).parents[2].name for one in beside.parts} == {"고객.enriched"}
     assert len([*dataset.rglob("*.parquet")]) == 3, "no file is added to the dataset itself"
 
@@ -555,11 +555,11 @@ def test_every_sheet_with_customers_is_enriched_and_the_others_stay(tmp_path: Pa
     assert run("enrich", "in.xlsx", "--sheet", "*", "-o", "whole.csv").returncode == 2
     missing = run("enrich", "in.xlsx", "--sheet", "부산", "--sheet", "대전", "-o", "out3")
     assert (missing.returncode, "대전" in missing.stderr, (tmp_path / "out3").exists()) == (2, True, False)
-    mixed = bv.enrich([part(tmp_path / "a.csv"), tmp_path / "in.xlsx"], tmp_path / "mixed", sheet="*")
+    mixed = bs.enrich([part(tmp_path / "a.csv"), tmp_path / "in.xlsx"], tmp_path / "mixed", sheet="*")
     assert [one.sheet for one in mixed.parts] == [None, "서울", "부산"]
     with pytest.raises(UsageError, match="several sheets go back into"):
-        bv.enrich([tmp_path / "in.xlsx"], tmp_path / "some", sheet="*", select=["상호"])
-    alone = bv.enrich([spreadsheet(tmp_path / "in.ods", [["사업자번호"], ["1248100998"]])], tmp_path / "ods", sheet="*")
+        bs.enrich([tmp_path / "in.xlsx"], tmp_path / "some", sheet="*", select=["상호"])
+    alone = bs.enrich([spreadsheet(tmp_path / "in.ods", [["사업자번호"], ["1248100998"]])], tmp_path / "ods", sheet="*")
     assert [Path(str(one.output)).name for one in alone.parts] == ["in.xlsx"]
 
 
@@ -597,13 +597,13 @@ def test_what_is_piped_in_comes_out_as_it_would_from_a_file(
     """Byte by byte; the format is found by the content."""
     data = as_bytes(kind, tmp_path / "data")
     (tmp_path / f"in.{kind}").write_bytes(data)
-    bv.enrich(
+    bs.enrich(
         tmp_path / f"in.{kind}", tmp_path / f"out.{kind}", registry=REGISTRY, sheet="서울" if kind == "xlsx" else None
     )
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(data)))
     stdout = TextIOWrapper(BytesIO())
     monkeypatch.setattr(sys, "stdout", stdout)
-    report = bv.enrich("-", registry=REGISTRY, sheet="서울" if kind == "xlsx" else None)
+    report = bs.enrich("-", registry=REGISTRY, sheet="서울" if kind == "xlsx" else None)
     assert isinstance(stdout.buffer, BytesIO)
     assert stdout.buffer.getvalue() == (tmp_path / f"out.{kind}").read_bytes()
     assert (report.input, report.output) == ("-", "-")
@@ -630,7 +630,7 @@ def test_a_pipe_that_closes_is_an_error_and_no_traceback(tmp_path: Path) -> None
     """Whoever reads only the head has not got all rows: exit code 2."""
     part(tmp_path / "a.csv", ROWS * 30)
     with subprocess.Popen(
-        [sys.executable, "-m", "bizverify", "enrich", str(tmp_path / "a.csv"), "-o", "-"],
+        [sys.executable, "-m", "bansong", "enrich", str(tmp_path / "a.csv"), "-o", "-"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -647,7 +647,7 @@ def test_outcomes_and_pages_are_of_one_table_of_a_run(tmp_path: Path, run: Run) 
     """Each table has an id of its own, so that rows of two files are never taken for the same; a file leads to its."""
     workbook(tmp_path / "in.xlsx")
     part(tmp_path / "a.csv", ROWS[:20])
-    report = bv.enrich([tmp_path / "a.csv", tmp_path / "in.xlsx"], tmp_path / "out", sheet="*", registry=REGISTRY)
+    report = bs.enrich([tmp_path / "a.csv", tmp_path / "in.xlsx"], tmp_path / "out", sheet="*", registry=REGISTRY)
     book = tmp_path / "out" / "in.xlsx"
     ids = []
     for given, file, sheet in (

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.client import Acknowledged
-from bizverify.client.account import read_account, read_history, read_watch, read_watches
-from bizverify.client.echo_check import is_other
-from bizverify.client.field_aliases import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
-from bizverify.client.json_search import UnreadableError, as_whole_number, parse_json
-from bizverify.client.responses import read_acknowledged, read_created, read_result, read_status, read_verified
-from bizverify.schema import Answer
+from bansong.client import Acknowledged
+from bansong.client.account import read_account, read_history, read_watch, read_watches
+from bansong.client.echo_check import is_other
+from bansong.client.field_aliases import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
+from bansong.client.json_search import UnreadableError, as_whole_number, parse_json
+from bansong.client.responses import read_acknowledged, read_created, read_result, read_status, read_verified
+from bansong.schema import Answer
 from conftest import ROOT, json_of
 
 READERS = {
@@ -313,7 +313,7 @@ def test_the_guesses_on_the_page_in_the_code_and_in_the_tests_are_the_same() -> 
     """Each guess has one line in `docs/guesses.md`, a place in the code and a test that names it."""
     page = re.findall(r"^\| (G\d+) \|", (ROOT / "docs" / "guesses.md").read_text(encoding="utf-8"), flags=re.M)
     assert page == [f"G{number}" for number in range(1, len(page) + 1)]
-    assert named_in("src/bizverify/client/*.py") == set(page)
+    assert named_in("src/bansong/client/*.py") == set(page)
     assert named_in(
         "tests/test_client.py", "tests/test_shapes.py", "tests/test_transport.py", "tests/golden/*.json"
     ) == set(page)

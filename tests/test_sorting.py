@@ -13,7 +13,7 @@ import pytest
 import xlsxwriter
 from openpyxl.worksheet.table import Table as ExcelTable
 
-import bizverify as bv
+import bansong as bs
 from conftest import NINE, SAMPLE
 from office import Cells, sorted_in_every_way
 
@@ -25,7 +25,7 @@ SHEET = "xl/worksheets/sheet1.xml"
 def records() -> list[list[str]]:
     """Businesses of the sample, of every status, whose names stand in no order."""
     frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).drop_nulls(HEADERS)
-    answered = bv.verify_frame(frame, registry=REGISTRY)
+    answered = bs.verify_frame(frame, registry=REGISTRY)
     few = answered.unique(["biz_status", "reasons"], maintain_order=True).unique("상호", maintain_order=True).head(12)
     assert not few["상호"].is_sorted()
     assert few["biz_status"].n_unique() > 2
@@ -104,7 +104,7 @@ def below_titles(path: Path, rows: list[list[str]]) -> str:
 
 def enriched_again(path: Path, rows: list[list[str]]) -> str:
     by_filter(path, rows)
-    bv.enrich(path, in_place=True, backup=False)
+    bs.enrich(path, in_place=True, backup=False)
     return "A2"
 
 
@@ -113,7 +113,7 @@ def enriched_without_widening(path: Path, rows: list[list[str]], made: Callable[
     cell = made(path, rows)
     with ZipFile(path) as archive:
         old = {name: archive.read(name) for name in archive.namelist()}
-    bv.enrich(path, in_place=True, backup=False)
+    bs.enrich(path, in_place=True, backup=False)
     with ZipFile(path) as archive:
         new = {name: archive.read(name) for name in archive.namelist()}
     filter_ = re.compile(rb"<autoFilter[^>]*>")
@@ -152,7 +152,7 @@ def sorts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Cell
     for number, make in enumerate(CASES.values()):
         source = folder / f"{number}.xlsx"
         cell = make(source, rows)
-        bv.enrich(source, folder / f"{number}.out.xlsx", registry=REGISTRY)
+        bs.enrich(source, folder / f"{number}.out.xlsx", registry=REGISTRY)
         files.append((folder / f"{number}.out.xlsx", cell))
     found = zip(CASES, sorted_in_every_way(files), files, strict=True)
     return {case: (states, path) for case, states, (path, _) in found}

@@ -19,13 +19,13 @@ import xlsxwriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import AccountingError, BizverifyError, OutputError
-from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables import Enriched, Table, open_table, write_table
-from bizverify.tables.earlier_columns import find_earlier_columns
-from bizverify.tables.excel import extend, package, proof, sheet_xml
-from bizverify.tables.excel.sheet_xml import SheetXml
+import bansong as bs
+from bansong.errors import AccountingError, BansongError, OutputError
+from bansong.schema import ADDED_COLUMNS
+from bansong.tables import Enriched, Table, open_table, write_table
+from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.excel import extend, package, proof, sheet_xml
+from bansong.tables.excel.sheet_xml import SheetXml
 from conftest import NINE
 from examples import examples
 from office import converted
@@ -545,7 +545,7 @@ def test_what_the_writers_own_reading_overlooks_is_not_published_either(
     monkeypatch.setattr(extend, "encode_rows", lambda *rows: right(*rows).replace(b'<c r="B2" s="0"/>', damaged, 1))
     monkeypatch.setattr(extend.Splice, "prove", lambda _, pieces: [*pieces] and None)
     with pytest.raises(AccountingError, match=r"in.xlsx \[Sheet1\]: nothing was published"):
-        bv.enrich(source, out)
+        bs.enrich(source, out)
     assert out.read_bytes() == before
 
 
@@ -761,7 +761,7 @@ def test_however_a_sheet_is_spelt_its_cells_stay_and_ours_come_in_or_it_is_refus
     out.unlink(missing_ok=True)
     try:
         enriched(source, out)
-    except BizverifyError:
+    except BansongError:
         assert any(mark in text for row in shape for text in (row[0], row[1], *row[4]) for mark in REFUSED)
         assert not out.exists()
         return
@@ -804,14 +804,14 @@ def test_rows_behind_the_table_that_hold_nothing_are_no_rows_and_stay(tmp_path: 
                 sheet.write_formula(row, 2, value["formula"], None, value["result"])
             else:
                 sheet.write_string(row, 2, value["text"])
-    report = bv.enrich(source, tmp_path / "out.xlsx")
+    report = bs.enrich(source, tmp_path / "out.xlsx")
     assert report.rows == 2
     before, after = (openpyxl.load_workbook(path).active for path in (source, tmp_path / "out.xlsx"))
     assert [[cell.value for cell in row[:3]] for row in after.iter_rows()] == [
         [cell.value for cell in row] for row in before.iter_rows()
     ]
     assert [after.cell(row, 11).value for row in (1, 2, 3, 4)] == ["row_status", "verified", "verified", None]
-    assert bv.enrich(tmp_path / "out.xlsx", tmp_path / "again.xlsx").rows == 2
+    assert bs.enrich(tmp_path / "out.xlsx", tmp_path / "again.xlsx").rows == 2
 
 
 def test_what_cannot_be_written_is_refused_before_a_row_is_verified(tmp_path: Path) -> None:
@@ -826,4 +826,4 @@ def test_what_cannot_be_written_is_refused_before_a_row_is_verified(tmp_path: Pa
         ({"summary": True}, "leave `summary=True` out"),
     ):
         with pytest.raises(OutputError, match=said):
-            bv.plan(tmp_path / "in.xlsx", **options)
+            bs.plan(tmp_path / "in.xlsx", **options)

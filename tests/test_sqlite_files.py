@@ -24,16 +24,16 @@ import polars as pl
 import pytest
 from filelock import FileLock
 
-from bizverify import watch
-from bizverify.errors import LedgerError, StoreError
-from bizverify.ledger import Ledger
-from bizverify.ledger.schema import LEDGER_FILE
-from bizverify.reference.status_store import STATUS_FILE
-from bizverify.run.lookups import keys_of, scope_of
-from bizverify.scheduling.run_store import RUN_FILE
-from bizverify.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
-from bizverify.storage.sqlite import FileKind
-from bizverify.watch.local_file import WATCH_FILE, LocalFile
+from bansong import watch
+from bansong.errors import LedgerError, StoreError
+from bansong.ledger import Ledger
+from bansong.ledger.schema import LEDGER_FILE
+from bansong.reference.status_store import STATUS_FILE
+from bansong.run.lookups import keys_of, scope_of
+from bansong.scheduling.run_store import RUN_FILE
+from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
+from bansong.storage.sqlite import FileKind
+from bansong.watch.local_file import WATCH_FILE, LocalFile
 from handclock import HandClock
 from serving import served
 from test_watch_local import Town
@@ -195,7 +195,7 @@ def test_a_file_of_a_newer_release_is_refused_with_what_to_do(name: str, tmp_pat
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {kind.version + 1}")
     before = path.read_bytes()
-    said = rf"newer bizverify \(version {kind.version + 1}, not {kind.version}\) and is left as it is; update this one"
+    said = rf"newer bansong \(version {kind.version + 1}, not {kind.version}\) and is left as it is; update this one"
     with pytest.raises(kind.error, match=said):
         OPEN[name](path)
     assert path.read_bytes() == before
@@ -223,7 +223,7 @@ def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server of an older release would go on with tables that are gone: `keys` refuses, and says what to do."""
-    monkeypatch.setattr("bizverify.storage.sqlite._WAIT", 0.2)
+    monkeypatch.setattr("bansong.storage.sqlite._WAIT", 0.2)
     path = unpacked("server", tmp_path)
     with FileLock(f"{path}.lock"):  # not the one of this process that SERVER_FILE knows of
         for writing in (True, False):

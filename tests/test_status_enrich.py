@@ -21,11 +21,11 @@ import anyio
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import AuthenticationError, StoppedError, StoreError, UsageError
-from bizverify.schema import SEOUL, Alert
-from bizverify.testing import NTS_FAULTS, EditedRows, FakeNts, FakeService, Fault, Faults, serve
+import bansong as bs
+from bansong.dispatch.limits import RetryBudget
+from bansong.errors import AuthenticationError, StoppedError, StoreError, UsageError
+from bansong.schema import SEOUL, Alert
+from bansong.testing import NTS_FAULTS, EditedRows, FakeNts, FakeService, Fault, Faults, serve
 from conftest import SAMPLE, json_of, write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,8 +45,8 @@ def nts() -> FakeNts:
 def asked(nts: FakeNts, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
     """The tax authority's API, in an environment that leads there with the key."""
     with serve(nts) as url:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
-        monkeypatch.setenv("BIZVERIFY_NTS_KEY", KEY)
+        monkeypatch.setenv("BANSONG_NTS_URL", url)
+        monkeypatch.setenv("BANSONG_NTS_KEY", KEY)
         yield nts
 
 
@@ -65,11 +65,11 @@ def source(tmp_path: Path) -> Path:
 def registry_of(tmp_path: Path, days: int, *numbers: str) -> Path:
     """A registry that says ``active`` of numbers, so many days old."""
     lines = "\n".join(f"{b_no},계속사업자,{TODAY - timedelta(days=days)}" for b_no in numbers)
-    bv.build_registry([write(tmp_path / "s.csv", f"b_no,상태,as_of\n{lines}\n")], tmp_path / "registry.parquet")
+    bs.build_registry([write(tmp_path / "s.csv", f"b_no,상태,as_of\n{lines}\n")], tmp_path / "registry.parquet")
     return tmp_path / "registry.parquet"
 
 
-def reasons_of(report: bv.Report) -> list[str]:
+def reasons_of(report: bs.Report) -> list[str]:
     """The first reason of each row that has some."""
     found = pl.read_csv(str(report.output), infer_schema=False)
     statuses = [
@@ -80,7 +80,7 @@ def reasons_of(report: bv.Report) -> list[str]:
 
 def age(days: int) -> None:
     """Make all that is stored so many days older."""
-    with closing(sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite")) as db, db:
+    with closing(sqlite3.connect(Path(os.environ["BANSONG_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("UPDATE statuses SET as_of = as_of - ?", (days,))
 
 
@@ -95,9 +95,9 @@ def test_the_sample_from_zero_finds_its_41_closed_and_suspended_rows(
     known = {f"{b_no:010d}": status for b_no, status in zip(truth["b_no"], truth["biz_status"], strict=True)}
     nts = FakeNts(KEY, known, default="active")
     with serve(nts) as url:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
+        monkeypatch.setenv("BANSONG_NTS_URL", url)
         done = run(
-            "enrich", SAMPLE / "customers.xlsx", "-o", "out.csv", "--progress", "none", env={"BIZVERIFY_NTS_KEY": KEY}
+            "enrich", SAMPLE / "customers.xlsx", "-o", "out.csv", "--progress", "none", env={"BANSONG_NTS_KEY": KEY}
         )
     assert done.returncode == 0, done.stderr
     found = pl.read_csv(tmp_path / "out.csv", infer_schema=False)["biz_status"]
@@ -111,7 +111,7 @@ def test_the_sample_from_zero_finds_its_41_closed_and_suspended_rows(
 
 def test_each_number_is_asked_once_and_its_reason_says_so(asked: FakeNts, source: Path) -> None:
     """Seven rows with five numbers and one that is none: five numbers in one call, source and day in each reason."""
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     found = pl.read_csv(str(report.output), infer_schema=False)
     assert found["biz_status"].to_list() == [*STATUSES, STATUSES[0], None]
     assert {reason.rpartition(" (")[2] for reason in reasons_of(report)} == {f"nts, {TODAY})"}
@@ -121,25 +121,25 @@ def test_each_number_is_asked_once_and_its_reason_says_so(asked: FakeNts, source
 
 def test_what_is_fresh_is_not_asked_again_and_what_is_stale_is(asked: FakeNts, source: Path) -> None:
     """The store answers for 30 days, by default, or for as many as the call says."""
-    bv.enrich(source)
-    bv.enrich(source)
+    bs.enrich(source)
+    bs.enrich(source)
     age(20)
-    bv.enrich(source)
+    bs.enrich(source)
     assert asked.calls == 1
-    assert {reason.rpartition(" (")[2] for reason in reasons_of(bv.enrich(source))} == {
+    assert {reason.rpartition(" (")[2] for reason in reasons_of(bs.enrich(source))} == {
         f"nts, {TODAY - timedelta(days=20)})"
     }
-    bv.enrich(source, max_status_age=19)
+    bs.enrich(source, max_status_age=19)
     assert (asked.calls, asked.numbers) == (2, 10)
     age(31)
-    bv.enrich(source)
+    bs.enrich(source)
     assert (asked.calls, asked.numbers) == (3, 15)
 
 
 def test_a_registry_is_the_fallback_and_the_newer_status_counts(asked: FakeNts, source: Path, tmp_path: Path) -> None:
     """What the tax authority says today is newer than any registry; the opening day is still the registry's."""
     registry = registry_of(tmp_path, 10, *NUMBERS)
-    report = bv.enrich(source, registry=registry)
+    report = bs.enrich(source, registry=registry)
     assert pl.read_csv(str(report.output), infer_schema=False)["biz_status"].to_list() == [*STATUSES, STATUSES[0], None]
     assert report.statuses is not None
     assert re.match(r"6 of 6 statuses checked \(6 by nts, .*; 0 by registry ", report.statuses.summary)
@@ -147,14 +147,14 @@ def test_a_registry_is_the_fallback_and_the_newer_status_counts(asked: FakeNts, 
 
 def test_a_plan_asks_nobody_and_says_how_many_would_be_asked(asked: FakeNts, source: Path) -> None:
     """Five numbers before, none after a run; nothing is made by the asking, not even the store."""
-    planned = bv.plan(source)
+    planned = bs.plan(source)
     assert ("would ask nts", "5 numbers, at no cost; 0 from the status store") in planned.lines()
     found = planned.as_dict()["asked"]
     assert found.items() >= {"numbers": 5, "left": 5, "asked": 0, "calls": 0, "day": TODAY.isoformat()}.items()
     assert not any("no registry was given" in warning for warning in planned.warnings)
-    assert not (Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite").exists()
-    bv.enrich(source)
-    assert ("would ask nts", "0 numbers, at no cost; 5 from the status store") in bv.enrich(
+    assert not (Path(os.environ["BANSONG_STATE_DIR"]) / "statuses.sqlite").exists()
+    bs.enrich(source)
+    assert ("would ask nts", "0 numbers, at no cost; 5 from the status store") in bs.enrich(
         source, dry_run=True
     ).lines()
     assert asked.calls == 1
@@ -162,7 +162,7 @@ def test_a_plan_asks_nobody_and_says_how_many_would_be_asked(asked: FakeNts, sou
 
 def test_the_report_and_the_manifest_say_what_was_asked(asked: FakeNts, source: Path) -> None:
     """Numbers and rows by where their status came from, as figures and in words."""
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     found = report.as_dict()
     assert found["statuses"]["nts"] == {"rows": 6, "oldest": TODAY.isoformat(), "aged": 0, "age": None, "halt": None}
     assert found["versions"]["statuses"] == TODAY.isoformat()
@@ -187,22 +187,22 @@ def test_without_a_key_nobody_is_asked_and_the_first_line_names_the_way(
     run: Run, asked: FakeNts, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`auto` asks only where a key is set; the remedy names the option and the free key, and the registry besides."""
-    monkeypatch.delenv("BIZVERIFY_NTS_KEY")
+    monkeypatch.delenv("BANSONG_NTS_KEY")
     done = run("enrich", source, "--progress", "none")
     first = done.stderr.splitlines()[0]
     assert first.startswith(
         "ATTENTION: 0 of 6 statuses checked, so no row says `send`: ask the tax authority with --status nts and a free"
     )
-    assert "`bizverify data build-registry" in first
+    assert "`bansong data build-registry" in first
     refused = run("enrich", source, "-o", "other.csv", "--status", "nts")
     assert refused.returncode == 2
-    assert "set BIZVERIFY_NTS_KEY to it, or BIZVERIFY_NTS_KEY_FILE" in refused.stderr
+    assert "set BANSONG_NTS_KEY to it, or BANSONG_NTS_KEY_FILE" in refused.stderr
     assert asked.calls == 0
 
 
 def test_status_none_asks_nobody(asked: FakeNts, source: Path) -> None:
     """Not even with a key in the environment; nothing is read from the store either."""
-    assert bv.enrich(source, status="none").statuses.nts is None  # type: ignore[union-attr]
+    assert bs.enrich(source, status="none").statuses.nts is None  # type: ignore[union-attr]
     assert asked.calls == 0
 
 
@@ -210,7 +210,7 @@ def test_a_key_file_is_enough(
     run: Run, asked: FakeNts, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that is named is meant: `auto` asks with it."""
-    monkeypatch.delenv("BIZVERIFY_NTS_KEY")
+    monkeypatch.delenv("BANSONG_NTS_KEY")
     key = write(tmp_path / "key.txt", f"{KEY}\n")
     done = run("enrich", source, "--nts-key-file", key, "--status-store", tmp_path / "own.sqlite", "--progress", "none")
     assert (done.returncode, asked.calls) == (0, 1)
@@ -223,8 +223,8 @@ def test_engines_that_leave_the_answer_to_the_service_ask_nobody_else(
 ) -> None:
     """`nts` is refused there, and `auto` means none."""
     with pytest.raises(UsageError, match="`status='nts'` is for the engines that answer locally, not for"):
-        bv.enrich(source, engine=engine, status="nts")
-    bv.plan(source, engine=engine)
+        bs.enrich(source, engine=engine, status="nts")
+    bs.plan(source, engine=engine)
     assert asked.calls == 0
 
 
@@ -232,9 +232,9 @@ def test_the_hybrid_engine_buys_less_where_statuses_are_checked(
     asked: FakeNts, service: FakeService, url: str, source: Path
 ) -> None:
     """A status of today makes the local engine sure, and what is sure is not bought."""
-    blind = bv.plan(source, engine="hybrid", status="none").purchase
-    bv.enrich(source, engine="hybrid", budget=0)
-    seeing = bv.plan(source, engine="hybrid").purchase
+    blind = bs.plan(source, engine="hybrid", status="none").purchase
+    bs.enrich(source, engine="hybrid", budget=0)
+    seeing = bs.plan(source, engine="hybrid").purchase
     assert blind is not None
     assert seeing is not None
     assert seeing.wanted < blind.wanted
@@ -243,25 +243,25 @@ def test_the_hybrid_engine_buys_less_where_statuses_are_checked(
 
 def test_an_engine_that_is_given_has_its_statuses_already(asked: FakeNts, source: Path) -> None:
     """`auto` leaves it as it is; asking beside it is refused with the way to do it."""
-    bv.enrich(source, engine=bv.LocalEngine())
-    with pytest.raises(UsageError, match=r"bizverify\.fetch_status returns"):
-        bv.enrich(source, engine=bv.LocalEngine(), status="nts")
+    bs.enrich(source, engine=bs.LocalEngine())
+    with pytest.raises(UsageError, match=r"bansong\.fetch_status returns"):
+        bs.enrich(source, engine=bs.LocalEngine(), status="nts")
     assert asked.calls == 0
 
 
 def test_frames_and_single_businesses_are_checked_too(asked: FakeNts) -> None:
     """One number, a frame, and async code: the same statuses, each number asked once by all of them."""
-    one = bv.verify("220-81-62517", address=ADDRESS)
+    one = bs.verify("220-81-62517", address=ADDRESS)
     assert (one.biz_status, asked.numbers) == ("closed", 1)
-    frame = bv.verify_frame(pl.DataFrame({"b_no": list(NUMBERS), "주소": [ADDRESS] * 5}))
+    frame = bs.verify_frame(pl.DataFrame({"b_no": list(NUMBERS), "주소": [ADDRESS] * 5}))
     assert frame["biz_status"].to_list() == list(STATUSES)
     assert (asked.calls, asked.numbers, asked.asked_again) == (2, 5, 0)
-    assert bv.verify("2208162517", status="none").biz_status == "unknown"
+    assert bs.verify("2208162517", status="none").biz_status == "unknown"
 
 
 def test_async_code_asks_as_well(asked: FakeNts, source: Path) -> None:
     """`aenrich` does what `enrich` does, without blocking the loop it is called from."""
-    report = anyio.run(lambda: bv.aenrich(source, status=bv.StatusOptions(source="nts")))
+    report = anyio.run(lambda: bs.aenrich(source, status=bs.StatusOptions(source="nts")))
     assert report.statuses is not None
     assert (report.statuses.checked, asked.calls) == (6, 1)
 
@@ -281,7 +281,7 @@ def test_ages_are_reckoned_from_the_day_in_korea(
             patch.setenv("TZ", local)
             time.tzset()
             seen[local] = [
-                reasons_of(bv.enrich(source, tmp_path / "out.csv", status="none", registry=registry))
+                reasons_of(bs.enrich(source, tmp_path / "out.csv", status="none", registry=registry))
                 for registry in [registry_of(tmp_path, days, *NUMBERS[:4]) for days in (90, 91)]
             ]
     time.tzset()
@@ -297,7 +297,7 @@ def test_an_outage_ends_in_exit_0_with_the_age_of_each_status(
     registry = registry_of(tmp_path, days, *NUMBERS[:4])
     with serve(FakeNts(KEY)) as url:
         pass
-    env = {"BIZVERIFY_NTS_KEY": KEY, "BIZVERIFY_NTS_URL": url}
+    env = {"BANSONG_NTS_KEY": KEY, "BANSONG_NTS_URL": url}
     done = run(
         "enrich", source, "-o", "out.csv", "--registry", registry, "--status", "nts", "--progress", "none", env=env
     )
@@ -320,7 +320,7 @@ def test_a_single_lookup_does_without_an_answer_and_says_so(run: Run) -> None:
     """`verify` prints one sentence, not a line of a log, and the answer from what is stored."""
     with serve(FakeNts(KEY)) as url:
         pass
-    done = run("verify", NUMBERS[0], env={"BIZVERIFY_NTS_KEY": KEY, "BIZVERIFY_NTS_URL": url})
+    done = run("verify", NUMBERS[0], env={"BANSONG_NTS_KEY": KEY, "BANSONG_NTS_URL": url})
     assert done.returncode == 0
     assert "unknown" in done.stdout
     (line,) = done.stderr.splitlines()
@@ -330,11 +330,11 @@ def test_a_single_lookup_does_without_an_answer_and_says_so(run: Run) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_a_status_of_today_bears_no_age_in_an_outage(asked: FakeNts, source: Path, tmp_path: Path) -> None:
     """Only what is not of today is concerned."""
-    bv.enrich(write(tmp_path / "one.csv", f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n"))
+    bs.enrich(write(tmp_path / "one.csv", f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n"))
     age(40)
-    bv.enrich(write(tmp_path / "two.csv", f"b_no,주소\n{NUMBERS[1]},{ADDRESS}\n"))
+    bs.enrich(write(tmp_path / "two.csv", f"b_no,주소\n{NUMBERS[1]},{ADDRESS}\n"))
     asked.faults = Faults(Fault("status", NTS_FAULTS["page"]))
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     assert report.exit_code == 0
     reasons = reasons_of(report)
     assert reasons[0].endswith(f"(nts, {TODAY - timedelta(days=40)}, 40 days old)")
@@ -346,26 +346,26 @@ def test_a_status_of_today_bears_no_age_in_an_outage(asked: FakeNts, source: Pat
 
 def test_a_status_bears_its_age_from_the_day_on_which_it_is_to_be_asked_again(asked: FakeNts, source: Path) -> None:
     """30 days old it is still fresh, asked or not; a day later it is asked again, and tells its age if in vain."""
-    bv.enrich(source)
+    bs.enrich(source)
     age(30)
     asked.api_key = "another"
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     assert (asked.calls, report.statuses and report.statuses.is_alarming) == (1, False)
     assert {reason.endswith(f"(nts, {TODAY - timedelta(days=30)})") for reason in reasons_of(report)} == {True}
     age(1)
-    assert {reason.endswith(", 31 days old)") for reason in reasons_of(bv.enrich(source))} == {True}
+    assert {reason.endswith(", 31 days old)") for reason in reasons_of(bs.enrich(source))} == {True}
     one = write(source.with_name("one.csv"), f"b_no,주소\n{NUMBERS[0]},{ADDRESS}\n")
-    assert bv.enrich(one, max_status_age=31).exit_code == 0
-    half = bv.StatusOptions(max_age=30.5)  # a day's half is none: what is 31 days old is older
-    assert reasons_of(bv.enrich(one, status=half))[0].endswith(", 31 days old)")
+    assert bs.enrich(one, max_status_age=31).exit_code == 0
+    half = bs.StatusOptions(max_age=30.5)  # a day's half is none: what is 31 days old is older
+    assert reasons_of(bs.enrich(one, status=half))[0].endswith(", 31 days old)")
 
 
 def test_numbers_without_an_answer_keep_their_old_status_and_its_age(asked: FakeNts, source: Path) -> None:
     """The API answers, but leaves one number out whenever it is asked: the run is whole, and says what is old."""
-    bv.enrich(source)
+    bs.enrich(source)
     age(40)
     asked.faults = Faults(Fault("status", EditedRows(lambda rows: [row for row in rows if row["b_no"] != NUMBERS[0]])))
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     assert report.statuses is not None
     assert report.statuses.summary.endswith(
         "; 2 statuses up to 40 days old, because the tax authority gave no answer to these numbers"
@@ -377,7 +377,7 @@ def test_numbers_without_an_answer_keep_their_old_status_and_its_age(asked: Fake
 def test_strange_rows_of_an_answer_are_told(asked: FakeNts, source: Path) -> None:
     """A row of a number that nobody asked for is left out, and the report says so."""
     asked.faults = Faults(Fault("status", NTS_FAULTS["more"]))
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     assert [note for note in report.warnings if note.startswith("in the tax authority's answers: ")] == [
         "in the tax authority's answers: a row of a number that was not asked was left out (1 time)"
     ]
@@ -391,9 +391,9 @@ def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
     rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(250))
     source = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n")
     asked.default = "active"
-    options = bv.StatusOptions(budget=100, concurrency=1) if limit == "budget" else bv.StatusOptions(concurrency=1)
+    options = bs.StatusOptions(budget=100, concurrency=1) if limit == "budget" else bs.StatusOptions(concurrency=1)
     asked.daily_limit = 100 if limit == "day" else None
-    report = bv.enrich(source, status=options)
+    report = bs.enrich(source, status=options)
     assert (report.exit_code, asked.numbers) == (0 if limit == "budget" else 3, 100)
     assert report.statuses is not None
     assert (report.statuses.checked, report.statuses.is_alarming) == (100, True)
@@ -401,13 +401,13 @@ def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
     asked.daily_limit = None
     asked.start_day()
     _forget_the_day()
-    again = bv.enrich(source)
+    again = bs.enrich(source)
     assert again.statuses is not None
     assert (again.statuses.checked, asked.numbers, asked.asked_again) == (250, 250, 0)
 
 
 def _forget_the_day() -> None:
-    with closing(sqlite3.connect(Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite")) as db, db:
+    with closing(sqlite3.connect(Path(os.environ["BANSONG_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("DELETE FROM usage")
 
 
@@ -422,7 +422,7 @@ def test_a_refused_key_ends_what_was_asked_for_and_only_warns_where_it_was_not(
     assert "key" in done.stderr
     assert KEY not in done.stderr
     with pytest.raises(AuthenticationError):
-        bv.enrich(source, status="nts")
+        bs.enrich(source, status="nts")
     going_on = run("enrich", source, "-o", "out.csv", "--progress", "none")
     assert going_on.returncode == 3
     assert going_on.stderr.startswith("ATTENTION: 0 of 6 statuses checked (0 by nts), so no row says `send`")
@@ -464,7 +464,7 @@ def test_ctrl_c_while_statuses_are_fetched_loses_none_and_the_same_command_goes_
     rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(4_000))
     source, output = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n"), tmp_path / "out.csv"
     asked.default, asked.latency = "active", 0.05
-    command = [sys.executable, "-m", "bizverify", "enrich", str(source), "-o", str(output), "--progress", "none"]
+    command = [sys.executable, "-m", "bansong", "enrich", str(source), "-o", str(output), "--progress", "none"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while asked.numbers < 1_000 and process.poll() is None:
         time.sleep(0.005)
@@ -473,7 +473,7 @@ def test_ctrl_c_while_statuses_are_fetched_loses_none_and_the_same_command_goes_
     assert process.returncode == 130, errors
     assert not output.exists()
     assert asked.numbers < 4_000
-    report = bv.enrich(source, output)
+    report = bs.enrich(source, output)
     assert report.statuses is not None
     assert (report.statuses.checked, asked.asked_again) == (4_000, 0)
 
@@ -482,10 +482,10 @@ def test_no_output_replaces_the_status_store_or_the_key(asked: FakeNts, source: 
     """Both are files that a run reads: a mistyped output is refused before anything is asked."""
     store = tmp_path / "store.parquet"
     with pytest.raises(UsageError, match="status store"):
-        bv.enrich(source, store, status=bv.StatusOptions(store=store))
+        bs.enrich(source, store, status=bs.StatusOptions(store=store))
     key = write(tmp_path / "key.csv", KEY)
     with pytest.raises(UsageError, match="key file"):
-        bv.enrich(source, key, status=bv.StatusOptions(key_file=key))
+        bs.enrich(source, key, status=bs.StatusOptions(key_file=key))
     assert (asked.calls, key.read_text("utf-8")) == (0, KEY)
 
 
@@ -493,7 +493,7 @@ def test_the_key_stands_in_nothing_that_a_run_leaves_behind(
     run: Run, asked: FakeNts, source: Path, tmp_path: Path, state_directory: Path
 ) -> None:
     """Neither in the log of a run that logs everything, nor in output, manifest, store, or a URL."""
-    done = run("enrich", source, "-o", "out.csv", "--json", "--progress", "plain", env={"BIZVERIFY_LOG": "debug"})
+    done = run("enrich", source, "-o", "out.csv", "--json", "--progress", "plain", env={"BANSONG_LOG": "debug"})
     assert (done.returncode, asked.calls) == (0, 1)
     files = [path for folder in (tmp_path, state_directory) for path in folder.rglob("*") if path.is_file()]
     assert {"out.csv", "statuses.sqlite"} < {path.name for path in files}
@@ -503,9 +503,9 @@ def test_the_key_stands_in_nothing_that_a_run_leaves_behind(
 
 def test_a_status_that_was_allowed_to_grow_stale_names_the_option(asked: FakeNts, source: Path) -> None:
     """After 90 days it is no ground for sending, whatever age the run allows: the remedy is to ask again."""
-    bv.enrich(source)
+    bs.enrich(source)
     age(100)
-    report = bv.enrich(source, max_status_age=400)
+    report = bs.enrich(source, max_status_age=400)
     assert report.statuses is not None
     assert report.statuses.summary.endswith(
         ", 5 of them more than 90 days ago, so not to be relied on, and no row says `send`: ask again with "
@@ -517,7 +517,7 @@ def test_a_status_that_was_allowed_to_grow_stale_names_the_option(asked: FakeNts
 def test_statuses_are_asked_for_whatever_the_file(asked: FakeNts, tmp_path: Path) -> None:
     """A list without rows, one whose column holds no number, and an empty JSON list ask nobody."""
     for name, text in {"a.csv": "사업자번호,주소\n", "b.csv": "사업자번호,주소\n,서울\n", "c.json": "[]"}.items():
-        report = bv.enrich(write(tmp_path / name, text), status="nts")
+        report = bs.enrich(write(tmp_path / name, text), status="nts")
         assert (report.exit_code, report.statuses) == (0, None)
     assert asked.calls == 0
 
@@ -527,7 +527,7 @@ def test_a_token_stops_the_fetching_and_nothing_is_published(asked: FakeNts, tmp
     rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(3_000))
     source, output = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n"), tmp_path / "out.csv"
     asked.default, asked.latency = "active", 0.05
-    token = bv.CancelToken()
+    token = bs.CancelToken()
 
     def cancel_midway() -> None:
         while asked.numbers < 1_000:
@@ -537,10 +537,10 @@ def test_a_token_stops_the_fetching_and_nothing_is_published(asked: FakeNts, tmp
     stopper = threading.Thread(target=cancel_midway)
     stopper.start()
     with pytest.raises(StoppedError, match="the same call goes on"):
-        bv.enrich(source, output, cancel=token)
+        bs.enrich(source, output, cancel=token)
     stopper.join()
     assert not output.exists()
-    bv.enrich(source, output)
+    bs.enrich(source, output)
     assert (asked.numbers, asked.asked_again) == (3_000, 0)
 
 
@@ -548,17 +548,17 @@ def test_a_store_that_another_process_holds_costs_no_known_status(
     asked: FakeNts, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An output without the stored statuses would be worse than none: nothing is written, and the next run goes."""
-    monkeypatch.setattr("bizverify.storage.sqlite._WAIT", 0.1)
+    monkeypatch.setattr("bansong.storage.sqlite._WAIT", 0.1)
     out = tmp_path / "out.csv"
-    bv.enrich(source, out)
+    bs.enrich(source, out)
     held, calls = out.read_bytes(), asked.calls
-    store = Path(os.environ["BIZVERIFY_STATE_DIR"]) / "statuses.sqlite"
+    store = Path(os.environ["BANSONG_STATE_DIR"]) / "statuses.sqlite"
     with closing(sqlite3.connect(store, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError, match="another process is writing to it for long; try again") as raised:
-            bv.enrich(source, out)
+            bs.enrich(source, out)
         assert raised.value.exit_code == 2
         with pytest.raises(StoreError, match="try again"):
-            bv.fetch_status(NUMBERS)
+            bs.fetch_status(NUMBERS)
     assert (out.read_bytes(), asked.calls) == (held, calls)
-    assert bv.enrich(source, out).counts["verified"] == 6
+    assert bs.enrich(source, out).counts["verified"] == 6

@@ -15,20 +15,20 @@ import anyio
 import polars as pl
 import pytest
 
-from bizverify.cancellation import CancelToken
-from bizverify.client import ApiKey
-from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import StoreError, UsageError
-from bizverify.options import StatusOptions
-from bizverify.reference.day_allowance import account_of
-from bizverify.reference.nts import NtsKey
-from bizverify.reference.status_fetch import StatusFetch, fetch_statuses
-from bizverify.reference.status_store import StatusStore
-from bizverify.testing import Fault, Faults, serve
-from bizverify.testing.fake_nts import FakeNts
-from bizverify.testing.faults import Act
-from bizverify.testing.messages import FakeReply, FakeRequest
-from bizverify.testing.nts_faults import NTS_FAULTS
+from bansong.cancellation import CancelToken
+from bansong.client import ApiKey
+from bansong.dispatch.limits import RetryBudget
+from bansong.errors import StoreError, UsageError
+from bansong.options import StatusOptions
+from bansong.reference.day_allowance import account_of
+from bansong.reference.nts import NtsKey
+from bansong.reference.status_fetch import StatusFetch, fetch_statuses
+from bansong.reference.status_store import StatusStore
+from bansong.testing import Fault, Faults, serve
+from bansong.testing.fake_nts import FakeNts
+from bansong.testing.faults import Act
+from bansong.testing.messages import FakeReply, FakeRequest
+from bansong.testing.nts_faults import NTS_FAULTS
 
 TODAY = date(2026, 11, 23)
 KEY = NtsKey("test-key")
@@ -198,8 +198,8 @@ def test_a_status_known_elsewhere_is_not_asked_while_it_is_fresh(fake: FakeNts, 
 
 def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: StatusOptions, monkeypatch: Any) -> None:
     """One sentence names the page that tells how to get a key; where nothing is to be asked, none is needed."""
-    monkeypatch.delenv("BIZVERIFY_NTS_KEY", raising=False)
-    monkeypatch.delenv("BIZVERIFY_NTS_KEY_FILE", raising=False)
+    monkeypatch.delenv("BANSONG_NTS_KEY", raising=False)
+    monkeypatch.delenv("BANSONG_NTS_KEY_FILE", raising=False)
     fetch(series(10), options)
     without = replace(options, key=None)
     assert fetch(series(10), without).from_store == 10
@@ -209,7 +209,7 @@ def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: Stat
 
 def test_a_key_that_is_a_text_is_refused_and_not_shown() -> None:
     """It would be shown wherever the options are, and was passed over for the key of the environment."""
-    with pytest.raises(UsageError, match=r"is a str; give a bizverify\.NtsKey") as raised:
+    with pytest.raises(UsageError, match=r"is a str; give a bansong\.NtsKey") as raised:
         StatusOptions(key="open-secret")  # type: ignore[arg-type]
     frames = traceback.walk_tb(raised.value.__traceback__)
     assert all("open-secret" not in str(frame.f_locals.get("keywords")) for frame, _ in frames)

@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine.registry import MORE, SCHEMA, STATUSES, Registry
-from bizverify.engine.risk.reason_parser import parse_reasons
-from bizverify.engine.status_overlay import StatusOverlay
-from bizverify.errors import UsageError
+import bansong as bs
+from bansong.engine.registry import MORE, SCHEMA, STATUSES, Registry
+from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.status_overlay import StatusOverlay
+from bansong.errors import UsageError
 from conftest import SAMPLE, write
 
 TODAY = date(2026, 11, 23)
@@ -25,17 +25,17 @@ ADDRESS = "서울특별시 강남구 테헤란로 152"
 
 
 def statuses(*rows: dict[str, Any]) -> pl.DataFrame:
-    """Statuses as ``bv.fetch_status`` returns them: numbers as text."""
+    """Statuses as ``bs.fetch_status`` returns them: numbers as text."""
     return pl.DataFrame([{"as_of": TODAY} | row for row in rows], schema={**SCHEMA, **MORE, "b_no": pl.String})
 
 
 def registry_of(tmp_path: Path, *lines: str) -> Path:
     path = tmp_path / "registry.parquet"
-    bv.build_registry([write(tmp_path / "s.csv", "\n".join(["b_no,상태,폐업일,개업일,과세유형,as_of", *lines]))], path)
+    bs.build_registry([write(tmp_path / "s.csv", "\n".join(["b_no,상태,폐업일,개업일,과세유형,as_of", *lines]))], path)
     return path
 
 
-def answers(engine: bv.LocalEngine, *numbers: str) -> list[tuple[str, str]]:
+def answers(engine: bs.LocalEngine, *numbers: str) -> list[tuple[str, str]]:
     """Status and first reason of each number, all at one address."""
     frame = pl.LazyFrame({"b_no": list(numbers), "address": [ADDRESS] * len(numbers), "name": ["ㄱ"] * len(numbers)})
     found = engine.verify(frame).collect()
@@ -49,7 +49,7 @@ def test_of_two_statuses_the_newer_counts_and_on_a_tie_the_tax_authority_s(tmp_p
     numbers = ("1248100998", "2208162517", "1018109147")
     registry = registry_of(tmp_path, *(f"{b_no},계속사업자,,,,{day}" for b_no, day in zip(numbers, days, strict=True)))
     told = statuses(*({"b_no": b_no, "biz_status": "suspended"} for b_no in numbers))
-    assert answers(bv.LocalEngine(registry, status=told, today="2026-11-24"), *numbers, "1078614075") == [
+    assert answers(bs.LocalEngine(registry, status=told, today="2026-11-24"), *numbers, "1078614075") == [
         ("suspended", "[status +30] business suspended (nts, 2026-11-23)"),
         ("suspended", "[status +30] business suspended (nts, 2026-11-23)"),
         ("active", "[status -3] business active (registry, 2026-11-24)"),
@@ -60,18 +60,18 @@ def test_of_two_statuses_the_newer_counts_and_on_a_tie_the_tax_authority_s(tmp_p
 def test_statuses_need_no_registry() -> None:
     """What the tax authority told is enough; of a number that it did not tell nothing was checked."""
     told = statuses({"b_no": "1248100998", "biz_status": "closed", "since": date(2026, 10, 1)})
-    assert answers(bv.LocalEngine(status=told, today=TODAY), "124-81-00998", "2208162517") == [
+    assert answers(bs.LocalEngine(status=told, today=TODAY), "124-81-00998", "2208162517") == [
         ("closed", "[status +45] closed less than 3 months ago (2026-10-01) (nts, 2026-11-23)"),
         ("unknown", "[status +0] status not checked: no registry was given (registry)"),
     ]
-    korean = answers(bv.LocalEngine(status=told, today=TODAY, lang="ko"), "1248100998")
+    korean = answers(bs.LocalEngine(status=told, today=TODAY, lang="ko"), "1248100998")
     assert korean == [("closed", "[status +45] 폐업한 지 3개월 미만(폐업일 2026-10-01) (nts, 2026-11-23)")]
 
 
 def test_a_status_is_as_stale_as_its_own_day_says() -> None:
     """The source does not matter: after 90 days no row says `send`."""
     told = statuses({"b_no": "1248100998", "biz_status": "active", "as_of": TODAY - timedelta(days=91)})
-    found = answers(bv.LocalEngine(status=told, today=TODAY), "1248100998")
+    found = answers(bs.LocalEngine(status=told, today=TODAY), "1248100998")
     assert found == [
         ("active", "[status +0] business active, but not checked recently enough to rely on (nts, 2026-08-24)")
     ]
@@ -90,7 +90,7 @@ def test_what_the_newer_one_does_not_say_is_the_other_s(tmp_path: Path) -> None:
         {"b_no": "1234567891", "biz_status": "active"},
         {"b_no": "1112233339", "biz_status": "active", "taxation": "simplified"},
     )
-    engine = bv.LocalEngine(registry, status=told, today=TODAY)
+    engine = bs.LocalEngine(registry, status=told, today=TODAY)
     rows = pl.LazyFrame({"b_no": ["1248100998", "1234567891", "1112233339"], "address": [ADDRESS] * 3})
     closed, taxed, told_so = engine.verify(rows).collect()["reasons"]
     assert closed[0] == "[status +66] closed more than 12 months ago (2024-03-01) (nts, 2026-11-23)"
@@ -155,7 +155,7 @@ def _merged(known: dict[str, Any] | None, told: dict[str, Any] | None) -> dict[s
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-def test_the_age_of_a_status_is_said_where_it_could_not_be_asked_again(tmp_path: Path, lang: bv.Lang) -> None:
+def test_the_age_of_a_status_is_said_where_it_could_not_be_asked_again(tmp_path: Path, lang: bs.Lang) -> None:
     """From the day that the run says on backwards, of either source; a status of that day or later bears none."""
     registry = registry_of(tmp_path, "1248100998,계속사업자,,,,2026-11-22", "2208162517,휴업자,,,,2026-10-31")
     told = statuses(
@@ -164,7 +164,7 @@ def test_the_age_of_a_status_is_said_where_it_could_not_be_asked_again(tmp_path:
     )
     overlay = StatusOverlay(told, aged_before=TODAY)
     found = answers(
-        bv.LocalEngine(registry, status=overlay, today=TODAY, lang=lang),
+        bs.LocalEngine(registry, status=overlay, today=TODAY, lang=lang),
         "1248100998",
         "2208162517",
         "1018109147",
@@ -182,7 +182,7 @@ def test_the_age_of_a_status_is_said_where_it_could_not_be_asked_again(tmp_path:
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-def test_reasons_of_the_tax_authority_are_read_back(tmp_path: Path, lang: bv.Lang) -> None:
+def test_reasons_of_the_tax_authority_are_read_back(tmp_path: Path, lang: bs.Lang) -> None:
     """Source, day and age do not hide the level: every status of either source is learned from like the other."""
     registry = registry_of(
         tmp_path, *(f"{b_no},{status},2025-01-01,,,2026-10-01" for b_no, status in zip(NUMBERS, KOREAN, strict=True))
@@ -202,9 +202,9 @@ def test_reasons_of_the_tax_authority_are_read_back(tmp_path: Path, lang: bv.Lan
         )
     )
     engines = [
-        bv.LocalEngine(registry, today=TODAY, lang=lang),
-        bv.LocalEngine(status=StatusOverlay(told), today=TODAY, lang=lang),
-        bv.LocalEngine(status=StatusOverlay(told, aged_before=TODAY), today=TODAY, lang=lang),
+        bs.LocalEngine(registry, today=TODAY, lang=lang),
+        bs.LocalEngine(status=StatusOverlay(told), today=TODAY, lang=lang),
+        bs.LocalEngine(status=StatusOverlay(told, aged_before=TODAY), today=TODAY, lang=lang),
     ]
     read = [parse_reasons(engine.verify(rows), "reasons").collect() for engine in engines]
     assert not any(frame["unread"].any() for frame in read)
@@ -223,13 +223,13 @@ def test_a_registry_is_built_from_a_file_with_statuses_of_the_tax_authority(tmp_
         {"b_no": "1248100998", "biz_status": "active", "as_of": date(2026, 11, 1)},
         {"b_no": "2208162517", "biz_status": "active"},
     )
-    engine = bv.LocalEngine(status=StatusOverlay(told, aged_before=TODAY), today=TODAY)
+    engine = bs.LocalEngine(status=StatusOverlay(told, aged_before=TODAY), today=TODAY)
     source, output = (
         write(tmp_path / "in.csv", f"b_no,주소\n1248100998,{ADDRESS}\n2208162517,{ADDRESS}\n"),
         tmp_path / "out.csv",
     )
-    bv.enrich(source, output, engine=engine)
-    bv.build_registry([output], tmp_path / "again.parquet")
+    bs.enrich(source, output, engine=engine)
+    bs.build_registry([output], tmp_path / "again.parquet")
     again = pl.read_parquet(tmp_path / "again.parquet")
     assert again["as_of"].to_list() == [date(2026, 11, 1), TODAY]
 
@@ -238,11 +238,11 @@ def test_a_registry_file_is_an_overlay_too_and_may_be_pickled(tmp_path: Path) ->
     """By path, opened, or in another process: the same answers, with the tax authority as their source."""
     path = registry_of(tmp_path, "1248100998,휴업자,,,,2026-11-20")
     engines = [
-        bv.LocalEngine(SAMPLE / "registry.parquet", status=given, today=TODAY) for given in (path, Registry.open(path))
+        bs.LocalEngine(SAMPLE / "registry.parquet", status=given, today=TODAY) for given in (path, Registry.open(path))
     ]
     engines += [pickle.loads(pickle.dumps(engine)) for engine in engines]
     frame = statuses({"b_no": "1248100998", "biz_status": "suspended", "as_of": date(2026, 11, 20)})
-    engines.append(pickle.loads(pickle.dumps(bv.LocalEngine(SAMPLE / "registry.parquet", status=frame, today=TODAY))))
+    engines.append(pickle.loads(pickle.dumps(bs.LocalEngine(SAMPLE / "registry.parquet", status=frame, today=TODAY))))
     wanted = [
         ("suspended", "[status +30] business suspended (nts, 2026-11-20)"),
         ("active", "[status -3] business active (registry, 2026-11-01)"),
@@ -256,18 +256,18 @@ def test_threads_share_an_overlay() -> None:
     dice = random.Random(5)
     numbers = sorted({dice.randrange(10**9, 10**10) for _ in range(40_000)})
     told = pl.DataFrame({"b_no": numbers, "biz_status": ["active"] * len(numbers), "as_of": [TODAY] * len(numbers)})
-    engine = bv.LocalEngine(status=told, today=TODAY)
+    engine = bs.LocalEngine(status=told, today=TODAY)
     rows = pl.LazyFrame({"b_no": [str(number) for number in numbers]})
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: engine.verify(rows).collect(engine="streaming"), range(4)))
     assert all(set(frame["biz_status"]) == {"active"} for frame in found)
 
 
-@pytest.mark.parametrize("given", [pl.LazyFrame({"b_no": ["1248100998"]}), ["1248100998"], bv.StatusOptions()])
+@pytest.mark.parametrize("given", [pl.LazyFrame({"b_no": ["1248100998"]}), ["1248100998"], bs.StatusOptions()])
 def test_what_is_no_statuses_at_all_is_refused(given: Any) -> None:
     """A lazy frame, a list, options: the message says what is given and what may be."""
     with pytest.raises(UsageError, match=f"`status=` is a {type(given).__name__}; give a polars DataFrame"):
-        bv.LocalEngine(status=given)
+        bs.LocalEngine(status=given)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def test_what_is_no_statuses_at_all_is_refused(given: Any) -> None:
 )
 def test_a_frame_that_holds_no_statuses_is_refused(frame: pl.DataFrame, why: str) -> None:
     """The message names the parameter, what is missing or strange, and the function that gives such frames."""
-    with pytest.raises(UsageError, match=f"`status=`: .*{why}.*bizverify.fetch_status"):
-        bv.LocalEngine(status=frame)
+    with pytest.raises(UsageError, match=f"`status=`: .*{why}.*bansong.fetch_status"):
+        bs.LocalEngine(status=frame)
 
 
 def test_statuses_that_say_nothing_are_no_statuses() -> None:
@@ -292,4 +292,4 @@ def test_statuses_that_say_nothing_are_no_statuses() -> None:
         {"b_no": "no number", "biz_status": "closed"},
     )
     assert StatusOverlay(told).rows == 1
-    assert answers(bv.LocalEngine(status=told, today=TODAY), "1248100998", "2208162517")[0][0] == "active"
+    assert answers(bs.LocalEngine(status=told, today=TODAY), "1248100998", "2208162517")[0][0] == "active"

@@ -17,14 +17,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.engine.registry import MORE, SCHEMA
-from bizverify.errors import AuthenticationError, UsageError
-from bizverify.reference.status_store import StatusStore
-from bizverify.schema import seoul_day
-from bizverify.testing import Fault, Faults, serve
-from bizverify.testing.fake_nts import FakeNts, nts_row
-from bizverify.testing.nts_faults import NTS_FAULTS
+import bansong as bs
+from bansong.engine.registry import MORE, SCHEMA
+from bansong.errors import AuthenticationError, UsageError
+from bansong.reference.status_store import StatusStore
+from bansong.schema import seoul_day
+from bansong.testing import Fault, Faults, serve
+from bansong.testing.fake_nts import FakeNts, nts_row
+from bansong.testing.nts_faults import NTS_FAULTS
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SAMSUNG = "1248100998"
@@ -40,16 +40,16 @@ def fake() -> FakeNts:
 @pytest.fixture
 def url(fake: FakeNts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     with serve(fake) as url:
-        monkeypatch.setenv("BIZVERIFY_NTS_URL", url)
-        monkeypatch.setenv("BIZVERIFY_NTS_KEY", "test-key")
-        monkeypatch.setenv("BIZVERIFY_STATUS_STORE", str(tmp_path / "statuses.sqlite"))
+        monkeypatch.setenv("BANSONG_NTS_URL", url)
+        monkeypatch.setenv("BANSONG_NTS_KEY", "test-key")
+        monkeypatch.setenv("BANSONG_STATUS_STORE", str(tmp_path / "statuses.sqlite"))
         yield url
 
 
 def test_each_given_number_has_its_row_in_its_place(fake: FakeNts, url: str) -> None:
     """Repeated ones too; one that cannot be a number has a note and is not sent."""
     given = ["124-81-00998", None, "9001011234567", 2208162517, SAMSUNG, "101-81-28456"]
-    frame = bv.fetch_status(given)
+    frame = bs.fetch_status(given)
     day = seoul_day()
     assert frame.drop("note").rows() == [
         (SAMSUNG, "closed", date(2024, 1, 31), "general", True, day),
@@ -77,37 +77,37 @@ def test_each_given_number_has_its_row_in_its_place(fake: FakeNts, url: str) -> 
 )
 def test_numbers_may_be_a_list_a_series_or_a_frame(url: str, numbers: object) -> None:
     """Of a frame the column of numbers is found."""
-    assert bv.fetch_status(numbers)["biz_status"].to_list() == ["closed", "unregistered"]
+    assert bs.fetch_status(numbers)["biz_status"].to_list() == ["closed", "unregistered"]
 
 
 @pytest.mark.anyio
 async def test_the_twin_in_an_event_loop_finds_the_same(url: str) -> None:
     """`afetch_status` is `fetch_status` for async code."""
-    assert (await bv.afetch_status([SAMSUNG]))["biz_status"].to_list() == ["closed"]
+    assert (await bs.afetch_status([SAMSUNG]))["biz_status"].to_list() == ["closed"]
 
 
 def test_what_cannot_be_asked_is_a_warning_and_a_note(fake: FakeNts, url: str) -> None:
     """The day's limit leaves rows without a status, and says so; a refused key is raised, with nothing of the key."""
     fake.faults = Faults(Fault("status", NTS_FAULTS["day_limit"]))
     with pytest.warns(UserWarning, match="00:00 in Seoul"):
-        frame = bv.fetch_status([SAMSUNG])
+        frame = bs.fetch_status([SAMSUNG])
     assert frame["biz_status"].to_list() == [None]
     assert "22" in frame["note"][0]
     fake.faults = Faults(Fault("status", NTS_FAULTS["bad_key"]))
-    options = bv.StatusOptions(key=bv.NtsKey("another-key"))
+    options = bs.StatusOptions(key=bs.NtsKey("another-key"))
     with pytest.raises(AuthenticationError) as raised:
-        bv.fetch_status([SAMSUNG], options)
+        bs.fetch_status([SAMSUNG], options)
     assert "another-key" not in str(raised.value)
 
 
 def test_what_is_no_list_of_numbers_is_refused(url: str) -> None:
     """The message says what may be given."""
     with pytest.raises(UsageError, match="give a list, a Series or a frame"):
-        bv.fetch_status(3.5)
+        bs.fetch_status(3.5)
     with pytest.raises(UsageError, match="holds no business numbers; give texts or whole numbers"):
-        bv.fetch_status(pl.Series([[SAMSUNG], []]))
-    with pytest.raises(UsageError, match=r"is a dict; give a bizverify\.StatusOptions"):
-        bv.fetch_status([SAMSUNG], {"budget": 1})  # type: ignore[arg-type]
+        bs.fetch_status(pl.Series([[SAMSUNG], []]))
+    with pytest.raises(UsageError, match=r"is a dict; give a bansong\.StatusOptions"):
+        bs.fetch_status([SAMSUNG], {"budget": 1})  # type: ignore[arg-type]
 
 
 def test_the_command_shows_a_table_or_json(url: str, run: Run) -> None:
@@ -126,11 +126,11 @@ def test_the_command_shows_a_table_or_json(url: str, run: Run) -> None:
 
 def test_without_a_key_the_command_says_how_to_get_one(url: str, run: Run) -> None:
     """One sentence, and exit code 2; a refused one is exit code 4."""
-    missing = run("status", SAMSUNG, env={"BIZVERIFY_NTS_KEY": ""})
+    missing = run("status", SAMSUNG, env={"BANSONG_NTS_KEY": ""})
     assert missing.returncode == 2
     assert "docs/data-sources.md" in missing.stderr
-    assert "BIZVERIFY_NTS_KEY_FILE" in missing.stderr
-    refused = run("status", SAMSUNG, env={"BIZVERIFY_NTS_KEY": "wrong-key"})
+    assert "BANSONG_NTS_KEY_FILE" in missing.stderr
+    refused = run("status", SAMSUNG, env={"BANSONG_NTS_KEY": "wrong-key"})
     assert refused.returncode == 4
     assert "wrong-key" not in refused.stdout + refused.stderr
 
@@ -143,7 +143,7 @@ def test_the_numbers_of_files_become_a_registry(fake: FakeNts, url: str, run: Ru
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["businesses"], report["fetch"]["asked"], fake.calls) == (3, 3, 1)
-    registry = bv.Registry.open(tmp_path / "registry.parquet")
+    registry = bs.Registry.open(tmp_path / "registry.parquet")
     assert registry.newest == seoul_day()
     about = json.loads(pl.read_parquet_metadata(registry.path)["bizverify.registry"])
     assert about["sources"] == ["list.csv", "more.csv", "nts"]
@@ -178,9 +178,9 @@ def test_a_run_that_the_budget_ends_writes_what_is_known(fake: FakeNts, url: str
     paused = run("data", "fetch-status", "list.csv", "-o", "registry.parquet", "--budget", "1")
     assert paused.returncode == 5
     assert "paused          the budget of 1 number a day is used up" in paused.stderr
-    assert bv.Registry.open(tmp_path / "registry.parquet").rows == 1
+    assert bs.Registry.open(tmp_path / "registry.parquet").rows == 1
     assert run("data", "fetch-status", "list.csv", "-o", "registry.parquet").returncode == 0
-    assert bv.Registry.open(tmp_path / "registry.parquet").rows == 2
+    assert bs.Registry.open(tmp_path / "registry.parquet").rows == 2
     assert fake.asked_again == 0
 
 
@@ -197,8 +197,8 @@ def test_a_registry_is_refreshed_from_its_oldest_on(fake: FakeNts, url: str, run
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     frame.select(pl.exclude("merged")).write_csv(tmp_path / "known.csv")
     columns = {name: name for name in ("b_no", "opened", "taxation", "name")} | {"status": "biz_status"}
-    bv.build_registry([tmp_path / "known.csv"], tmp_path / "registry.parquet", columns=columns)
-    before = bv.Registry.open(tmp_path / "registry.parquet").version
+    bs.build_registry([tmp_path / "known.csv"], tmp_path / "registry.parquet", columns=columns)
+    before = bs.Registry.open(tmp_path / "registry.parquet").version
     done = run("data", "refresh-registry", "registry.parquet", "--budget", "2")
     assert done.returncode == 5, done.stderr
     assert fake.asks == Counter({SAMSUNG: 1, "2208162517": 1})
@@ -210,7 +210,7 @@ def test_a_registry_is_refreshed_from_its_oldest_on(fake: FakeNts, url: str, run
         ("active", None, None, day, "general", None, "넷"),
     ]
     assert found.drop("b_no").rows() == expected
-    registry = bv.Registry.open(tmp_path / "registry.parquet")
+    registry = bs.Registry.open(tmp_path / "registry.parquet")
     assert registry.version != before
     assert run("data", "refresh-registry", "registry.parquet", "--budget", "3").returncode == 0
     assert (fake.numbers, fake.asked_again) == (3, 0)
@@ -218,10 +218,10 @@ def test_a_registry_is_refreshed_from_its_oldest_on(fake: FakeNts, url: str, run
 
 FETCH = """
 import sys, warnings
-import bizverify as bv
+import bansong as bs
 url, store, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-options = bv.StatusOptions(key=bv.NtsKey("test-key"), base_url=url, store=store, rate=1e5, concurrency=8)
-frame = bv.fetch_status(range(first, first + count), options)
+options = bs.StatusOptions(key=bs.NtsKey("test-key"), base_url=url, store=store, rate=1e5, concurrency=8)
+frame = bs.fetch_status(range(first, first + count), options)
 assert frame["biz_status"].null_count() == 0
 """
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import InputError, OutputError, UsageError
+import bansong as bs
+from bansong.errors import InputError, OutputError, UsageError
 from conftest import NINE, json_of, write
 from examples import examples
 
@@ -31,7 +31,7 @@ def rows_of(path: Path, encoding: str = "utf-8-sig", delimiter: str = ",") -> li
 
 
 def enriched(path: Path, output: str | None = None, **options: object) -> Path:
-    report = bv.enrich(path, path.with_name(output) if output else None, **options)
+    report = bs.enrich(path, path.with_name(output) if output else None, **options)
     assert report.output is not None
     return Path(report.output)
 
@@ -93,7 +93,7 @@ def test_bytes_that_do_not_decode_are_refused_and_nothing_is_written(tmp_path: P
         enriched(source)
     source.write_bytes(f"{HEADER}\n{ROW}\n".encode("cp949") + b"1248100998,\xff\xff,x\n")
     with pytest.raises(InputError, match="line 3, character 12: byte 0xff is not cp949"):
-        bv.enrich(source, encoding="cp949")
+        bs.enrich(source, encoding="cp949")
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
@@ -287,9 +287,9 @@ def test_a_sheet_is_chosen_by_name_and_a_wrong_name_lists_the_sheets(tmp_path: P
     book.create_sheet("고객").append(["사업자번호"])
     book["고객"].append(["1248100998"])
     book.save(source)
-    assert bv.enrich(source, sheet="고객").rows == 1
+    assert bs.enrich(source, sheet="고객").rows == 1
     with pytest.raises(UsageError, match="has no sheet 'x'; it has 'Sheet', '고객'"):
-        bv.enrich(source, sheet="x")
+        bs.enrich(source, sheet="x")
 
 
 # ── all of them ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -322,7 +322,7 @@ def test_a_file_with_a_header_and_no_rows_succeeds(tmp_path: Path, format: str) 
         source = enriched(source, f"in.{format}")
     elif format == "ndjson":
         source = write(tmp_path / "in.json", '{"data": []}')
-    report = bv.enrich(source)
+    report = bs.enrich(source)
     assert (report.rows, report.exit_code) == (0, 0)
 
 
@@ -338,7 +338,7 @@ def test_what_is_not_a_table_is_refused_with_a_remedy(tmp_path: Path, name: str,
     source = tmp_path / name
     source.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        bv.enrich(source)
+        bs.enrich(source)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -355,4 +355,4 @@ def test_an_option_without_a_meaning_for_the_format_is_refused(tmp_path: Path, o
     path = tmp_path / ("x.csv" if option == "sheet" else "x.json")
     write(path, f"{HEADER}\n" if option == "sheet" else "[]")
     with pytest.raises(UsageError, match=f"`{option}=`"):
-        bv.enrich(path, **{option: value})
+        bs.enrich(path, **{option: value})

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.run.accounting import PROBLEMS
-from bizverify.schema import Lang
+import bansong as bs
+from bansong.run.accounting import PROBLEMS
+from bansong.schema import Lang
 from conftest import SAMPLE, write
 
 HEADER = "순번,사업자등록번호,상호,금액"
@@ -19,7 +19,7 @@ NOTE = "a totals row, not a business"
 
 def enriched(tmp_path: Path, *lines: str, header: str = HEADER, lang: Lang = "en") -> pl.DataFrame:
     path = write(tmp_path / "x.csv", "\n".join([header, *lines, ""]))
-    bv.enrich(path, tmp_path / "y.csv", lang=lang)
+    bs.enrich(path, tmp_path / "y.csv", lang=lang)
     found = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
     given = pl.read_csv(path, infer_schema=False)
     assert found.select(given.columns).equals(given)
@@ -98,14 +98,14 @@ def test_a_blank_row_under_a_blank_header_is_no_header(tmp_path: Path) -> None:
     """A number column without a header is found by its content; its blank cells are not its header again."""
     rows = ["124-81-00998", "220-81-62517", "120-81-47521"]
     path = write(tmp_path / "x.csv", "\n".join(["메모,", *(f"a,{row}" for row in rows), "메모,", ""]))
-    bv.enrich(path, tmp_path / "y.csv")
+    bs.enrich(path, tmp_path / "y.csv")
     assert pl.read_csv(tmp_path / "y.csv", infer_schema=False)["row_note"].to_list()[3] == "no business number"
 
 
 def test_a_header_among_the_rows_is_marked_again_when_enriched_again(tmp_path: Path) -> None:
     """The nine columns of an earlier run, which such a row has filled, are no part of the comparison."""
     enriched(tmp_path, GOOD, HEADER, "합계,,,100")
-    bv.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
+    bs.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
     assert (tmp_path / "z.csv").read_bytes() == (tmp_path / "y.csv").read_bytes()
 
 
@@ -113,7 +113,7 @@ def test_the_plan_counts_them_apart(tmp_path: Path) -> None:
     """Plan and run count the same, and rows that are no businesses count as nothing else."""
     rows = [GOOD, HEADER, "합계,,,100", "계,124-81-00999,,1", "2,,x,1"]
     path = write(tmp_path / "x.csv", "\n".join([HEADER, *rows, ""]))
-    planned, done = bv.plan(path).plan, bv.enrich(path).plan
+    planned, done = bs.plan(path).plan, bs.enrich(path).plan
     assert planned == done
     assert planned.invalid_by_problem == {"missing": 1, "totals_row": 2, "header_row": 1}
     assert (planned.rows, planned.lookups, planned.invalid) == (5, 1, 4)
@@ -127,7 +127,7 @@ def test_frames_are_looked_at_in_the_same_way(type: pl.DataType) -> None:
     frame = pl.DataFrame(
         {"no": pl.Series(["1", "합계"], dtype=type), "b_no": [1248100998, 3345], "address": ["서울 강남구 1", None]}
     )
-    found = bv.verify_frame(frame, registry=SAMPLE / "registry.parquet")
+    found = bs.verify_frame(frame, registry=SAMPLE / "registry.parquet")
     assert found["row_note"].to_list() == [None, NOTE]
     assert found["row_status"].to_list() == ["verified", "invalid"]
     assert found.row(1)[3:10] == (None,) * 7
@@ -135,7 +135,7 @@ def test_frames_are_looked_at_in_the_same_way(type: pl.DataType) -> None:
 
 def test_the_engine_takes_what_the_file_said_of_a_row() -> None:
     """`row_problem` makes a row invalid whatever its number; another column of that name is the caller's own."""
-    engine = bv.LocalEngine()
+    engine = bs.LocalEngine()
     frame = pl.LazyFrame({"b_no": ["1248100998"] * 3, "row_problem": ["totals_row", None, "late payer"]})
     found = engine.verify(frame).collect()
     assert found["row_status"].to_list() == ["invalid", "verified", "verified"]

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from bizverify.cli import app
-from bizverify.library_messages import describe_library_error, describe_os_error
-from bizverify.translation import (
+from bansong.cli import app
+from bansong.library_messages import describe_library_error, describe_os_error
+from bansong.translation import (
     current_language,
     end_sentence,
     gettext,
@@ -43,8 +43,8 @@ def test_the_catalogue_is_complete_and_current() -> None:
 @pytest.mark.parametrize(
     ("environment", "lang"),
     [
-        ({"BIZVERIFY_LANG": "ko"}, "ko"),
-        ({"BIZVERIFY_LANG": "en", "LC_ALL": "ko_KR.UTF-8"}, "en"),
+        ({"BANSONG_LANG": "ko"}, "ko"),
+        ({"BANSONG_LANG": "en", "LC_ALL": "ko_KR.UTF-8"}, "en"),
         ({"LC_ALL": "ko_KR.UTF-8"}, "ko"),
         ({"LC_MESSAGES": "ko_KR.UTF-8", "LANG": "C"}, "ko"),
         ({"LANG": "ko_KR.EUC-KR"}, "ko"),
@@ -53,8 +53,8 @@ def test_the_catalogue_is_complete_and_current() -> None:
     ],
 )
 def test_the_environment_chooses(environment: dict[str, str], lang: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BIZVERIFY_LANG goes before the locale; a locale that is not spoken here means English."""
-    for name in ("BIZVERIFY_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+    """BANSONG_LANG goes before the locale; a locale that is not spoken here means English."""
+    for name in ("BANSONG_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -22,13 +22,13 @@ import httpx
 import pytest
 import trio.testing
 
-from bizverify.client import ApiKey, BaseUrl, Client, pool
-from bizverify.client.error_mapping import body_message, seconds_to_wait
-from bizverify.client.pool import PlainStream
-from bizverify.client.request import file_body
-from bizverify.errors import (
+from bansong.client import ApiKey, BaseUrl, Client, pool
+from bansong.client.error_mapping import body_message, seconds_to_wait
+from bansong.client.pool import PlainStream
+from bansong.client.request import file_body
+from bansong.errors import (
     AuthenticationError,
-    BizverifyError,
+    BansongError,
     DoubtError,
     LedgerError,
     LimitError,
@@ -161,17 +161,17 @@ def client(server: Server, **options: object) -> Client:
     return Client(server.url, KEY, **{"max_retries": 0} | options)  # type: ignore[arg-type]
 
 
-async def verify(server: Server, **options: object) -> BizverifyError:
+async def verify(server: Server, **options: object) -> BansongError:
     """The error that a lookup ends in."""
     async with client(server, **options) as service:
-        with pytest.raises(BizverifyError) as caught:
+        with pytest.raises(BansongError) as caught:
             await service.verify("1248100998", "삼성전자")
     return caught.value
 
 
-async def upload(server: Server, content: bytes = CONTENT, **steps: Callable[[], Awaitable[None]]) -> BizverifyError:
+async def upload(server: Server, content: bytes = CONTENT, **steps: Callable[[], Awaitable[None]]) -> BansongError:
     async with client(server) as service:
-        with pytest.raises(BizverifyError) as caught:
+        with pytest.raises(BansongError) as caught:
             await service.create_batch(content, **steps)  # type: ignore[arg-type]
     return caught.value
 
@@ -337,7 +337,7 @@ async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
             await service.verify("1248100998")
         head = server.requests[0].head.decode()
     assert f"X-API-Key: {KEY}\r\n" in head
-    assert re.search(r"User-Agent: bizverify/\d", head)
+    assert re.search(r"User-Agent: bansong/\d", head)
     assert "authorization" not in head.lower()
 
 
@@ -841,13 +841,13 @@ def test_a_key_is_blotted_out_of_texts_and_bytes_in_all_its_forms() -> None:
 def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "key"
     file.write_text("\ufefffrom-file\r\n")
-    monkeypatch.delenv("BIZVERIFY_API_KEY", raising=False)
-    monkeypatch.delenv("BIZVERIFY_API_KEY_FILE", raising=False)
-    with pytest.raises(UsageError, match="BIZVERIFY_API_KEY"):
+    monkeypatch.delenv("BANSONG_API_KEY", raising=False)
+    monkeypatch.delenv("BANSONG_API_KEY_FILE", raising=False)
+    with pytest.raises(UsageError, match="BANSONG_API_KEY"):
         ApiKey.load()
-    monkeypatch.setenv("BIZVERIFY_API_KEY_FILE", str(file))
+    monkeypatch.setenv("BANSONG_API_KEY_FILE", str(file))
     assert ApiKey.load().reveal() == "from-file"
-    monkeypatch.setenv("BIZVERIFY_API_KEY", "from-environment\n")
+    monkeypatch.setenv("BANSONG_API_KEY", "from-environment\n")
     assert ApiKey.load().reveal() == "from-environment"
     assert ApiKey.load(file).reveal() == "from-file"
     for content, message in [(b"", "is empty"), (b"a\nb", "space"), (b"\xff\xfe", "not text"), (b"x" * 5000, "large")]:
@@ -892,14 +892,14 @@ def test_a_base_url_has_one_form(text: str, origin: str) -> None:
     ],
 )
 def test_what_is_no_base_url_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BIZVERIFY_BASE_URL", raising=False)
+    monkeypatch.delenv("BANSONG_BASE_URL", raising=False)
     with pytest.raises(UsageError) as caught:
         BaseUrl.parse(text)
     assert "hidden" not in str(caught.value)
 
 
 def test_a_base_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIZVERIFY_BASE_URL", "https://a.com/v1")
+    monkeypatch.setenv("BANSONG_BASE_URL", "https://a.com/v1")
     assert BaseUrl.parse(None).url("batch", "1") == "https://a.com/v1/batch/1"
 
 

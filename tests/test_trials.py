@@ -15,15 +15,15 @@ import anyio
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.client.responses import BatchCreated, BatchStatus, Result
-from bizverify.errors import DoubtError
-from bizverify.ledger import JobFetched, JobKnown, Ledger, LedgerRun, UploadGated, UploadPrepared
-from bizverify.purchase.batch_upload import Chunks
-from bizverify.purchase.purchase_context import REQUESTS
-from bizverify.report import Report
-from bizverify.schema import Answer
-from bizverify.testing import (
+import bansong as bs
+from bansong.client.responses import BatchCreated, BatchStatus, Result
+from bansong.errors import DoubtError
+from bansong.ledger import JobFetched, JobKnown, Ledger, LedgerRun, UploadGated, UploadPrepared
+from bansong.purchase.batch_upload import Chunks
+from bansong.purchase.purchase_context import REQUESTS
+from bansong.report import Report
+from bansong.schema import Answer
+from bansong.testing import (
     DIALECTS,
     GARBAGE,
     HTML,
@@ -72,7 +72,7 @@ def breaks(service: FakeService, broken: Fault | Dialect) -> None:
 
 
 def buy(source: Path, engine: str = "batch", **terms: Any) -> Report:
-    return bv.enrich(source, engine=engine, **QUICK | terms)
+    return bs.enrich(source, engine=engine, **QUICK | terms)
 
 
 @pytest.mark.parametrize("how", [how if how in USUAL else pytest.param(how, marks=pytest.mark.fuzz) for how in BROKEN])
@@ -91,7 +91,7 @@ def test_a_broken_service_is_paid_for_three_trials_at_most(
     assert [report.exit_code for report in reports] == [reports[0].exit_code] * 5 != [0] * 5
     assert last.counts["pending"] >= 300
     assert last.purchase is not None
-    assert "bizverify resolve" in str(last.purchase.paused)
+    assert "bansong resolve" in str(last.purchase.paused)
 
 
 def test_small_files_are_trials_too(service: FakeService, url: str, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_stopped_purchase_asks_nothing_until_it_is_told_to(
     notes = pl.read_csv(tmp_path / "in.enriched.csv", infer_schema_length=None).filter(row_status="pending")["row_note"]
     assert notes.str.starts_with("not bought: nothing more is bought from http").all()
     assert notes.len() == 700
-    assert "bizverify resolve" in stopped.stderr
+    assert "bansong resolve" in stopped.stderr
     assert "--retry-trial" in stopped.stderr
     assert run("enrich", "in.csv", "--engine", "batch", "--retry-trial").returncode == 5
     assert service.paid_total == 400
@@ -437,8 +437,8 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
     how: Act, service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
-    monkeypatch.setattr("bizverify.purchase.batch_jobs._DEADLINE", 0.1)
-    monkeypatch.setattr("bizverify.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.purchase.batch_jobs._DEADLINE", 0.1)
+    monkeypatch.setattr("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
     source = customers(tmp_path / "in.csv", 900)
     for _ in range(3):

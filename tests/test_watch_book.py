@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.engine import LocalEngine
-from bizverify.server.payloads import WatchEntryPayload
-from bizverify.watch import notifications, store
-from bizverify.watch.checking import LocalJudge, judge_watches
-from bizverify.watch.comparison import VERDICT_COLUMNS, CheckResult
-from bizverify.watch.schema import DDL
-from bizverify.watch.store import Business
+from bansong.engine import LocalEngine
+from bansong.server.payloads import WatchEntryPayload
+from bansong.watch import notifications, store
+from bansong.watch.checking import LocalJudge, judge_watches
+from bansong.watch.comparison import VERDICT_COLUMNS, CheckResult
+from bansong.watch.schema import DDL
+from bansong.watch.store import Business
 from examples import examples
 
 OWNER = "k1"

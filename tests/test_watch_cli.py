@@ -1,4 +1,4 @@
-"""`bizverify watch …`: what is printed, in which form, and with which exit code."""
+"""`bansong watch …`: what is printed, in which form, and with which exit code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bizverify.cli import app
-from bizverify.errors import BizverifyError
-from bizverify.testing import FakeService, Fault, Faults, Status, serve
+from bansong.cli import app
+from bansong.errors import BansongError
+from bansong.testing import FakeService, Fault, Faults, Status, serve
 from conftest import SAMPLE
 from test_watch_local import DAY, Town
 from test_watch_sync import KEY, csv_of, numbers, rows_for
@@ -29,7 +29,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The commands on a list of their own, in this process."""
-    monkeypatch.setenv("BIZVERIFY_WATCH", str(tmp_path / "list.sqlite"))
+    monkeypatch.setenv("BANSONG_WATCH", str(tmp_path / "list.sqlite"))
     return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
 
 
@@ -134,7 +134,7 @@ def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None
     """Whoever looks on hears how many were checked, and when the next are due; a pipe, as cron's, stays empty."""
     pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
     town = Town(tmp_path)
-    command = [sys.executable, "-m", "bizverify", "watch", "check", "--local", town.list, "--registry", town.registry()]
+    command = [sys.executable, "-m", "bansong", "watch", "check", "--local", town.list, "--registry", town.registry()]
     said = []
     for _ in range(2):
         here, there = pty.openpty()
@@ -156,8 +156,8 @@ def test_the_service_is_asked_as_the_environment_says(
     service = FakeService(KEY, faults=Faults(Fault("watch_add", Status(429), at=4)))
     file = csv_of(tmp_path / "a.csv", rows_for(6))
     with serve(service) as url:
-        monkeypatch.setenv("BIZVERIFY_BASE_URL", url)
-        monkeypatch.setenv("BIZVERIFY_API_KEY", KEY)
+        monkeypatch.setenv("BANSONG_BASE_URL", url)
+        monkeypatch.setenv("BANSONG_API_KEY", KEY)
         paused = cli("sync", file, "--apply", "--rate", "1000", "--concurrency", "1")
         assert paused.exit_code == 5
         assert "3 added" in paused.stderr
@@ -175,7 +175,7 @@ def test_a_list_that_would_be_emptied_needs_a_word(cli: Run, tmp_path: Path) -> 
     cli("sync", csv_of(tmp_path / "a.csv", rows_for(30)), "--local", "--apply")
     wrong = csv_of(tmp_path / "b.csv", rows_for(5, 100))
     refused = cli("sync", wrong, "--local", "--apply")
-    assert isinstance(refused.exception, BizverifyError)
+    assert isinstance(refused.exception, BansongError)
     assert refused.exception.exit_code == 2
     assert "30 of 30 watched businesses are not in the file" in str(refused.exception)
     assert "5 added, 0 changed, 0 removed" in cli("sync", wrong, "--local", "--apply", "--keep").stderr
@@ -190,7 +190,7 @@ def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None
     town.check()
     town.closed = set(town.numbers[::2])
     registry, lines = town.registry(), tmp_path / "closed.jsonl"
-    command: list[Any] = [sys.executable, "-m", "bizverify", "watch", "check", "--local", town.list]
+    command: list[Any] = [sys.executable, "-m", "bansong", "watch", "check", "--local", town.list]
     command += ["--registry", registry, "--notify", lines]
     seen: set[str] = set()
     for wait in (0.55, 0.75, 0.9, 1.0, 1.1):
@@ -220,8 +220,8 @@ def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypa
     def sync(*_: object, **__: object) -> None:
         raise KeyboardInterrupt("3 added, 0 changed, 0 removed in this run; the same command goes on")
 
-    monkeypatch.setattr("bizverify.watch.sync", sync)
+    monkeypatch.setattr("bansong.watch.sync", sync)
     done = cli("sync", csv_of(tmp_path / "a.csv", rows_for(1)), "--apply")
     assert done.exit_code == 130
-    assert "bizverify: interrupted; 3 added" in done.stderr
+    assert "bansong: interrupted; 3 added" in done.stderr
     assert "published" not in done.stderr

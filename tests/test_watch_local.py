@@ -18,10 +18,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify import errors, watch
-from bizverify.watch import checking, store
-from bizverify.watch.local_file import alone
+import bansong as bs
+from bansong import errors, watch
+from bansong.watch import checking, store
+from bansong.watch.local_file import alone
 from conftest import write
 from test_watch_sync import csv_of, numbers, rows_for
 
@@ -53,7 +53,7 @@ class Town:
         states = {b_no: "폐업자" if b_no in self.closed else "계속사업자" for b_no in self.numbers}
         lines = ["사업자등록번호,사업자상태", *(f"{b_no},{state}" for b_no, state in states.items())]
         source = write(self.folder / "registry.csv", "\n".join(lines) + "\n")
-        bv.build_registry([source], target, as_of=self.registry_day)
+        bs.build_registry([source], target, as_of=self.registry_day)
         return target
 
     def check_before(self) -> None:
@@ -299,7 +299,7 @@ def _raise(*_: object) -> None:
 
 def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both get the same object; the signature is the secret's; the file is private; nothing is delivered twice."""
-    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers[:2])
     town.check_before()
     lines = town.folder / "closed.jsonl"
@@ -319,7 +319,7 @@ def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 3 until it was acknowledged; a receiver that is down is not asked for each notice."""
-    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers)
     town.check_before()
     with receiver(200, 500, 500, 500, 200) as (url, got):
@@ -336,7 +336,7 @@ def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again(
 
 def test_what_waits_for_a_channel_that_is_gone_can_be_forgotten(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each check would end with 3 for ever."""
-    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     town.closed = {town.numbers[0]}
     town.check_before()
     with receiver(500) as (url, _):
@@ -357,13 +357,13 @@ def test_a_file_that_cannot_be_written_keeps_the_notices(town: Town) -> None:
 
 def test_a_webhook_needs_a_secret_and_a_safe_address(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is sent unsigned, and no names in the clear."""
-    monkeypatch.delenv("BIZVERIFY_WEBHOOK_SECRET", raising=False)
-    with pytest.raises(errors.UsageError, match="BIZVERIFY_WEBHOOK_SECRET"):
+    monkeypatch.delenv("BANSONG_WEBHOOK_SECRET", raising=False)
+    with pytest.raises(errors.UsageError, match="BANSONG_WEBHOOK_SECRET"):
         town.check(webhook="https://example.com/hook")
-    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", "short")
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", "short")
     with pytest.raises(errors.UsageError, match=r"can be guessed; take 16 characters and more"):
         town.check(webhook="https://example.com/hook")
-    monkeypatch.setenv("BIZVERIFY_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     with pytest.raises(errors.UsageError, match="plain http"):
         town.check(webhook="http://example.com/hook")
 
@@ -440,9 +440,9 @@ def test_another_application_s_database_is_refused(tmp_path: Path) -> None:
 def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mode 0600 in a folder of mode 0700; looking makes no file; BIZVERIFY_WATCH names another."""
+    """Mode 0600 in a folder of mode 0700; looking makes no file; BANSONG_WATCH names another."""
     state = tmp_path / "state"
-    monkeypatch.setenv("BIZVERIFY_STATE_DIR", str(state))
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(state))
     assert watch.entries(local=True).height == 0
     assert not state.exists()
     with pytest.raises(errors.StoreError, match="there is no watch file"):
@@ -450,7 +450,7 @@ def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
     watch.add(numbers(1)[0], local=True)
     assert stat.S_IMODE((state / "watch.sqlite").stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    monkeypatch.setenv("BIZVERIFY_WATCH", str(tmp_path / "elsewhere.sqlite"))
+    monkeypatch.setenv("BANSONG_WATCH", str(tmp_path / "elsewhere.sqlite"))
     assert watch.entries(local=True).height == 0
     with pytest.raises(errors.StoreError, match=r"the folder .* does not exist"):
         watch.add(numbers(1)[0], local=tmp_path / "missing" / "w.sqlite")
@@ -458,7 +458,7 @@ def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
 
 def test_half_a_sync_is_none(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """A local sync is one transaction: all of it, or nothing."""
-    monkeypatch.setattr("bizverify.watch.store.remove_many", _raise)
+    monkeypatch.setattr("bansong.watch.store.remove_many", _raise)
     with pytest.raises(SystemExit):
         watch.sync(csv_of(town.folder / "b.csv", rows_for(4, 2)), apply=True, local=town.list)
     assert watch.entries(local=town.list)["biz_no"].to_list() == town.numbers

@@ -1,4 +1,4 @@
-"""`bizverify watch check` asks the tax authority for what is due; an outage is said, and closes and opens nobody."""
+"""`bansong watch check` asks the tax authority for what is due; an outage is said, and closes and opens nobody."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from bizverify import watch
-from bizverify.cli import app
-from bizverify.dispatch.limits import RetryBudget
-from bizverify.errors import StoreError, UsageError
-from bizverify.options import StatusOptions
-from bizverify.reference.nts import NtsKey
-from bizverify.schema import SEOUL
-from bizverify.testing import NTS_FAULTS, FakeNts, Fault, serve
-from bizverify.watch.comparison import compare_with_check
+from bansong import watch
+from bansong.cli import app
+from bansong.dispatch.limits import RetryBudget
+from bansong.errors import StoreError, UsageError
+from bansong.options import StatusOptions
+from bansong.reference.nts import NtsKey
+from bansong.schema import SEOUL
+from bansong.testing import NTS_FAULTS, FakeNts, Fault, serve
+from bansong.watch.comparison import compare_with_check
 from test_watch_local import DAY, NOW, Town
 
 KEY = "a-free-key"
@@ -107,7 +107,7 @@ def test_a_store_that_another_process_holds_is_said_and_changes_nothing(
     asked: AskedTown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long `forget` locks the store: the check goes on with the registry, says so, and asks again at the next one."""
-    monkeypatch.setattr("bizverify.storage.sqlite._WAIT", 0.1)
+    monkeypatch.setattr("bansong.storage.sqlite._WAIT", 0.1)
     closed = asked.numbers[0]
     asked.told(closed, "closed")
     asked.ask()
@@ -146,13 +146,13 @@ def test_nobody_is_asked_without_being_told_to(asked: AskedTown, monkeypatch: py
     asked.now = NOW
     report = asked.check(registry=None, status="auto")
     assert asked.fake.calls == 0
-    assert "BIZVERIFY_NTS_KEY" in report.warnings[0]
+    assert "BANSONG_NTS_KEY" in report.warnings[0]
     assert asked.check(registry=None, status="none", everything=True).warnings == report.warnings
-    with pytest.raises(UsageError, match="BIZVERIFY_NTS_KEY"):
+    with pytest.raises(UsageError, match="BANSONG_NTS_KEY"):
         asked.check(registry=None, status="nts")
-    monkeypatch.setenv("BIZVERIFY_NTS_KEY", KEY)
-    monkeypatch.setenv("BIZVERIFY_NTS_URL", asked.options["base_url"])
-    monkeypatch.setenv("BIZVERIFY_STATUS_STORE", str(asked.options["store"]))
+    monkeypatch.setenv("BANSONG_NTS_KEY", KEY)
+    monkeypatch.setenv("BANSONG_NTS_URL", asked.options["base_url"])
+    monkeypatch.setenv("BANSONG_STATUS_STORE", str(asked.options["store"]))
     assert asked.check(registry=None, everything=True).warnings == ()
     assert asked.fake.numbers == 4
 
@@ -163,7 +163,7 @@ def test_the_command_takes_the_options(asked: AskedTown, tmp_path: Path) -> None
     asked.told(asked.numbers[2], "closed")
     words = ["watch", "check", "--local", asked.list, "--status", "nts", "--nts-key-file", tmp_path / "key", "--json"]
     words += ["--status-store", asked.options["store"], "--status-budget", 100]
-    env = {"BIZVERIFY_NTS_URL": asked.options["base_url"], "BIZVERIFY_LOG": "debug"}
+    env = {"BANSONG_NTS_URL": asked.options["base_url"], "BANSONG_LOG": "debug"}
     result = CliRunner().invoke(app, [str(word) for word in words], env=env, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["warnings"] == []
@@ -218,7 +218,7 @@ def test_the_command_ends_with_the_code_of_what_was_not_asked(
     asked.fake.faults.add(Fault("status", NTS_FAULTS["page_503"]))
     words = ["watch", "check", "--local", asked.list, "--nts-key-file", tmp_path / "key"]
     words += ["--status-store", asked.options["store"], "--webhook", "http://127.0.0.1:9/", "--allow-http"]
-    env = {"BIZVERIFY_NTS_URL": asked.options["base_url"], "BIZVERIFY_WEBHOOK_SECRET": "0123456789abcdef"}
+    env = {"BANSONG_NTS_URL": asked.options["base_url"], "BANSONG_WEBHOOK_SECRET": "0123456789abcdef"}
     result = CliRunner().invoke(app, [str(word) for word in words], env=env, catch_exceptions=False)
     assert result.exit_code == 5, result.output
     assert "4 numbers could not be asked" in result.stderr

@@ -11,12 +11,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from bizverify import business_number, errors, watch
-from bizverify.client import ApiKey
-from bizverify.server.settings import load_plans
-from bizverify.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
-from bizverify.watch.reconcile import LISTED, reconcile
-from bizverify.watch.service_times import parse_time
+from bansong import business_number, errors, watch
+from bansong.client import ApiKey
+from bansong.server.settings import load_plans
+from bansong.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
+from bansong.watch.reconcile import LISTED, reconcile
+from bansong.watch.service_times import parse_time
 from conftest import SAMPLE, write
 from serving import Served, served
 
@@ -371,7 +371,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_the_real_service_keeps_the_sample_s_businesses(server: Served) -> None:
-    """Against `bizverify serve`: all in, nothing to do, changed in place, out again."""
+    """Against `bansong serve`: all in, nothing to do, changed in place, out again."""
     terms: dict[str, Any] = {"base_url": server.url, "api_key": ApiKey(server.key()), "rate": 2000.0}
     made = watch.sync(SAMPLE / "customers.csv", apply=True, **terms)
     assert (made.exit_code, made.done.added) == (0, made.found.frame.height)

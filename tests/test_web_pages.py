@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bizverify as bv
-from bizverify.errors import InputError, UsageError
-from bizverify.tables import Table, open_table
-from bizverify.tables.html import Page
+import bansong as bs
+from bansong.errors import InputError, UsageError
+from bansong.tables import Table, open_table
+from bansong.tables.html import Page
 from conftest import NINE
 from examples import examples
 
@@ -63,7 +63,7 @@ def test_a_page_called_xls_is_read_as_a_browser_shows_its_table(tmp_path: Path, 
 
 def test_a_page_is_enriched_into_a_new_workbook_and_what_is_lost_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.xls").write_bytes(ERP.encode("cp949"))
-    report = bv.enrich(tmp_path / "in.xls")
+    report = bs.enrich(tmp_path / "in.xls")
     assert report.output == str(tmp_path / "in.enriched.xlsx")
     sheet = openpyxl.load_workbook(report.output).active
     *titles, first, second, third, fourth, fifth = sheet.iter_rows(values_only=True)
@@ -74,7 +74,7 @@ def test_a_page_is_enriched_into_a_new_workbook_and_what_is_lost_is_said(tmp_pat
     lost = "the output is a new workbook: what the web page has beside its table is not in it"
     assert any(warning.startswith(lost) for warning in report.warnings)
     with pytest.raises(UsageError, match="html files are only read"):
-        bv.enrich(tmp_path / "in.xls", in_place=True)
+        bs.enrich(tmp_path / "in.xls", in_place=True)
 
 
 def test_the_table_with_business_numbers_is_read_and_others_are_named(tmp_path: Path) -> None:

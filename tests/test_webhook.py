@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
-from bizverify.errors import OutputError, UsageError
-from bizverify.watch import verify_signature
-from bizverify.watch.notifications import Backoff, PendingDelivery, Webhook, append_lines, send_notification
-from bizverify.watch.webhook_signature import signature_headers
+from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
+from bansong.errors import OutputError, UsageError
+from bansong.watch import verify_signature
+from bansong.watch.notifications import Backoff, PendingDelivery, Webhook, append_lines, send_notification
+from bansong.watch.webhook_signature import signature_headers
 from examples import examples
 from hooks import Answer, receiving
 
@@ -261,7 +261,7 @@ def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -
     assert verify_signature(SECRET, former, body, now=at)
     assert not verify_signature(SECRET, former, bytes(changed), now=at)
     moved = headers["x-bizverify-signature"].replace(f"t={at},", f"t={at + 1},")
-    assert not verify_signature(SECRET, {"X-BIZVERIFY-SIGNATURE": moved}, body, now=at)
+    assert not verify_signature(SECRET, {"X-BANSONG-SIGNATURE": moved}, body, now=at)
 
 
 def test_lines_are_appended(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from bizverify.cli import app as command_line
-from bizverify.client import pool
-from bizverify.client.address_policy import AddressPolicy, parse_network
-from bizverify.client.webhook import Outcome, WebhookSender, WebhookUrl
-from bizverify.errors import UsageError
+from bansong.cli import app as command_line
+from bansong.client import pool
+from bansong.client.address_policy import AddressPolicy, parse_network
+from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
+from bansong.errors import UsageError
 from hooks import receiving
 
 PUBLIC, PRIVATE = "93.184.215.14", "10.0.0.7"

@@ -9,15 +9,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-import bizverify as bv
-from bizverify.purchase.selection import assess_lookups
-from bizverify.run.cross_row_features import ALIKE, CROWD, CROWDED, SEVERAL, with_cross_row_features
-from bizverify.run.lookups import LOOKUP, lookup_expr, lookups_of
-from bizverify.run.records import records
-from bizverify.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
-from bizverify.tables import open_table
-from bizverify.tables.columns import choose_columns
-from bizverify.testing import FakeService, Fault, Status, serve
+import bansong as bs
+from bansong.purchase.selection import assess_lookups
+from bansong.run.cross_row_features import ALIKE, CROWD, CROWDED, SEVERAL, with_cross_row_features
+from bansong.run.lookups import LOOKUP, lookup_expr, lookups_of
+from bansong.run.records import records
+from bansong.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bansong.tables import open_table
+from bansong.tables.columns import choose_columns
+from bansong.testing import FakeService, Fault, Status, serve
 from conftest import NOTHING_CHECKED, write
 
 OFFICE = "서울특별시 강남구 테헤란로 152, 3층"
@@ -184,7 +184,7 @@ def reasons(frame: pl.DataFrame) -> list[list[str]]:
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".json", ".parquet"])
 def test_a_run_tells_crowds_and_second_addresses_in_every_format(tmp_path: Path, suffix: str) -> None:
     """The facts reach the reasons of their own rows, and of no others, whatever the file's format."""
-    report = bv.enrich(crowd_file(tmp_path / f"in{suffix}"), tmp_path / "out.parquet", today=date(2026, 11, 22))
+    report = bs.enrich(crowd_file(tmp_path / f"in{suffix}"), tmp_path / "out.parquet", today=date(2026, 11, 22))
     found = reasons(pl.read_parquet(tmp_path / "out.parquet"))
     assert report.counts["verified"] == len(found) == CROWD + 3
     assert [[reason for reason in row if reason.startswith("[place ")] for row in found] == [
@@ -206,15 +206,15 @@ def test_a_frame_is_looked_over_as_a_file_is(tmp_path: Path) -> None:
         return part
 
     lazy = frame.lazy().map_batches(counted)
-    found = bv.verify_frame(lazy).collect()
+    found = bs.verify_frame(lazy).collect()
     assert sum("[place +9]" in row for row in reasons(found)) == CROWD
     assert sum(reads) == frame.height
-    assert found.equals(bv.verify_frame(frame))
+    assert found.equals(bs.verify_frame(frame))
 
 
 def test_one_business_alone_is_no_crowd() -> None:
     """The engine itself looks at one row at a time, and says nothing of crowds unless it is told."""
-    found = bv.verify(numbers(1)[0], address=OFFICE)
+    found = bs.verify(numbers(1)[0], address=OFFICE)
     assert not any("[place" in reason for reason in found.reasons)
 
 
@@ -224,7 +224,7 @@ def test_what_stands_beside_a_record_counts_where_lookups_are_chosen(tmp_path: P
         chosen = choose_columns(table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS)).columns
         rows = with_cross_row_features(records(table, chosen))
         lookups = lookups_of(rows.with_columns(lookup_expr(rows, suspect=False).alias(LOOKUP)))
-    card = bv.LocalEngine(today=date(2026, 11, 22))
+    card = bs.LocalEngine(today=date(2026, 11, 22))
     full = assess_lookups(lookups, card)["bounce_prob"]
     without = assess_lookups(lookups.drop(CROWDED, SEVERAL), card)["bounce_prob"]
     stale = assess_lookups(lookups.with_columns(confirmed=pl.lit("2020-01-01")), card)["bounce_prob"]
@@ -235,7 +235,7 @@ def test_what_stands_beside_a_record_counts_where_lookups_are_chosen(tmp_path: P
 def confirmed_in(folder: Path, header: str, **options: Any) -> str | None:
     """The header that a run takes for the day on which the address was made sure of."""
     text = f"사업자번호,상호,주소,{header}\n{numbers(1)[0]},상사,서울특별시 강남구 테헤란로 152,2020-01-05\n"
-    report = bv.enrich(write(folder / "in.csv", text), today=date(2026, 11, 22), **options)
+    report = bs.enrich(write(folder / "in.csv", text), today=date(2026, 11, 22), **options)
     choice = report.columns.get("confirmed")
     told = reasons(pl.read_csv(folder / "in.enriched.csv", infer_schema=False))[0]
     assert any(reason.startswith("[freshness ") for reason in told) == (choice is not None)
@@ -269,7 +269,7 @@ def test_other_days_do_not_confirm_an_address(tmp_path: Path, header: str) -> No
 def test_a_day_is_never_taken_for_the_address(tmp_path: Path) -> None:
     """주소확인일 holds the word for address and no address: where there is no other column, there is none."""
     source = write(tmp_path / "in.csv", f"사업자번호,주소확인일\n{numbers(1)[0]},2026-01-05\n")
-    assert set(bv.enrich(source).columns) == {"b_no", "confirmed"}
+    assert set(bs.enrich(source).columns) == {"b_no", "confirmed"}
 
 
 @pytest.mark.parametrize("engine", ["batch", "verify"])
@@ -282,15 +282,15 @@ def test_the_service_is_not_told_what_stands_beside_a_record(tmp_path: Path, eng
     with serve(service) as url:
         how: dict[str, Any] = {
             "base_url": url,
-            "api_key": bv.ApiKey("bv_live_0123456789abcdef"),
+            "api_key": bs.ApiKey("bv_live_0123456789abcdef"),
             "rate": 1e5,
             "poll": 0.01,
         }
-        report = bv.enrich(source, engine=engine, **how)
+        report = bs.enrich(source, engine=engine, **how)
         assert report.counts["verified"] == CROWD + 3
         plain = pl.read_csv(source, infer_schema=False).drop("주소확인일")
         plain.write_csv(tmp_path / "plain.csv")
-        again = bv.enrich(tmp_path / "plain.csv", engine=engine, **how)
+        again = bs.enrich(tmp_path / "plain.csv", engine=engine, **how)
     assert again.counts["cached"] == CROWD + 3
     if engine == "batch":
         assert {upload.header for upload in service.uploads} == {b"b_no,name,address"}

@@ -1,4 +1,4 @@
-"""What bizverify does without all that Windows lacks, in processes that lack it (``windows_like/sitecustomize.py``)."""
+"""What bansong does without all that Windows lacks, in processes that lack it (``windows_like/sitecustomize.py``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bizverify.testing import FakeService, serve
+from bansong.testing import FakeService, serve
 from conftest import ROOT, SAMPLE, spreadsheet, write
 from customers import KEY, customers
 from serving import ServedProcess
@@ -29,10 +29,10 @@ POOR = {
     "PYTHONWARNDEFAULTENCODING": "1",
 }
 IMPORT_ALL = """
-import importlib, os, pkgutil, bizverify
+import importlib, os, pkgutil, bansong
 assert not hasattr(os, "fchmod"), "this process is no poorer than others"
-for module in pkgutil.walk_packages(bizverify.__path__, "bizverify."):
-    if not module.name.endswith("__main__") and (module.name != "bizverify.distributed.spark" or {spark}):
+for module in pkgutil.walk_packages(bansong.__path__, "bansong."):
+    if not module.name.endswith("__main__") and (module.name != "bansong.distributed.spark" or {spark}):
         importlib.import_module(module.name)
 """.replace("{spark}", str(find_spec("pyspark") is not None))  # an extra that `dev` does not have
 REFUSED = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)', re.IGNORECASE)
@@ -45,7 +45,7 @@ def poor(tmp_path: Path) -> Iterator[Run]:
 
     def command(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "bizverify", *map(str, arguments)],
+            [sys.executable, "-m", "bansong", *map(str, arguments)],
             cwd=tmp_path,
             env=os.environ | POOR | (env or {}),
             capture_output=True,
@@ -55,9 +55,9 @@ def poor(tmp_path: Path) -> Iterator[Run]:
         )
 
     yield command
-    made = [*tmp_path.rglob("*"), *Path(os.environ["BIZVERIFY_STATE_DIR"]).rglob("*")]
+    made = [*tmp_path.rglob("*"), *Path(os.environ["BANSONG_STATE_DIR"]).rglob("*")]
     assert [path for path in made if REFUSED.search(path.name)] == []
-    assert [path for path in made if path.name.startswith(".bizverify-")] == []
+    assert [path for path in made if path.name.startswith(".bansong-")] == []
 
 
 def test_every_module_can_be_imported() -> None:
@@ -103,7 +103,7 @@ def test_a_file_that_is_open_stays_as_it_is(poor: Run, tmp_path: Path) -> None:
     """Who has it open in Excel is told which file cannot be written; nothing is left beside it."""
     shutil.copy(SAMPLE / "customers.csv", tmp_path)
     old = write(tmp_path / "out.csv", "old")
-    holding = "import sys; held = open('out.csv', 'rb'); from bizverify.cli import main; main()"
+    holding = "import sys; held = open('out.csv', 'rb'); from bansong.cli import main; main()"
     command = [sys.executable, "-c", holding, "enrich", "customers.csv", "-o", "out.csv"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | POOR, capture_output=True, check=False, timeout=200)
     assert done.returncode == 2, done.stderr
@@ -117,7 +117,7 @@ def content(path: Path) -> object:
     import openpyxl
 
     book = openpyxl.load_workbook(path)
-    return [[[cell.value for cell in row] for row in sheet] for sheet in book if sheet.title != "bizverify"]
+    return [[[cell.value for cell in row] for row in sheet] for sheet in book if sheet.title != "bansong"]
 
 
 @pytest.mark.process
@@ -168,7 +168,7 @@ def test_lookups_are_bought_once_and_the_ledger_says_so(poor: Run, tmp_path: Pat
     customers(tmp_path / "in.csv", 12)
     service = FakeService(KEY, quota=100)
     with serve(service) as url:
-        env = {"BIZVERIFY_BASE_URL": url, "BIZVERIFY_API_KEY": KEY}
+        env = {"BANSONG_BASE_URL": url, "BANSONG_API_KEY": KEY}
         for engine in ("verify", "batch"):
             done = poor("enrich", "in.csv", "--engine", engine, env=env)
             assert done.returncode == 0, done.stderr

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl.worksheet.formula import ArrayFormula
 
-import bizverify as bv
-from bizverify.errors import OutputError
-from bizverify.schema import ADDED_COLUMNS
-from bizverify.tables import Enriched, open_table, write_table
-from bizverify.tables.excel.cells import column_letter
-from bizverify.tables.table import Section
+import bansong as bs
+from bansong.errors import OutputError
+from bansong.schema import ADDED_COLUMNS
+from bansong.tables import Enriched, open_table, write_table
+from bansong.tables.excel.cells import column_letter
+from bansong.tables.table import Section
 from conftest import NINE, SAMPLE, spreadsheet, write
 from examples import examples
 
@@ -36,7 +36,7 @@ def parts(path: Path) -> dict[str, bytes]:
 
 
 def enriched(path: Path, name: str = "out.xlsx") -> Path:
-    bv.enrich(path, path.with_name(name))
+    bs.enrich(path, path.with_name(name))
     return path.with_name(name)
 
 
@@ -257,7 +257,7 @@ def test_odd_packages_are_extended_rightly_or_refused(
 
 def test_the_new_cells_look_like_their_neighbours(tmp_path: Path) -> None:
     out = tmp_path / "out.xlsx"
-    bv.enrich(SAMPLE / "customers.xlsx", out)
+    bs.enrich(SAMPLE / "customers.xlsx", out)
     sheet = openpyxl.load_workbook(out).worksheets[0]
     assert (sheet["I1"].font.b, sheet["I1"].fill.fgColor.rgb) == (sheet["H1"].font.b, sheet["H1"].fill.fgColor.rgb)
     assert sheet["K5"].border.bottom.style == sheet["H5"].border.bottom.style == "thin"
@@ -273,7 +273,7 @@ def test_a_workbook_without_cell_references_is_refused_with_a_way_out(tmp_path: 
     repacked(source, stripped)
     with pytest.raises(OutputError, match=r"cannot be extended.*`output='OUT\.csv'`"):
         enriched(source)
-    bv.enrich(source, tmp_path / "out.csv")
+    bs.enrich(source, tmp_path / "out.csv")
 
 
 def test_times_and_durations_are_read_and_a_hidden_sheet_is_not_chosen(tmp_path: Path) -> None:
@@ -284,12 +284,12 @@ def test_times_and_durations_are_read_and_a_hidden_sheet_is_not_chosen(tmp_path:
     sheet.append(["b_no", "시각", "시간", "섞임"])
     sheet.append([NUMBER, dt.time(3, 4, 5), dt.timedelta(hours=30), dt.timedelta(hours=1)])
     book.save(tmp_path / "in.xlsx")
-    report = bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.csv")
+    report = bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.csv")
     assert report.table == "in.xlsx [보임]"
     assert pl.read_csv(tmp_path / "out.csv", infer_schema=False).row(0)[1:3] == ("03:04:05", "30:00:00")
     sheet.append([NUMBER, dt.time(4, 4, 5), None, dt.datetime(2024, 1, 1)])
     book.save(tmp_path / "in.xlsx")
-    assert bv.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx").counts["verified"] == 2
+    assert bs.enrich(tmp_path / "in.xlsx", tmp_path / "out.xlsx").counts["verified"] == 2
 
 
 # ── new workbooks ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -392,7 +392,7 @@ def test_any_text_comes_back_from_a_new_workbook_as_it_was(tmp_path: Path, value
 def test_a_new_workbook_has_a_frozen_header_a_filter_widths_and_coloured_grades(tmp_path: Path) -> None:
     source = write(tmp_path / "in.csv", f"b_no,우편번호\n{NUMBER},01234\n")
     sheet = openpyxl.load_workbook(answered(source, tmp_path / "out.xlsx")).active
-    assert (sheet.title, sheet.freeze_panes, sheet.auto_filter.ref) == ("bizverify", "A2", "A1:K2")
+    assert (sheet.title, sheet.freeze_panes, sheet.auto_filter.ref) == ("bansong", "A2", "A1:K2")
     assert sheet["A1"].font.b
     assert (sheet["B2"].value, sheet["B2"].data_type, sheet["D2"].number_format) == ("01234", "s", "0.0%")
     assert sheet.column_dimensions["I"].width == 70
@@ -405,10 +405,10 @@ def test_a_new_workbook_has_a_frozen_header_a_filter_widths_and_coloured_grades(
 def test_rows_beyond_what_a_sheet_holds_go_on_in_further_sheets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["bizverify.tables.excel.create"], "MAX_ROWS", 4)
+    monkeypatch.setattr(sys.modules["bansong.tables.excel.create"], "MAX_ROWS", 4)
     source = write(tmp_path / "in.csv", "b_no\n" + "".join(f"{number}\n" for number in range(9)))
     book = openpyxl.load_workbook(answered(source, tmp_path / "out.xlsx"))
-    assert book.sheetnames == ["bizverify", "bizverify 2", "bizverify 3"]
+    assert book.sheetnames == ["bansong", "bansong 2", "bansong 3"]
     columns = [[cell.value for cell in sheet["A"]] for sheet in book]
     assert columns == [["b_no", "0", "1", "2", "3"], ["b_no", "4", "5", "6", "7"], ["b_no", "8"]]
     assert [sheet.auto_filter.ref for sheet in book] == ["A1:J5", "A1:J5", "A1:J2"]
@@ -431,8 +431,8 @@ def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
             sheet = book.add_worksheet()
             for number, row in enumerate([*TITLED, [NUMBER, "가", "서울"], ["2208162517", "나", "부산"]]):
                 sheet.write_row(number, 0, row)
-    monkeypatch.setattr(sys.modules["bizverify.tables.excel.create"], "MAX_ROWS", 4)
-    report = bv.enrich(source, tmp_path / "out.xlsx", **options)
+    monkeypatch.setattr(sys.modules["bansong.tables.excel.create"], "MAX_ROWS", 4)
+    report = bs.enrich(source, tmp_path / "out.xlsx", **options)
     assert report.rows == 2
     first, second = openpyxl.load_workbook(tmp_path / "out.xlsx").worksheets[:2]
     assert [[cell.value for cell in row[:3]] for row in first["1:3"]] == [
@@ -451,7 +451,7 @@ def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
 
 def test_title_rows_that_another_format_has_no_place_for_are_named(tmp_path: Path) -> None:
     source = spreadsheet(tmp_path / "in.ods", [["목록"], ["사업자번호", "상호"], [NUMBER, "가"]])
-    report = bv.enrich(source, tmp_path / "out.csv")
+    report = bs.enrich(source, tmp_path / "out.csv")
     assert "1 title line above the header not in the output; in a workbook it has all lines" in report.warnings
 
 
@@ -479,7 +479,7 @@ def test_a_workbook_of_which_columns_are_left_out_becomes_a_new_one(tmp_path: Pa
     source = written(tmp_path / "in.xlsx", [["b_no", "name", "memo"], [NUMBER, "가", "나"]])
     out = answered(source, tmp_path / "out.xlsx", [("c0", "b_no"), ("c2", "memo"), ("grade", "grade")])
     assert cells(out) == [("b_no", "memo", "grade"), (NUMBER, "나", "A")]
-    assert openpyxl.load_workbook(out).sheetnames == ["bizverify"]
+    assert openpyxl.load_workbook(out).sheetnames == ["bansong"]
 
 
 def test_a_cell_of_too_many_characters_is_named(tmp_path: Path) -> None:

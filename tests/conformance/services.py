@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bizverify.server.settings import load_plans
-from bizverify.testing import DIALECTS, FakeService, serve
+from bansong.server.settings import load_plans
+from bansong.testing import DIALECTS, FakeService, serve
 from conformance.target import Account, Key, Target
 from serving import read_here, served
 
@@ -50,8 +50,8 @@ def ours(folder: Path) -> Iterator[Target]:
     plans = dict(load_plans())
     plans["business"] = msgspec.structs.replace(plans["business"], upload_bytes=_UPLOAD_BYTES)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIZVERIFY_STATE_DIR", str(folder / "state"))
-        read_here(patch)  # each in a process of its own: that is asked of `bizverify serve` in test_command
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
+        read_here(patch)  # each in a process of its own: that is asked of `bansong serve` in test_command
         with served(folder / "db.sqlite", plans=plans) as server:
             keys = (server.key(), server.key(plan="free"), server.key(quota=2), server.key())
             account, free, small, other = (Account(server.url, Key(key)) for key in keys)
@@ -84,15 +84,15 @@ def foreign(config: pytest.Config) -> Target:
         key = config.getoption(option) or os.environ.get(variable)
         return Account(url, Key(key)) if key else None
 
-    main = account("api_key", "BIZVERIFY_API_KEY")
+    main = account("api_key", "BANSONG_API_KEY")
     if main is None:
-        raise pytest.UsageError("--base-url needs a key: give --api-key, or set BIZVERIFY_API_KEY")
+        raise pytest.UsageError("--base-url needs a key: give --api-key, or set BANSONG_API_KEY")
     return Target(
         FOREIGN,
         main,
-        free=account("free_key", "BIZVERIFY_FREE_KEY"),
-        small=account("small_quota_key", "BIZVERIFY_SMALL_QUOTA_KEY"),
-        other=account("other_key", "BIZVERIFY_OTHER_KEY"),
+        free=account("free_key", "BANSONG_FREE_KEY"),
+        small=account("small_quota_key", "BANSONG_SMALL_QUOTA_KEY"),
+        other=account("other_key", "BANSONG_OTHER_KEY"),
         pause=1.0,
         exempt=FOREIGN_EXEMPT,
     )

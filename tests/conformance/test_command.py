@@ -1,4 +1,4 @@
-"""The suite as it is run against any service, and `bizverify serve` as it is started by its users."""
+"""The suite as it is run against any service, and `bansong serve` as it is started by its users."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def a_key(db: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "bizverify", "keys", "create", "--db", str(db), *options]
+    command = [sys.executable, "-m", "bansong", "keys", "create", "--db", str(db), *options]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.mark.fuzz
 def test_the_command_passes_and_the_suite_spends_what_it_says(tmp_path: Path) -> None:
-    """§1 to §8 hold for `bizverify serve`; a run against a URL spends LOOKUPS lookups and shows no key."""
+    """§1 to §8 hold for `bansong serve`; a run against a URL spends LOOKUPS lookups and shows no key."""
     db = tmp_path / "service.sqlite"
     secret = a_key(db, "--plan", "business", "--quota", "100")
     keys = {
-        "BIZVERIFY_API_KEY": secret,
-        "BIZVERIFY_FREE_KEY": make_key(db, "free"),
-        "BIZVERIFY_SMALL_QUOTA_KEY": make_key(db, quota=2),
-        "BIZVERIFY_OTHER_KEY": make_key(db),
+        "BANSONG_API_KEY": secret,
+        "BANSONG_FREE_KEY": make_key(db, "free"),
+        "BANSONG_SMALL_QUOTA_KEY": make_key(db, quota=2),
+        "BANSONG_OTHER_KEY": make_key(db),
     }
     server = ServedProcess(db)
     try:
@@ -53,8 +53,8 @@ def test_the_command_passes_and_the_suite_spends_what_it_says(tmp_path: Path) ->
 
 def test_a_url_needs_a_key(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """§5.1: without a key nothing is asked of a service, and it is said how to give one."""
-    monkeypatch.delenv("BIZVERIFY_API_KEY", raising=False)
+    monkeypatch.delenv("BANSONG_API_KEY", raising=False)
     monkeypatch.setattr(pytestconfig.option, "base_url", "http://[::1]:9")
     monkeypatch.setattr(pytestconfig.option, "api_key", None)
-    with pytest.raises(pytest.UsageError, match="set BIZVERIFY_API_KEY"):
+    with pytest.raises(pytest.UsageError, match="set BANSONG_API_KEY"):
         foreign(pytestconfig)

@@ -2,7 +2,7 @@
 
 Gone are the functions, constants and modules that Windows lacks. Refused is what it refuses: to open a folder, to sync
 a file that was not opened to be written, to replace or remove one that is open or mapped, to rename onto another. A
-file opened without an encoding is an error where bizverify does it, since Windows would take CP949 for it. What the
+file opened without an encoding is an error where bansong does it, since Windows would take CP949 for it. What the
 standard library, polars and others need to go on working on this system is imported before.
 """
 
@@ -144,4 +144,4 @@ os.rename = refuse_open(os.rename, onto_others=False)
 os.unlink = os.remove = refuse_open(os.unlink)
 os.chmod = no_descriptor(os.chmod)
 io.open, os.stat = without_proc(io.open), without_proc(os.stat)
-warnings.filterwarnings("error", category=EncodingWarning, module=r"bizverify(\.|$)")
+warnings.filterwarnings("error", category=EncodingWarning, module=r"bansong(\.|$)")

@@ -1,0 +1,5 @@
+"""``python -m bansong``."""
+
+from bansong.cli import main
+
+main()

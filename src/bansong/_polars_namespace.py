@@ -1,0 +1,53 @@
+"""Registers the polars namespace ``brn`` without importing polars.
+
+``import bansong`` must make ``pl.col(…).brn`` work whichever of the two is imported first, and must stay fast:
+polars takes longer to import than ``bansong --help`` may take altogether. So where polars is not loaded yet,
+the registration waits for it (docs/decisions/003).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _AfterPolars:
+    """A meta path finder that lets polars be found as usual and registers the namespace after it has run.
+
+    It stays until then: somebody may only ask whether polars is there (``importlib.util.find_spec``).
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "polars":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_register(module: ModuleType) -> None:
+                run(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                register()
+
+            spec.loader.exec_module = run_and_register  # type: ignore[method-assign]
+        return spec
+
+
+def register() -> None:
+    """Make ``pl.col(…).brn`` available."""
+    importlib.import_module("bansong.business_number")
+
+
+def register_with_polars() -> None:
+    """Register now if polars is loaded, else as soon as it is."""
+    if "polars" in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _AfterPolars())

@@ -1,0 +1,89 @@
+"""The engine that a call asks for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.engine import LocalEngine
+from bansong.errors import UsageError, parameter
+from bansong.forking import refuse_after_fork
+from bansong.models.model_store import resolve_model
+from bansong.options import (
+    ENGINE_KINDS,
+    EngineKind,
+    EngineName,
+    ServiceKeywords,
+    StatusOptions,
+    StatusSource,
+    engine_kind,
+    service_options,
+)
+from bansong.reference.choice_store import Choices, read_choices
+from bansong.run.engine import Engine, LocalEngineAdapter
+from bansong.translation import gettext
+
+AnyEngine = EngineName | LocalEngine | Engine
+"""The name of an engine, or one itself."""
+
+Status = StatusSource | StatusOptions
+"""Whether the tax authority is asked for statuses, or how."""
+
+_OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
+
+
+class EngineRequest:
+    """The engine that a call asks for: refused when this is made if it cannot be, opened by :meth:`open`.
+
+    Raises :class:`UsageError` for an unknown name, and for options that are not of this engine.
+    """
+
+    def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
+        refuse_after_fork()
+        self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
+        self.given: Engine | None = None
+        if isinstance(engine, str):
+            self.kind = engine_kind(engine)
+            self._service = service_options(engine, service)
+            return
+        said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
+        if said:
+            raise UsageError(
+                gettext(
+                    "{option} is said when an engine is made; it is given as {option2}",
+                    option=parameter(said[0]),
+                    option2=parameter("engine"),
+                )
+            )
+        given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
+        kind = getattr(given, "kind", None)
+        if isinstance(engine, type) or not isinstance(kind, EngineKind):
+            raise UsageError(
+                gettext(
+                    "unknown engine {engine!r}; use {listed}, or an engine object",
+                    engine=engine,
+                    listed=gettext(" or ").join(ENGINE_KINDS),
+                )
+            )
+        self.given, self.kind = given, kind
+
+    def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
+        """Return the engine, with its indexes opened and what is known of earlier letters and of chosen addresses.
+
+        Those that buy are imported only then, since they bring the network with them.
+        """
+        if self.given is not None:
+            return self.given.with_history(history)
+        of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
+        local = LocalEngine(**of_local, choices=read_choices(choices) if self.kind.answers_locally else None)
+        if not self.kind.buys:
+            return LocalEngineAdapter(local)
+        from bansong.purchase.paid_engines import paid_engine
+
+        return paid_engine(self.kind, self._service, local)
+
+
+def progress_unit(kind: EngineKind) -> str:
+    """What progress counts."""
+    return "lookups" if kind.buys else "rows"

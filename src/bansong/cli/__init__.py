@@ -1,0 +1,107 @@
+"""The command line: parse, print, exit codes. No logic, and nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+import click
+
+from bansong import __version__
+from bansong.cli.calibrate import calibrate
+from bansong.cli.console import (
+    INTERRUPTED,
+    escape_what_stdout_lacks,
+    open_closed_streams,
+    say,
+    set_up_logging,
+)
+from bansong.cli.data import data
+from bansong.cli.doctor import doctor
+from bansong.cli.enrich import enrich, plan
+from bansong.cli.forget import forget
+from bansong.cli.keys import keys
+from bansong.cli.label import label
+from bansong.cli.language import LocalizedGroup, add_language_option, language_of
+from bansong.cli.ledger import ledger, me, resolve
+from bansong.cli.model import model
+from bansong.cli.notices import notifications
+from bansong.cli.report import report
+from bansong.cli.run import run, runs
+from bansong.cli.serve import serve
+from bansong.cli.status import status
+from bansong.cli.stop_signals import let_stop_signals_interrupt
+from bansong.cli.verify import verify
+from bansong.cli.watch import watch
+from bansong.errors import BansongError
+from bansong.translation import gettext, join_clauses
+
+__all__ = ["app", "main"]
+
+
+@click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="bansong", help="Show the version and exit.")
+def app() -> None:
+    """Verify a file of Korean business customers before you mail it.
+
+    bansong finds business number, name and address in a CSV, Excel, JSON or Parquet file, verifies every row and
+    writes the same file back with status, bounce probability, grade, action and reasons.
+
+    Exit codes: 0 done, every row accounted for; 2 usage or unreadable input; 3 finished, but rows failed or in doubt;
+    4 refused; 5 paused, resumable; 130 interrupted, nothing published. 1 is a defect of bansong: nothing published.
+    """
+
+
+app.add_command(enrich)
+app.add_command(plan)
+app.add_command(verify)
+app.add_command(status)
+app.add_command(run)
+app.add_command(runs)
+app.add_command(report)
+app.add_command(label)
+app.add_command(watch)
+app.add_command(me)
+app.add_command(ledger)
+app.add_command(resolve)
+app.add_command(calibrate)
+app.add_command(model)
+app.add_command(data)
+app.add_command(doctor)
+app.add_command(forget)
+app.add_command(serve)
+app.add_command(keys)
+app.add_command(notifications)
+add_language_option(app)
+
+
+def main() -> None:
+    """Run the command line; errors raised on purpose become one line on stderr and an exit code."""
+    open_closed_streams()
+    escape_what_stdout_lacks()
+    set_up_logging()
+    with language_of(sys.argv[1:]):
+        _run()
+
+
+def _run() -> None:
+    stdout = sys.stdout
+    try:
+        code = app.main(standalone_mode=False, obj=let_stop_signals_interrupt()) or 0
+    except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
+        code = error.code if sys.stdout is stdout else 0
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        bought = str(error.__cause__ or "")  # click's Abort hides what it was
+        _fail(join_clauses(gettext("interrupted; nothing was published"), bought), INTERRUPTED)
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        code = 2
+    except BansongError as error:
+        _fail(str(error), error.exit_code)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> None:
+    say(f"bansong: {message}")
+    sys.exit(code)

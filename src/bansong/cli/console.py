@@ -1,0 +1,239 @@
+"""The console: streams and imports of the process, logging, printing, progress."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+import click
+
+from bansong.cli.flags import with_flags
+from bansong.column_words import role_word
+from bansong.errors import OutputError
+from bansong.library_messages import describe_os_error
+from bansong.progress.display import ProgressDisplay
+from bansong.progress.lines import ProgressLines
+from bansong.progress.terminal_bar import terminal_bar
+from bansong.report_display import aligned_rows, pad_text
+from bansong.schema import Alert
+from bansong.translation import current_language, end_sentence, gettext, gettext_noop
+
+if TYPE_CHECKING:
+    from bansong.schema import Choice
+
+INTERRUPTED: Final = 130
+_WHY_CHOSEN: Final = {
+    "given": gettext_noop("given"),
+    "header": gettext_noop("by its header"),
+    "similar": gettext_noop("by a similar header"),
+    "content": gettext_noop("by its content"),
+}
+
+
+@contextmanager
+def freeze_imports() -> Iterator[None]:
+    """Keep the garbage collector from what the block imports, for the rest of the process.
+
+    Modules are never garbage, but the collector looks through them a dozen times while they are imported and once more
+    at the end: a fifth of a small run. Where polars is imported already, the process is not a command's alone, and
+    nothing is done.
+    """
+    if "polars" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def set_up_logging() -> None:
+    """Log to stderr at the level that ``BANSONG_LOG`` names, warnings by default."""
+    level = os.environ.get("BANSONG_LOG", "warning").upper()
+    known = level in logging.getLevelNamesMapping()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level if known else "WARNING", handlers=[handler])
+    if not known:
+        message = gettext("BANSONG_LOG={level} is no level; use debug, info, warning", level=level)
+        logging.getLogger("bansong").warning(message)
+
+
+class _Formatter(logging.Formatter):
+    """A formatter that names options where the library names parameters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line."""
+        return with_flags(super().format(record))
+
+
+def say(text: str) -> None:
+    """Print to stderr, where people's text goes; whoever has closed it does not stop the work."""
+    with suppress(OSError):
+        _echo(with_flags(end_sentence(text)), sys.stderr)
+
+
+def say_table(lines: Iterable[tuple[str, str]]) -> None:
+    """Print (what, how much) in two columns to stderr."""
+    for what, value in lines:
+        say(f"{click.style(pad_text(what, 16), dim=True)}{value}")
+
+
+def say_columns(chosen: Mapping[str, Choice]) -> None:
+    """Print which header was chosen for which role, and how sure that is."""
+    for role, choice in chosen.items():
+        headers = choice.spell(lambda part: repr(part.header), " + ", " | ")
+        about = {
+            "headers": headers,
+            "places": choice.spell(lambda part: str(part.column + 1), " + ", " | "),
+            "why": gettext(_WHY_CHOSEN[choice.why]),
+            "confidence": choice.confidence,
+        }
+        if len(choice.parts) > 1:
+            text = gettext("{headers}, columns {places} ({why}, confidence {confidence:.0%})", **about)
+        else:
+            text = gettext("{headers}, column {places} ({why}, confidence {confidence:.0%})", **about)
+        say_table([(role_word(role, current_language()), text)])
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print warnings to stderr, alerts first."""
+    for warning in sorted(warnings, key=lambda warning: not isinstance(warning, Alert)):
+        label = (
+            click.style(gettext("ATTENTION"), fg="red", bold=True)
+            if isinstance(warning, Alert)
+            else click.style(gettext("note"), fg="yellow")
+        )
+        say(f"{label}: {warning}")
+
+
+class RunReport(Protocol):
+    """The report of a run over a file."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the user should know besides; alerts are :class:`~bansong.schema.Alert`."""
+
+    @property
+    def columns(self) -> Mapping[str, Choice]:
+        """The header chosen for each role."""
+
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """The report as (what, how much)."""
+
+    def as_dict(self) -> Mapping[str, object]:
+        """The report as plain values."""
+
+
+def show_report(report: RunReport, as_json: bool) -> None:
+    """Print alerts, report and other warnings: for people to stderr, or the report as one JSON object to stdout."""
+    alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
+    warn(alerts)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_table((what, value) for what, value in report.lines() if value not in alerts)
+        say_columns(report.columns)
+    warn(warning for warning in report.warnings if warning not in alerts)
+
+
+def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print a result to stdout: as one JSON object, or as lines for people."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        print_out(line)
+
+
+def print_json(value: object, *, needed: bool = False) -> None:
+    """Print one JSON object to stdout, as :func:`print_out` does."""
+    value = _all_with_flags(value)
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
+        text = json.dumps(value, default=str)
+    _print_as_is(text, needed)
+
+
+def _all_with_flags(value: object) -> object:
+    """Return a value for JSON, its texts as :func:`with_flags` has them."""
+    if isinstance(value, str):
+        return with_flags(value)
+    if isinstance(value, Mapping):
+        return {key: _all_with_flags(one) for key, one in value.items()}
+    return [_all_with_flags(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under their names to stdout, one line each however long; the names are translated."""
+    cells = [["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows]
+    for line in aligned_rows([[gettext(name) if name else "" for name in names], *cells]):
+        print_out(line)
+
+
+def print_out(text: str, *, needed: bool = False) -> None:
+    """Print to stdout, where results go; raise :class:`OutputError` where that fails (a full disk, say).
+
+    A reader that has closed it (``| head``) has seen enough: that is no failure, unless it is ``needed`` that the text
+    arrives.
+    """
+    _print_as_is(with_flags(end_sentence(text)), needed)
+
+
+def _print_as_is(text: str, needed: bool) -> None:
+    try:
+        _echo(text, sys.stdout)
+    except BrokenPipeError as error:
+        if needed:
+            raise OutputError(
+                gettext("stdout: was closed before all was printed; leave it open, and try again")
+            ) from error
+    except OSError as error:
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
+
+
+def _echo(text: str, stream: TextIO) -> None:
+    """Print to a stream; one whose reader is gone leads nowhere from then on, so that no later flush fails."""
+    try:
+        click.echo(text, file=stream)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        raise
+
+
+@contextmanager
+def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
+    """Yield a progress display: a live bar on a terminal, one line every few seconds elsewhere, or none."""
+    if mode == "none":
+        yield None
+    elif mode == "plain" or not sys.stderr.isatty():
+        yield ProgressLines(unit, say)
+    else:
+        with terminal_bar(unit, doing) as display:
+            yield display
+
+
+def open_closed_streams() -> None:
+    """Lead streams that the caller closed (``2>&-``) nowhere, so that no file opened later gets their number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+
+
+def escape_what_stdout_lacks() -> None:
+    """Print characters that the encoding of stdout (CP949, CP1252) lacks as escapes, as Python does on stderr."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")

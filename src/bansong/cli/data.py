@@ -1,0 +1,257 @@
+"""``bansong data …``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bansong.cli.console import print_json, progress_shown, say_columns, say_table
+from bansong.cli.options import (
+    PATH,
+    chosen_status,
+    columns_option,
+    delimiter_option,
+    encoding_option,
+    fetch_options,
+    gazetteer_option,
+    json_option,
+    registry_option,
+)
+from bansong.errors import UsageError
+from bansong.translation import gettext, gettext_noop
+
+if TYPE_CHECKING:
+    from bansong.reference.registry_fetch import FetchedRegistry
+    from bansong.reference.update import DataUpdate
+
+_progress_option = click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "none"]),
+    default="auto",
+    show_default=True,
+    help="How progress is shown.",
+)
+
+
+_STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
+"""What became of a file that was to be brought up to date."""
+
+
+@click.group()
+def data() -> None:
+    """Build the local data that the embedded engine looks things up in."""
+
+
+@data.command(short_help="Build a registry of businesses and their status.")
+@click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
+@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
+@columns_option(("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name"))
+@click.option(
+    "--as-of",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="How fresh sources without a date column are; default: their file's date.",
+)
+@encoding_option
+@delimiter_option
+@json_option
+def build_registry(
+    sources: tuple[Path, ...],
+    output: Path,
+    columns: dict[str, str] | None,
+    as_of: datetime | None,
+    encoding: str | None,
+    delimiter: str | None,
+    as_json: bool,
+) -> None:
+    """Build a registry from files, or folders of files, with a number and a status column.
+
+    Any table that `enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files enriched before. The
+    newest row of a number wins. Statuses are understood in Korean and English; words that are not are listed. Taxation,
+    merging into unit taxation and the registered name are kept where a source has them.
+    """
+    from bansong.reference import build_registry
+
+    day = as_of.date() if as_of else None
+    report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    for source, chosen in zip(report.sources, report.columns, strict=True):
+        if len(report.sources) <= 10:
+            say_table([(gettext("source"), source)])
+            say_columns(chosen)
+    say_table(report.lines())
+
+
+@data.command(short_help="Build a gazetteer of the official addresses.")
+@click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
+@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The gazetteer file.")
+@_progress_option
+@json_option
+def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_json: bool) -> None:
+    """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
+
+    From business.juso.go.kr: 도로명주소 한글, the full set of one month (rnaddrkor_*.txt and jibun_rnaddrkor_*.txt of
+    each province), and if wanted the daily changes since. Also read: the post office's zipcode_DB, and
+    KIKmix.YYYYMMDD.xlsx, which says what legal dongs an administrative dong has. One province or all of them.
+    """
+    from bansong.reference import build_gazetteer
+
+    with progress_shown(progress, "MB", "reading") as advance:
+        report = build_gazetteer(sources, output, progress=advance)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    say_table(report.lines())
+
+
+def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (json_option, _progress_option, fetch_options):
+        command = option(command)
+    return command
+
+
+@data.command(short_help="Fetch the statuses of the numbers in files into a registry.")
+@click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE…")
+@click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
+@columns_option(("b_no",))
+@encoding_option
+@delimiter_option
+@_fetch_options
+def fetch_status(
+    files: tuple[Path, ...],
+    output: Path,
+    columns: dict[str, str] | None,
+    encoding: str | None,
+    delimiter: str | None,
+    progress: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Ask the tax authority's free API for the statuses of the numbers in FILE…, and write them as a registry.
+
+    The numbers are found as `enrich` finds them, each is asked once, and nothing else is sent. What is answered is
+    stored at once: a run that was stopped goes on where it was when the same command is given again. Exit code 4 if the
+    key is refused, 5 if the run is to go on later.
+    """
+    from bansong.status_lookup import fetch_files
+
+    with progress_shown(progress, "numbers", "asking nts") as display:
+        report = fetch_files(
+            files,
+            output,
+            chosen_status(options),
+            columns=columns,
+            encoding=encoding,
+            delimiter=delimiter,
+            watch=None if display is None else display.watch,
+        )
+    _show_fetched(report, as_json)
+
+
+@data.command(short_help="Ask anew for the oldest statuses of a registry.")
+@click.argument("registry", type=PATH, metavar="REGISTRY.parquet")
+@_fetch_options
+def refresh_registry(registry: Path, progress: str, as_json: bool, **options: Any) -> None:
+    """Ask the tax authority's free API for the oldest statuses of a registry, and replace the file in one step.
+
+    Names, days of opening and taxations that are known from elsewhere stay. With `--budget` the rest is asked on the
+    next days. Exit code 4 if the key is refused, 5 if the run is to go on later.
+    """
+    from bansong.reference.registry_fetch import refresh_registry
+
+    with progress_shown(progress, "numbers", "asking nts") as display:
+        report = refresh_registry(registry, chosen_status(options), watch=None if display is None else display.watch)
+    _show_fetched(report, as_json)
+
+
+def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_table(report.lines())
+    click.get_current_context().exit(report.exit_code)
+
+
+@data.command(short_help="Bring registry and gazetteer up to date.")
+@registry_option
+@fetch_options
+@gazetteer_option
+@click.option(
+    "--addresses",
+    type=PATH,
+    multiple=True,
+    metavar="SRC",
+    help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
+)
+@_progress_option
+@json_option
+def update(
+    registry: Path | None,
+    gazetteer: Path | None,
+    addresses: tuple[Path, ...],
+    progress: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Refresh what can be refreshed, and say for the rest what to download and where.
+
+    The gazetteer is built anew if the address files are newer than those it was built from. The registry's oldest
+    statuses are asked of the tax authority, as `bansong data refresh-registry` does it. What is current stays as it
+    is, and after an error the file that was there stays. Exit code 4 if the key is refused, 5 if it is to go on later.
+    """
+    from bansong.reference.update import BY_HAND, update_gazetteer, update_registry
+
+    if (gazetteer is None) != (not addresses):
+        raise UsageError(gettext("--gazetteer and --addresses go together: the file, and where the address files are"))
+    done = []
+    if gazetteer is not None:
+        with progress_shown(progress, "MB", "reading") as advance:
+            done.append(update_gazetteer(gazetteer, addresses, progress=advance))
+        _show_update(done[-1], as_json)
+    if registry is not None:
+        with progress_shown(progress, "numbers", "asking nts") as display:
+            watch = None if display is None else display.watch
+            done.append(update_registry(registry, chosen_status(options), watch=watch))
+        _show_update(done[-1], as_json)
+    if as_json:
+        print_json({"updates": [asdict(one) for one in done], "by_hand": BY_HAND})
+    else:
+        say_table((gettext(what), gettext(how)) for what, how in BY_HAND.items())
+    click.get_current_context().exit(max((one.exit_code for one in done), default=0))
+
+
+def _show_update(update: DataUpdate, as_json: bool) -> None:
+    if not as_json:
+        say_table([(gettext(update.what), f"{gettext(_STATES[update.state])}: {update.path}, {update.said}")])
+        say_table([("", update.remedy)] if update.remedy else [])
+
+
+@data.command(short_help="Remember what was chosen in a review of addresses.")
+@click.argument("review", type=PATH, metavar="REVIEW.xlsx")
+@click.option("--by", metavar="NAME", help="Who chose; it stands in the reasons. By default the user of this machine.")
+@click.option(
+    "--choices",
+    "store",
+    type=PATH,
+    help="The file of addresses chosen in reviews; by default BANSONG_CHOICES, else in the state directory.",
+)
+@json_option
+def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool) -> None:
+    """Remember the addresses that were chosen in REVIEW.xlsx, which `bansong enrich --review` wrote.
+
+    The next runs take a chosen address for the one that is written, for the same business with the same address, and
+    say so in the reasons. A later choice replaces an earlier one. A building that is gone by then is told, not used.
+    """
+    from bansong.reference.review_reader import apply_review as apply
+
+    report = apply(review, by=by, store=store)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    say_table(report.lines())

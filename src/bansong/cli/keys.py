@@ -1,0 +1,384 @@
+"""``bansong keys``: the API keys of the user's own server, and their secrets."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bansong.cli.console import print_json, print_out, print_table, say, warn
+from bansong.cli.key_data import audit, erase, export
+from bansong.cli.options import PATH, DurationType, json_option
+from bansong.cli.serve import db_option, needs_server
+from bansong.cli.server_file import (
+    act_on_file,
+    change_file,
+    key_argument,
+    minute,
+    require_key,
+    require_living_key,
+)
+from bansong.errors import OutputError, UsageError
+from bansong.translation import gettext, gettext_noop, ngettext
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from bansong.server.store.key_table import Key
+    from bansong.server.store.secret_table import StoredSecret
+
+
+_KEY_COLUMNS: Final = (
+    gettext_noop("pool"),
+    gettext_noop("webhook"),
+    gettext_noop("secrets"),
+    gettext_noop("made"),
+    gettext_noop("last used"),
+    gettext_noop("revoked"),
+    gettext_noop("customer"),
+    gettext_noop("note"),
+)
+
+
+@click.group(short_help="The API keys of your own server.")
+def keys() -> None:
+    """Make, list, change and revoke API keys in a server's file, whether the server is running or not.
+
+    A key is an account: jobs, watches, usage and what was learned belong to it. Its secret is what clients send; it can
+    be replaced by another. A running server heeds a change within a second or two. What is done here stands in the
+    audit log (`bansong keys audit`).
+    """
+    needs_server()
+
+
+@keys.command()
+@db_option
+@click.option("--plan", default="business", show_default=True, help="What the key may do; see --plans.")
+@click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
+@click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
+@click.option("--pool", is_flag=True, help="Let this key and the others of the pool learn from each other.")
+@click.option("--customer", metavar="NAME", help="Whose key it is: keys of one customer have one voice in the pool.")
+@click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
+def create(
+    db: Path, plan: str, quota: int | None, note: str | None, pool: bool, customer: str | None, plans: Path | None
+) -> None:
+    """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
+    from bansong.server.settings import load_plans
+    from bansong.server.store import key_table
+
+    known = load_plans(plans)
+    if plan not in known:
+        raise UsageError(
+            gettext(
+                "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)",
+                plan=plan,
+                listed=", ".join(known),
+            )
+        )
+    limit = known[plan].quota if quota is None else quota
+    whose = _customer_name(customer)
+    key, secret = act_on_file(
+        db,
+        "keys create",
+        lambda it: key_table.create_key(
+            it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool, customer=whose
+        ),
+        lambda made: (made[0].id, {"plan": plan, "quota": limit, "pool": pool}),
+        make=True,
+    )
+    try:
+        print_out(secret, needed=True)
+    except OutputError:  # nobody has seen it, and nobody can
+        about = key.id, {"reason": gettext("its secret could not be shown")}
+        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key.id, time.time()), about)
+        raise
+    say(
+        ngettext(
+            "key {id}: plan {plan}, {count:,} lookup a month; shown this once, so keep it in a safe place",
+            "key {id}: plan {plan}, {count:,} lookups a month; shown this once, so keep it in a safe place",
+            key.quota,
+            id=key.id,
+            plan=key.plan,
+        )
+    )
+    if not known[plan].api:
+        warn([gettext("the plan {plan!r} has no API: requests with this key are answered 403", plan=plan)])
+
+
+@keys.command(name="list")
+@db_option
+@json_option
+def list_keys(db: Path, as_json: bool) -> None:
+    """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
+    from bansong.server.clock import Clock
+    from bansong.server.store import key_table, secret_table
+
+    month, now = Clock().month(), time.time()
+
+    def read(it: sqlite3.Connection) -> list[dict[str, object]]:
+        return [
+            _key_row(key, key_table.used_lookups(it, key.id, month), secret_table.live_secrets(it, key.id, now))
+            for key in key_table.list_keys(it)
+        ]
+
+    rows = change_file(db, read)
+    if as_json:
+        print_json({"month": month, "keys": rows})
+    elif rows:
+        used = gettext("used in {month}", month=month)
+        print_table(("id", gettext_noop("plan"), used, *_KEY_COLUMNS), [_key_cells(row) for row in rows])
+    else:
+        say(gettext("{db} has no keys; make one with `bansong keys create --db {db}`", db=db))
+
+
+@keys.command()
+@key_argument
+@db_option
+@click.option("--old-secret", is_flag=True, help="Only the secret that `keys rotate` let run on; the key stays.")
+def revoke(key_id: str, db: Path, old_secret: bool) -> None:
+    """Revoke a key for good. What belongs to it can be reached by nobody, and is erased by the server in time.
+
+    `bansong serve --keep-revoked-days` says when; `bansong keys erase` does it now.
+    """
+    from bansong.server.store import key_table
+
+    key = require_key(db, key_id)
+    if key.revoked is not None:
+        say(gettext("key {key_id} was revoked before", key_id=key_id))
+    elif old_secret:
+        _revoke_old_secret(db, key_id)
+    else:
+        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key_id, time.time()), (key_id, {}))
+        say(gettext("key {key_id} is revoked; a running server refuses it within a second or two", key_id=key_id))
+
+
+def _revoke_old_secret(db: Path, key_id: str) -> None:
+    from bansong.server.store import secret_table
+
+    now = time.time()
+    old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
+    if not old:
+        say(
+            gettext(
+                "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`",
+                key_id=key_id,
+                db=db,
+            )
+        )
+        return
+    about = key_id, {"secrets": "the older"}
+    act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
+    say(
+        gettext(
+            "key {key_id}: its older secret is revoked; a running server refuses it within a second or two",
+            key_id=key_id,
+        )
+    )
+
+
+@keys.command()
+@key_argument
+@db_option
+@click.option(
+    "--overlap",
+    type=DurationType(),
+    default="7d",
+    show_default=True,
+    help="How long the secret before stays valid (7d, 12h, 30m, 45s); 0 ends it at once.",
+)
+def rotate(key_id: str, db: Path, overlap: float) -> None:
+    """Give a key another secret and print it, alone, on stdout: this once, since only its SHA-256 is stored.
+
+    Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
+    so that clients can change one by one; two are valid at most.
+    """
+    from bansong.server.clock import as_text
+    from bansong.server.store import secret_table
+
+    require_living_key(db, key_id)
+    now = time.time()
+
+    def replace(it: sqlite3.Connection) -> secret_table.Rotation:
+        rotation = secret_table.rotate_secret(it, key_id, now, overlap)
+        if rotation is None:
+            older = secret_table.live_secrets(it, key_id, now)[0]
+            raise UsageError(
+                gettext(
+                    "key {key_id} has two valid secrets, the older until {expires}; wait for it, end it with "
+                    "`bansong keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0",
+                    key_id=key_id,
+                    expires=as_text(older.expires),
+                    db=db,
+                )
+            )
+        return rotation
+
+    rotation = act_on_file(db, "keys rotate", replace, (key_id, {"overlap_seconds": overlap}))
+    try:
+        print_out(rotation.secret, needed=True)
+    except OutputError:  # nobody has seen it: the one before goes on
+        about = key_id, {"undone": gettext("the new secret could not be shown")}
+        act_on_file(db, "keys rotate", lambda it: secret_table.undo_rotation(it, rotation), about)
+        raise
+    before = (
+        gettext("stays valid until {value}", value=as_text(now + overlap))
+        if overlap
+        else gettext("is not valid any more")
+    )
+    say(
+        gettext(
+            "key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}",
+            key_id=key_id,
+            before=before,
+        )
+    )
+
+
+@keys.command()
+@key_argument
+@db_option
+@click.option("--plan", help="Another plan.")
+@click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
+@click.option("--note", metavar="TEXT", help="Another note.")
+@click.option("--pool/--no-pool", default=None, help="Whether it and the others of the pool learn from each other.")
+@click.option("--customer", metavar="NAME", help="Whose key it is from now on; '' for a customer of its own.")
+@click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
+def change(
+    key_id: str,
+    db: Path,
+    plan: str | None,
+    quota: int | None,
+    note: str | None,
+    pool: bool | None,
+    customer: str | None,
+    plans: Path | None,
+) -> None:
+    """Change what a key may do; the key itself stays. What is not given stays, too."""
+    from bansong.server.settings import load_plans
+    from bansong.server.store import key_table
+
+    if plan is not None and plan not in load_plans(plans):
+        raise UsageError(gettext("--plan {plan}: there is no such plan (--plans names a file)", plan=plan))
+    given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
+    changed: dict[str, str | int | bool | None] = {name: value for name, value in given.items() if value is not None}
+    if customer is not None:
+        changed["customer"] = _customer_name(customer)
+    if not changed:
+        raise UsageError(gettext("nothing to change: give --plan, --quota, --note, --pool or --customer"))
+    key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
+    about = key.id, {name: "another" if name in ("note", "customer") else value for name, value in changed.items()}
+    act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
+    shown = {name: value for name, value in changed.items() if value is not None}
+    now = ", ".join(
+        gettext("{name} is now {value}", name=name, value=shown.get(name, gettext("none"))) for name in changed
+    )
+    say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
+
+
+@keys.command()
+@key_argument
+@db_option
+@click.option("--url", metavar="URL", help="Where closures are posted: https, or http on this machine.")
+@click.option("--none", "remove", is_flag=True, help="Post them nowhere.")
+@click.option("--allow-private", is_flag=True, help="Take a private address, which `serve --webhook-network` allows.")
+def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private: bool) -> None:
+    """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout.
+
+    What its name resolves to is checked at each delivery: public addresses are allowed, and those of the networks that
+    the server was started with (--webhook-network).
+    """
+    from bansong.client.address_policy import AddressPolicy
+    from bansong.client.webhook import WebhookUrl
+    from bansong.server.store import key_table
+
+    if (url is None) != remove:
+        raise UsageError(gettext("give either --url URL or --none"))
+    checked = None if url is None else WebhookUrl.parse(url)
+    if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
+        raise UsageError(
+            gettext(
+                "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
+                "server with --webhook-network",
+                checked=checked,
+            )
+        )
+    key = require_key(db, key_id) if remove else require_living_key(db, key_id)
+    secret = act_on_file(
+        db,
+        "keys webhook",
+        lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal()),
+        (key.id, {"webhook": "none" if remove else "another"}),
+    )
+    if secret is None:
+        say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
+        return
+    print_out(secret, needed=True)
+    say(
+        gettext(
+            "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check "
+            "it",
+            key_id=key_id,
+            checked=checked,
+        )
+    )
+
+
+for _command in (export, erase, audit):
+    keys.add_command(_command)
+
+
+def _customer_name(given: str | None) -> str | None:
+    """Return a customer's name as it is stored, so that spellings which look alike are the same customer.
+
+    Raises :class:`UsageError` for one that is longer than the name of a business may be.
+    """
+    from bansong.server.payloads import LONGEST_NAME
+
+    name = unicodedata.normalize("NFC", " ".join((given or "").split()))
+    if len(name) > LONGEST_NAME:
+        raise UsageError(
+            gettext(
+                "--customer: the name has {count:,} characters; give one of at most {most}",
+                count=len(name),
+                most=LONGEST_NAME,
+            )
+        )
+    return name or None
+
+
+def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
+    from bansong.server.clock import as_text
+
+    return {
+        "id": key.id,
+        "plan": key.plan,
+        "quota": key.quota,
+        "used": used,
+        "pool": key.pool,
+        "customer": key.customer,
+        "webhook": key.webhook_url is not None,
+        "secrets": []
+        if key.revoked is not None
+        else [{"created": as_text(one.created), "expires": as_text(one.expires)} for one in secrets],
+        "created": as_text(key.created),
+        "last_used": as_text(key.last_used),
+        "revoked": as_text(key.revoked),
+        "erased": as_text(key.erased),
+        "note": key.note,
+    }
+
+
+def _key_cells(row: dict[str, Any]) -> list[str]:
+    used = gettext("{used:,} of {quota:,}", used=row["used"], quota=row["quota"])
+    flags = [gettext("yes") if row[name] else "" for name in ("pool", "webhook")]
+    secrets, until = str(len(row["secrets"])), [minute(one["expires"]) for one in row["secrets"] if one["expires"]]
+    if until:
+        secrets += gettext(", one until {until}", until=until[0])
+    times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
+    if row["erased"]:
+        times[-1] += gettext(" (erased)")
+    names = [str(row[name] or "") for name in ("customer", "note")]
+    return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, *names]

@@ -1,0 +1,283 @@
+"""``bansong ledger``, ``resolve`` and ``me``: what was paid, what is in doubt, what is left of the quota."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bansong.cli.console import print_result
+from bansong.cli.options import account_options, json_option, ledger_option
+from bansong.errors import UsageError
+from bansong.report_display import aligned_rows, pad_text
+from bansong.schema import SEOUL
+from bansong.translation import gettext, gettext_noop, ngettext
+
+if TYPE_CHECKING:
+    from bansong.ledger import Doubt, Ledger, LedgerEntry, RunRecord
+
+_SETTLED: Final = gettext_noop("nothing is unsettled")
+_RUN_COLUMNS: Final = (
+    gettext_noop("started"),
+    gettext_noop("engine"),
+    gettext_noop("paid"),
+    gettext_noop("answered"),
+    gettext_noop("ended"),
+    gettext_noop("file"),
+)
+_ACCOUNT_WORDS: Final = {
+    "plan": gettext_noop("plan"),
+    "limit": gettext_noop("limit"),
+    "used": gettext_noop("used"),
+    "remaining": gettext_noop("remaining"),
+}
+# What the ledger calls how a run ended, what a doubt is about and what became of a lookup → what people are told; any
+# other stays as it is.
+_ENDINGS: Final = {
+    "done": gettext_noop("done"),
+    "failed": gettext_noop("failed"),
+    "interrupted": gettext_noop("interrupted"),
+    "killed": gettext_noop("killed"),
+    "quota": gettext_noop("quota"),
+}
+_DOUBT_WORDS: Final = {"lookup": gettext_noop("lookup"), "upload": gettext_noop("upload")}
+_STATES: Final = {
+    "done": gettext_noop("done"),
+    "uploaded": gettext_noop("uploaded"),
+    "asking": gettext_noop("asking"),
+    "refused": gettext_noop("refused"),
+    "doubt": gettext_noop("doubt"),
+    "unreadable": gettext_noop("unreadable"),
+    "missing": gettext_noop("missing"),
+    "lost": gettext_noop("lost"),
+    "unfetched": gettext_noop("unfetched"),
+}
+
+
+@click.command(short_help="What was paid, when, for which file.")
+@ledger_option
+@click.option("--number", "b_no", metavar="B_NO", help="What is known of one business number.")
+@click.option(
+    "--purge", type=float, metavar="DAYS", help="Delete what was answered longer ago than that; never a doubt."
+)
+@json_option
+def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: bool) -> None:
+    """Show what was paid, when, for which file; or what is known of one number; or delete what is old.
+
+    What is deleted is bought again when it is needed again.
+    """
+    if b_no is not None and purge is not None:
+        raise UsageError(gettext("--number looks and --purge deletes; give one of them"))
+    with _open_ledger(ledger) as opened:
+        if purge is not None:
+            gone = opened.purge(purge)
+            counts = (
+                ngettext("{count:,} lookup", "{count:,} lookups", gone.lookups),
+                ngettext("{count:,} upload", "{count:,} uploads", gone.uploads),
+                ngettext("{count:,} run", "{count:,} runs", gone.runs),
+            )
+            deleted = gettext("deleted: {counts}", counts=", ".join(counts))
+            print_result(as_json, {"ledger": str(opened.path), "purged": asdict(gone)}, [deleted])
+        elif b_no is not None:
+            from bansong import business_number
+
+            entries = opened.find(business_number.compact(b_no))
+            lines = [line for entry in entries for line in _entry_lines(entry)]
+            found = {"ledger": str(opened.path), "entries": [asdict(entry) for entry in entries]}
+            print_result(as_json, found, lines or [gettext("the ledger has nothing about this number")])
+        else:
+            runs = opened.runs()
+            held = [*opened.doubts(), *opened.unusable(), *opened.unfetched()]
+            found = {"ledger": str(opened.path), "runs": [asdict(run) for run in runs], "unsettled": _doubt_rows(held)}
+            unsettled = _held_lines(held, gettext("see them with `bansong resolve`"))
+            lines = [*_run_lines(runs), *unsettled, gettext("ledger: {path}", path=opened.path)]
+            print_result(as_json, found, lines)
+
+
+@click.command(short_help="Settle lookups and uploads whose answer is not known.")
+@click.argument("ids", nargs=-1, metavar="[ID]…")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="All that is unsettled, in place of naming each; uploads whose results may yet be fetched are named.",
+)
+@click.option(
+    "--job", "job_id", metavar="JOB_ID", help="The job that an upload became; its results are fetched for free."
+)
+@click.option("--lost", is_flag=True, help="Take them as lost: their rows stay without an answer, nothing is bought.")
+@click.option("--resend", is_flag=True, help="Let the next run buy them again, at the risk of paying twice.")
+@ledger_option
+@json_option
+def resolve(
+    ids: tuple[str, ...], every: bool, job_id: str | None, lost: bool, resend: bool, ledger: Path | None, as_json: bool
+) -> None:
+    """List the requests that were sent and never answered, or settle them. Nothing is sent: the next run does it.
+
+    The list names each by its ID. An upload that is "unfetched" has a job whose results could not be had so far: the
+    next run tries again, which is free. For an upload, look into the service's console for its job and give --job;
+    otherwise decide between --lost and --resend. Each decision is recorded in the ledger.
+    """
+    if sum((job_id is not None, lost, resend)) > 1:
+        raise UsageError(gettext("give one of --job, --lost and --resend"))
+    with _open_ledger(ledger) as opened:
+        held, unfetched = [*opened.doubts(), *opened.unusable()], opened.unfetched()
+        if job_id is None and not lost and not resend:
+            if ids or every:
+                raise UsageError(gettext("say what shall become of them: --job, --lost or --resend"))
+            ways = gettext("settle each with `bansong resolve ID` and --lost, --resend or, an upload, --job JOB_ID")
+            repeatable = opened.may_be_repeated()
+            held += unfetched
+            lines = [*_doubt_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
+            print_result(
+                as_json, {"ledger": str(opened.path), "unsettled": _doubt_rows(held), "repeatable": repeatable}, lines
+            )
+            return
+        chosen = _choose(ids, every, held)
+        if job_id is not None:
+            if len(chosen) != 1:
+                raise UsageError(gettext("--job is for one upload; name it"))
+            settled, what = (
+                opened.attach(chosen[0], job_id),
+                gettext("the next run fetches job {job_id}", job_id=job_id),
+            )
+        elif lost:
+            settled, what = opened.accept(chosen), gettext("taken as lost")
+        else:
+            settled, what = opened.resend(chosen), gettext("the next run may buy again")
+        left = ngettext("{count:,} upload", "{count:,} uploads", len(unfetched)) if every and unfetched else None
+        settling = ngettext("{count:,} lookup: {what}", "{count:,} lookups: {what}", settled, what=what)
+        lines = [settling] if chosen else [gettext(_SETTLED)] if left is None else []
+        if left is not None:
+            lines.append(gettext("{left} with results that may yet be fetched: name each to settle it", left=left))
+        print_result(as_json, {"ledger": str(opened.path), "settled": settled}, lines)
+
+
+@click.command(short_help="The account at the hosted service and its quota.")
+@account_options
+@json_option
+def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: bool) -> None:
+    """Show the account at the hosted service: its plan, and what is left of the monthly quota. Costs nothing."""
+    from bansong.client import ApiKey, BlockingClient
+
+    with BlockingClient(base_url, ApiKey.load(key_file), allow_http=allow_http) as client:
+        account = client.me()
+    said = {"plan": account.plan, "limit": account.limit, "used": account.used, "remaining": account.remaining}
+    unknown = gettext("not said")
+    shown = {name: f"{value:,}" if isinstance(value, int) else value or unknown for name, value in said.items()}
+    lines = [pad_text(gettext(_ACCOUNT_WORDS[name]), 12) + text for name, text in shown.items()]
+    print_result(as_json, said | {"account": account.model_dump(mode="json")}, lines)
+
+
+@contextmanager
+def _open_ledger(path: Path | None) -> Iterator[Ledger]:
+    from bansong.ledger import Ledger
+    from bansong.ledger.schema import ledger_path
+
+    found = ledger_path(path)
+    if not found.exists():
+        raise UsageError(
+            gettext("{found}: there is no ledger: nothing was bought yet, or --ledger names another place", found=found)
+        )
+    with Ledger.open(found) as opened:
+        yield opened
+
+
+def _choose(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
+    if bool(ids) == every:
+        raise UsageError(gettext("name what to settle by its ID, or give --all"))
+    return [doubt.id for doubt in held] if every else list(ids)
+
+
+def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
+    return [asdict(doubt) for doubt in held]
+
+
+_NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
+"""What the ledger notes in place of a file's name."""
+
+
+def _file_words(file: str) -> str:
+    return gettext(file) if file in _NO_FILES else file
+
+
+def _run_lines(runs: list[RunRecord]) -> list[str]:
+    rows = [tuple(map(gettext, _RUN_COLUMNS))]
+    for run in runs:
+        ended = gettext(_ENDINGS.get(run.outcome or "killed", run.outcome or ""))
+        rows.append(
+            (_time(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, _file_words(run.file))
+        )
+    paid, answered = sum(run.paid for run in runs), sum(run.answered for run in runs)
+    rows.append((gettext("in all"), "", f"{paid:,}", f"{answered:,}", "", ""))
+    return aligned_rows(rows, right=(2, 3))
+
+
+def _doubt_lines(held: list[Doubt]) -> list[str]:
+    lines = []
+    for doubt in held:
+        job = gettext("job {id}", id=doubt.job_id or gettext("not known"))
+        what = doubt.b_no or ngettext("{count:,} row", "{count:,} rows", doubt.rows) + f", {job}"
+        kind = pad_text(gettext(_DOUBT_WORDS[doubt.kind]), 8)
+        lines.append(f"{doubt.id}  {kind}{_state(doubt.state)}{_time(doubt.since)}  {what}  {_file_words(doubt.file)}")
+        if doubt.note:
+            lines.append(f"    {doubt.note}")
+    return lines
+
+
+def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
+    if not held:
+        return [gettext(_SETTLED)]
+    uploads = sum(doubt.kind == "upload" for doubt in held)
+    places = []
+    if requests := len(held) - uploads:
+        places.append(ngettext("{count:,} request", "{count:,} requests", requests))
+    if uploads:
+        places.append(ngettext("{count:,} upload", "{count:,} uploads", uploads))
+    where = gettext("{first} and {second}", first=places[0], second=places[1]) if len(places) > 1 else places[0]
+    lookups = sum(doubt.rows for doubt in held)
+    unsettled = ngettext(
+        "unsettled: {count:,} lookup in {where}", "unsettled: {count:,} lookups in {where}", lookups, where=where
+    )
+    return [unsettled, remedy]
+
+
+def _repeatable_lines(requests: int) -> list[str]:
+    if not requests:
+        return []
+    return [
+        ngettext(
+            "{count:,} request in doubt may be sent again without being paid twice: give the command that left them "
+            "once more, it settles them",
+            "{count:,} requests in doubt may be sent again without being paid twice: give the command that left them "
+            "once more, it settles them",
+            requests,
+        )
+    ]
+
+
+def _entry_lines(entry: LedgerEntry) -> list[str]:
+    paid = gettext(", answered {at}", at=_time(entry.answered_at)) if entry.answered_at is not None else ""
+    lines = [
+        f"{entry.id}  {entry.b_no}  {_state(entry.state)}{_time(entry.since)}{paid}",
+        "    " + gettext("{file}, run {run}", file=_file_words(entry.file), run=entry.run_id),
+    ]
+    if entry.note:
+        lines.append(f"    {entry.note}")
+    if entry.answer is not None:
+        said = {name: value for name, value in asdict(entry.answer).items() if value not in (None, ())}
+        lines += [f"    {name:<14}{' | '.join(value) if name == 'reasons' else value}" for name, value in said.items()]
+    return lines
+
+
+def _state(state: str) -> str:
+    return pad_text(gettext(_STATES.get(state, state)), 11)
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"

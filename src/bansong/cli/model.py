@@ -1,0 +1,316 @@
+"""``bansong model …``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from bansong.cli.console import print_out, print_result
+from bansong.cli.options import json_option
+from bansong.column_words import word_of
+from bansong.errors import UsageError
+from bansong.report_display import aligned_rows, pad_text
+from bansong.schema import SEOUL
+from bansong.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bansong.engine.risk.scorecard import Learned, Scorecard
+    from bansong.models.journal import Event
+    from bansong.models.model_store import ModelStore, StoredScorecard
+    from bansong.models.scorecard_levels import ScorecardDifference
+
+_WIDTH: Final = 16
+_TEXT: Final = 60
+_LARGE: Final = 1e6
+_EVENT_COLUMNS: Final = (
+    gettext_noop("when"),
+    gettext_noop("what"),
+    gettext_noop("version"),
+    gettext_noop("labels"),
+    gettext_noop("bounced"),
+    gettext_noop("e-value"),
+    gettext_noop("why"),
+)
+_EVENT_WORDS: Final = {
+    "promoted": gettext_noop("promoted"),
+    "rolled_back": gettext_noop("rolled back"),
+    "refused": gettext_noop("refused"),
+    "quarantined": gettext_noop("quarantined"),
+    "released": gettext_noop("released"),
+    "kept": gettext_noop("kept"),
+}
+"""What the journal calls what happened → what people are told."""
+
+
+@click.group(short_help="The scorecards: which one answers, and those before it.")
+def model() -> None:
+    """Look at the scorecards: the built-in one, those that `bansong calibrate` learned, and files of your own.
+
+    The champion, promoted last, answers unless --model names another.
+    """
+
+
+@model.command(short_help="Show a scorecard: its points, grades, where it comes from.")
+@click.argument("which", required=False, metavar="[VERSION|PATH]")
+@click.option("--toml", is_flag=True, help="Print it as a scorecard file, for --model.")
+@json_option
+def show(which: str | None, toml: bool, as_json: bool) -> None:
+    """Show a scorecard with the built-in one's points beside its own; by default the champion.
+
+    VERSION is one of `bansong model history`, or builtin; PATH is a scorecard file.
+    """
+    from bansong.engine.risk.scorecard import Scorecard
+    from bansong.models.model_store import ModelStore
+
+    if toml and as_json:
+        raise UsageError(gettext("give one of --toml and --json"))
+    store = ModelStore()
+    found, name = _find_card(store, which)
+    if toml:
+        print_out(found.card.to_toml().rstrip("\n"))
+    else:
+        print_result(as_json, _as_dict(found, name), [*_facts(found, name), *_points(found.card, Scorecard.load())])
+
+
+@model.command(short_help="Show where two scorecards differ.")
+@click.argument("a", required=False, metavar="[A")
+@click.argument("b", required=False, metavar="[B]]")
+@json_option
+def diff(a: str | None, b: str | None, as_json: bool) -> None:
+    """Show where scorecard B differs from A: points, grades, ceiling, actions, texts.
+
+    A is the built-in one by default, B the champion; each may be a version, builtin, or a scorecard file.
+    """
+    from bansong.models.model_store import BUILTIN, ModelStore
+    from bansong.models.scorecard_levels import differences
+
+    store = ModelStore()
+    (one, one_name), (other, other_name) = _find_card(store, a or BUILTIN), _find_card(store, b)
+    found = differences(one.card, other.card)
+    value = {"a": one_name, "b": other_name, "differences": [difference.as_dict() for difference in found]}
+    print_result(as_json, value, _diff_lines(found, one_name, other_name))
+
+
+@model.command(short_help="What was promoted, refused, rolled back, and why.")
+@json_option
+def history(as_json: bool) -> None:
+    """Show what was decided about the scorecards: promotions, refusals, quarantines, rollbacks."""
+    from bansong.models.model_store import ModelStore
+
+    store = ModelStore()
+    events, champion = store.history(), store.champion_version()
+    value = {"journal": str(store.path), "champion": champion, "events": [event.as_dict() for event in events]}
+    places = [(gettext("champion"), champion), (gettext("journal"), str(store.path))]
+    print_result(as_json, value, [*_event_lines(events), *_pair_lines(places)])
+
+
+@model.command(short_help="Let an earlier scorecard answer again.")
+@click.argument("version", required=False)
+@json_option
+def rollback(version: str | None, as_json: bool) -> None:
+    """Let an earlier scorecard answer again, by default the one before the champion. Nothing is deleted.
+
+    VERSION is one of `bansong model history`, or builtin. To go forward again, name the
+    later version.
+    """
+    from bansong.models.model_store import ModelStore
+
+    store = ModelStore()
+    card = store.rollback(version)
+    event = store.history()[-1]
+    replaced = event.data.get("replaced")
+    value = {"champion": event.version, "model": card.version, "replaced": replaced}
+    print_result(
+        as_json,
+        value,
+        [gettext("{version} answers now, in place of {replaced}", version=card.version, replaced=replaced)],
+    )
+
+
+def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
+    """Return a scorecard and its name for people: by default the champion."""
+    from bansong.engine.risk.scorecard import Scorecard
+    from bansong.models.model_store import BUILTIN, StoredScorecard, resolve_model
+
+    if which is None:
+        version = store.champion_version()
+        found = store.load_stored(None)
+        name = f"{BUILTIN} {found.card.version}" if version == BUILTIN else version
+        return found, gettext("{name} (the champion)", name=name)
+    card = resolve_model(which, store)
+    if card is Scorecard.load():
+        return StoredScorecard(card, release=card.version), f"{BUILTIN} {card.version}"
+    if which in store.versions() and store.load(which) is card:
+        return store.load_stored(which), which
+    return StoredScorecard(card), f"{card.version}, {which}"
+
+
+def _facts(found: StoredScorecard, name: str) -> list[str]:
+    from bansong.engine.risk.scorecard import Scorecard
+
+    card, release = found.card, Scorecard.load().version
+    facts = [(gettext("scorecard"), name)]
+    if card.learned is not None:
+        facts += _learned_facts(card.learned)
+    if found.release is not None and found.release != release:
+        beside = gettext(
+            "learned beside {release}, this release has {release2}", release=found.release, release2=release
+        )
+        facts.append((gettext("release"), beside))
+    if found.added:
+        newer = gettext(
+            "{listed}: newer than the scorecard, points of {release}", listed=", ".join(found.added), release=release
+        )
+        facts.append((gettext("not learned"), newer))
+    ceiling = gettext(
+        "{ceiling:g}; {points_to_double} points double the odds",
+        ceiling=card.ceiling,
+        points_to_double=card.points_to_double,
+    )
+    return _pair_lines([*facts, (gettext("ceiling"), ceiling), *_grade_facts(card)])
+
+
+def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
+    """What a learned scorecard was learned from."""
+    labels = ngettext(
+        "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
+        "e-value of {e_value}",
+        "{at:%Y-%m-%d} from {count:,} labels, {bounced:,} of them bounced; it replaced {parent} with an "
+        "e-value of {e_value}",
+        learned.labels,
+        at=learned.at.astimezone(SEOUL),
+        bounced=learned.bounced,
+        parent=learned.parent,
+        e_value=_figure(learned.e_value),
+    )
+    wrong = gettext("{false_bounces:.1%} of the letters, as it was estimated", false_bounces=learned.false_bounces)
+    return [(gettext("learned"), labels), (gettext("false bounces"), wrong)]
+
+
+def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
+    """Which scores are which grade, and what is done with each."""
+    actions, lang = card.actions, current_language()
+    cuts = " · ".join(
+        gettext(
+            "{grade} up to {points:+d} (p {probability:.1%})",
+            grade=grade,
+            points=points,
+            probability=card.probability(points),
+        )
+        for grade, points in card.grades.items()
+    )
+    acts = " · ".join(f"{grade} {word_of(getattr(actions, grade), lang)}" for grade in (*card.grades, "E"))
+    repaired = gettext(
+        "{action} from {repair_from} on where {listed} weighs most",
+        action=word_of("fix_address", lang),
+        repair_from=actions.repair_from,
+        listed=", ".join(actions.repair_features),
+    )
+    return [
+        (gettext("grades"), gettext("{cuts} · E above", cuts=cuts)),
+        (gettext("actions"), acts),
+        ("", repaired),
+    ]
+
+
+def _pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{pad_text(what, _WIDTH)}{value}" for what, value in pairs]
+
+
+def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
+    from bansong.models.scorecard_levels import points_table
+
+    rows = [(gettext("level"), gettext("points"), gettext("built-in") + " ", gettext("reason"))]
+    for level, points, beside, _, text in points_table(card, builtin).iter_rows():
+        there = "" if beside is None else f"{beside:+d}"
+        mark = " " if points == beside else "*"
+        rows.append((level, f"{points:+d}", there + mark, _shorten(text)))
+    return ["", *aligned_rows(rows, right=(1, 2))]
+
+
+def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
+    if not found:
+        return [gettext("{a} and {b} say the same", a=a, b=b)]
+    rows, others = [("", "a", "b", "")], list[str]()
+    for difference in found:
+        one, other, what = difference.a, difference.b, _difference_words(difference.what)
+        if isinstance(one, int) and isinstance(other, int) and not isinstance(one, bool):
+            rows.append((what, f"{one:+d}", f"{other:+d}", f"{other - one:+d}"))
+        elif isinstance(one, float) and isinstance(other, float):
+            rows.append((what, f"{one:.4g}", f"{other:.4g}", ""))
+        else:
+            others += [what, f"    a  {one}", f"    b  {other}"]
+    figures = aligned_rows(rows, right=(1, 2)) if len(rows) > 1 else []
+    return [*_pair_lines([("a", a), ("b", b)]), "", *figures, *others]
+
+
+def _difference_words(what: str) -> str:
+    """Return what differs in words; a name of the file stays as it is."""
+    if found := re.fullmatch("grade (?P<grade>[A-E]) up to", what):
+        return gettext("grade {grade} up to", **found.groupdict())
+    name, _, points = what.rpartition(" ")
+    return gettext("{name} points", name=name) if points == "points" else what
+
+
+def _event_lines(events: list[Event]) -> list[str]:
+    if not events:
+        return [gettext("nothing was learned yet: the built-in scorecard answers")]
+    rows = [tuple(map(gettext, _EVENT_COLUMNS))]
+    for event in events:
+        labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
+        labels = event.data.get("letters") if labels is None else labels
+        at, kind = f"{event.at.astimezone(SEOUL):%Y-%m-%d %H:%M}", gettext(_EVENT_WORDS.get(event.kind, event.kind))
+        rows.append((at, kind, event.version or "", *map(_figure, (labels, bounced, e_value)), _why(event)))
+    return aligned_rows(rows, right=(3, 4, 5))
+
+
+def _why(event: Event) -> str:
+    """Return the reason of an event in words: the mailing and its faults, or the scorecard that was replaced."""
+    data = event.data
+    why = data.get("why") or (
+        gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""
+    )
+    if isinstance(data.get("mailings"), dict):  # an audit's
+        why = gettext(
+            "{get} of {get2} audited labels wrong, mailing {listed}",
+            get=data.get("wrong"),
+            get2=data.get("checked"),
+            listed=", ".join(data["mailings"]),
+        )
+    text = join_clauses(*map(str, why)) if isinstance(why, list | tuple) else str(why)
+    return gettext("mailing {id}: {text}", id=data["mailing"], text=text) if "mailing" in data else text
+
+
+def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
+    import msgspec
+
+    from bansong.engine.risk.scorecard import Scorecard
+    from bansong.models.scorecard_levels import points_table
+
+    card: dict[str, object] = msgspec.to_builtins(found.card)
+    builtin = Scorecard.load()
+    return {
+        "name": name,
+        "version": found.card.version,
+        "release": found.release,
+        "builtin": builtin.version,
+        "not_learned": list(found.added),
+        "levels": points_table(found.card, builtin).to_dicts(),
+        "scorecard": card,
+    }
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if value < _LARGE else f"{value:.0e}"  # evidence multiplies with each letter
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -1,0 +1,238 @@
+"""``bansong serve``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from bansong.cli.console import say, warn
+from bansong.cli.doctor import print_findings
+from bansong.cli.options import (
+    PATH,
+    chosen_status,
+    gazetteer_option,
+    model_option,
+    nts_key_file_option,
+    registry_option,
+    status_budget_option,
+)
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.client.address_policy import IpNetwork
+    from bansong.server.settings import Settings
+
+db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file.")
+
+
+def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+    """Return the value of an option; refuse "nan", which lies in every range."""
+    if math.isnan(value):
+        raise click.BadParameter(gettext("nan is no number"), context, option)
+    return value
+
+
+def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[IpNetwork, ...]:
+    from bansong.client.address_policy import parse_network
+
+    try:
+        return tuple(map(parse_network, values))
+    except UsageError as error:
+        raise UsageError(f"{option.opts[0]}: {error}") from None
+
+
+@click.command(short_help="Run the service yourself, answered by the embedded engine.")
+@db_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@registry_option
+@gazetteer_option
+@model_option
+@click.option("--plans", type=PATH, metavar="FILE.toml", help="What each plan allows, in place of the built-in plans.")
+@click.option(
+    "--notices", type=PATH, metavar="FILE.jsonl", help="Append each closure that is found on a watch list to this file."
+)
+@click.option(
+    "--webhook-network",
+    "webhook_networks",
+    multiple=True,
+    callback=_networks,
+    metavar="ADDRESS|NETWORK",
+    help="A private network, like 10.20.0.0/16, to which webhooks may be posted, too; may be given several times.",
+)
+@click.option(
+    "--keep-days",
+    type=click.FloatRange(0, 36_500, min_open=True),
+    callback=_number,
+    default=90.0,
+    show_default=True,
+    help="How long a batch job and its results are kept after it ended.",
+)
+@click.option(
+    "--keep-labels-days",
+    type=click.FloatRange(0, 36_500, min_open=True),
+    callback=_number,
+    default=730.0,
+    show_default=True,
+    help="How long outcomes are kept to learn from, after their job ended; learned scorecards stay.",
+)
+@click.option(
+    "--keep-revoked-days",
+    type=click.FloatRange(0, 36_500),
+    callback=_number,
+    default=30.0,
+    show_default=True,
+    help="How long the account of a revoked key is kept; then it is erased, but for its usage by month.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Batch jobs that may wait; further ones are answered 503.",
+)
+@click.option(
+    "--learn-hours",
+    type=click.FloatRange(0, 1_000_000, min_open=True),
+    callback=_number,
+    default=24.0,
+    show_default=True,
+    help="How often reported outcomes are learned from.",
+)
+@click.option(
+    "--pool-keys",
+    type=click.IntRange(2),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many keys of the pool must agree before another learns of it.",
+)
+@click.option(
+    "--status",
+    type=click.Choice(["nts", "none"]),
+    default="none",
+    show_default=True,
+    help="Who is asked for statuses: nts, the tax authority's open API, or nobody but the registry.",
+)
+@click.option(
+    "--max-status-age",
+    type=click.FloatRange(0, 100_000),
+    callback=_number,
+    default=30.0,
+    show_default=True,
+    metavar="DAYS",
+    help="How old a status may be before it is asked for again; the watch list asks once a day.",
+)
+@status_budget_option
+@click.option(
+    "--status-store",
+    type=PATH,
+    metavar="FILE",
+    help="Where statuses are kept; by default statuses.sqlite in the server's folder.",
+)
+@nts_key_file_option
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS|NETWORK",
+    help="A proxy in front, whose X-Forwarded-For says who the client is. May be repeated.",
+)
+@click.option(
+    "--connections-per-address",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Connections at once of one address; of a trusted proxy, as many as come.",
+)
+@click.option(
+    "--reading-slots",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Large uploads that are read at once, each in at most 1.2 GB of memory, and small ones, each in 0.3 GB.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Answer GET /metrics (Prometheus) on this port, which is not the service's; without it, nowhere.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="The address of --metrics-port; no key is asked for there, so let only the monitor reach it.",
+)
+@click.option("--check", is_flag=True, help="Look at all that is given, print what is wrong and its remedy, and end.")
+def serve(
+    host: str, port: int, plans: Path | None, trusted_proxies: tuple[str, ...], check: bool, **settings: Any
+) -> None:
+    """Serve the whole interface of the hosted service over HTTP, answered by the embedded engine.
+
+    FILE is made if it is missing; keys are made with `bansong keys create --db FILE`. A registry or gazetteer that is
+    replaced by a newer one (renamed into its place) is taken up without a restart. SIGTERM and Ctrl-C end it in good
+    order; after a kill, accepted jobs go on when it is started again. The log is on stderr, a JSON object a line;
+    BANSONG_LOG sets its level (info). With --status nts it asks the tax authority for statuses, with the key in
+    BANSONG_NTS_KEY. Behind a proxy that speaks TLS: keys must not travel in the clear.
+
+    With --check nothing is started or changed, also beside a running server: exit code 2 where a start would fail.
+    """
+    if check:
+        _check(host=host, port=port, plans=plans, trusted_proxies=trusted_proxies, **settings)
+    needs_server()
+    from bansong.server import logs
+    from bansong.server.app import run
+    from bansong.server.client_address import TrustedProxies
+    from bansong.server.settings import Settings, load_plans
+
+    status = chosen_status(settings)
+    proxies = TrustedProxies(trusted_proxies)
+    chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
+    logs.configure_logging()
+    run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
+
+
+def _check(**options: Any) -> NoReturn:
+    from bansong.diagnosis.service_check import ServiceToCheck, check_service
+
+    status = chosen_status(options)
+    given = {field.name: options[field.name] for field in fields(ServiceToCheck) if field.name != "status"}
+    diagnosis = check_service(ServiceToCheck(status=status, **given))
+    print_findings(diagnosis)
+    raise SystemExit(diagnosis.exit_code)
+
+
+def _announce(url: str, *, behind_proxy: bool) -> None:
+    """Print where the server listens; warn where other machines can reach it and no proxy is known to speak TLS."""
+    from bansong.client.base_url import BaseUrl
+
+    say(gettext("serving on {url}; stop with Ctrl-C", url=url))
+    if not behind_proxy and not BaseUrl.parse(url, allow_http=True).is_loopback:
+        warn(
+            [
+                gettext(
+                    "other machines can reach it without TLS, so their keys and customers travel in the clear: listen "
+                    "on 127.0.0.1, behind a proxy that speaks TLS, or name that proxy with --trusted-proxy; "
+                    "docs/service.md#running-it shows one"
+                )
+            ]
+        )
+
+
+def needs_server() -> None:
+    """Raise :class:`UsageError` where the extra is not installed."""
+    for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
+        if find_spec(name) is None:
+            raise UsageError(
+                gettext("the service needs {replace}: pip install 'bansong[server]'", replace=name.replace("_", "-"))
+            )

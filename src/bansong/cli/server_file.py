@@ -1,0 +1,84 @@
+"""What the commands on a server's file share: transactions, keys by their id, the audit log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from bansong.server.store.key_table import Key
+
+T = TypeVar("T")
+About = tuple[str | None, Mapping[str, object]]
+
+key_argument = click.argument("key_id", metavar="KEY_ID")
+
+
+def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
+    """Change the server's file in a transaction of its own, and return what ``change`` returns."""
+    from bansong.server.store.schema import SERVER_FILE, open_server_file
+
+    with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db):
+        connection.execute("BEGIN IMMEDIATE")
+        result = change(connection)
+        connection.execute("COMMIT")
+        return result
+
+
+def act_on_file(
+    db: Path,
+    action: str,
+    change: Callable[[sqlite3.Connection], T],
+    about: About | Callable[[T], About],
+    *,
+    make: bool = False,
+) -> T:
+    """Change the server's file as :func:`change_file` does, and write the action into its audit log with it.
+
+    ``about``: the key's id, if it is about one, and details; or what returns both for the result of ``change``.
+    """
+    from bansong.server.store import audit_table
+
+    def act(connection: sqlite3.Connection) -> T:
+        result = change(connection)
+        key_id, details = about(result) if callable(about) else about
+        audit_table.record_action(connection, time.time(), action, key_id, details)
+        return result
+
+    return change_file(db, act, make=make)
+
+
+def require_key(db: Path, key_id: str) -> Key:
+    """Return a key; raise :class:`UsageError` where there is none with this id."""
+    from bansong.server.store import key_table
+
+    return change_file(db, lambda it: key_table.require_key(it, key_id, db))
+
+
+def require_living_key(db: Path, key_id: str) -> Key:
+    """Return a key that was not revoked; raise :class:`UsageError` for another."""
+    key = require_key(db, key_id)
+    if key.revoked is not None:
+        raise UsageError(
+            gettext(
+                "key {key_id} was revoked, for good; make another with `bansong keys create --db {db}`",
+                key_id=key_id,
+                db=db,
+            )
+        )
+    return key
+
+
+def minute(time: object) -> str:
+    """Return a time as text, to the minute; nothing for ``None``."""
+    return str(time or "")[:16].replace("T", " ")

@@ -1,0 +1,303 @@
+"""``bansong watch …``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bansong.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
+from bansong.cli.options import (
+    PATH,
+    RateType,
+    account_options,
+    chosen_labels,
+    chosen_status,
+    columns_option,
+    delimiter_option,
+    encoding_option,
+    gazetteer_option,
+    json_option,
+    labels_option,
+    model_option,
+    no_labels_option,
+    nts_key_file_option,
+    registry_option,
+    status_budget_option,
+    status_store_option,
+)
+from bansong.library_messages import describe_os_error
+from bansong.options import STATUS_SOURCES
+from bansong.report_display import pad_text
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bansong.watch import CheckReport
+
+_OWN: Final = "\0"
+"""The value of ``--local`` without a file: no path can be this."""
+
+local_option: Final = click.option(
+    "--local",
+    is_flag=False,
+    flag_value=_OWN,
+    metavar="[FILE]",
+    help="Use a watch list in a file in place of the service's: FILE, else BANSONG_WATCH, else watch.sqlite in the "
+    "state directory.",
+)
+
+
+def _which(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which list: the service's and as whom, or a local one."""
+    return local_option(account_options(command))
+
+
+@click.group(short_help="The watch list: businesses that are checked again and again.")
+def watch() -> None:
+    """Keep a list of businesses that are checked again and again, so that you hear when one of them closes.
+
+    The list is kept, and checked, by the hosted service; or, with --local, in a file of your own that
+    `bansong watch check` checks with the embedded engine.
+    """
+
+
+@watch.command(short_help="Make the watch list the same as a file.")
+@click.argument("file", type=PATH)
+@click.option("--apply", is_flag=True, help="Change the list; without this option only show what would change.")
+@click.option("--keep", is_flag=True, help="Remove nothing: businesses that are not in FILE stay on the list.")
+@click.option(
+    "--force", is_flag=True, help="Remove even more than half of a list of 20 businesses and more, or all of any list."
+)
+@columns_option(("b_no", "name", "address"))
+@click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
+@encoding_option
+@delimiter_option
+@click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
+@_which
+@click.option("--rate", type=RateType(), help="Requests per second; default 50.")
+@click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
+@json_option
+def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
+    """Compare the watch list with the businesses of FILE and show what would change; with --apply, change it.
+
+    FILE is any table that `enrich` reads. Businesses that only FILE has are added, names and addresses that differ are
+    changed, and at the end businesses that only the list has are removed. The command may be given again at any time,
+    also after it was stopped: it reads the list first and does what is left to do.
+    """
+    from bansong.watch import sync as reconcile
+
+    try:
+        with progress_shown("auto", "watches", "syncing") as advance:
+            report = reconcile(file, progress=advance, local=_local(local), **_given_options(options))
+    except KeyboardInterrupt as error:
+        if not str(error):  # nothing had been begun
+            raise
+        say(gettext("bansong: interrupted; {error}", error=error))
+        click.get_current_context().exit(INTERRUPTED)
+    show_report(report, as_json)
+    click.get_current_context().exit(report.exit_code)
+
+
+@watch.command(short_help="Put one business on the list.")
+@click.argument("b_no")
+@click.option("--name", help="The business name.")
+@click.option("--address", help="The address.")
+@_which
+@json_option
+def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
+    """Put a business on the list; if it is there already, it gets the name and address that are given."""
+    from bansong import business_number
+    from bansong.watch import add as put
+
+    placed = put(b_no, local=_local(local), **_given_options(options))
+    if as_json:
+        print_json(asdict(placed))
+        return
+    words = {
+        "added": gettext("is watched now"),
+        "changed": gettext("was watched; name or address changed"),
+        "unchanged": gettext("was watched"),
+    }
+    print_out(
+        gettext(
+            "{number} {state} (watch {watch_id})",
+            number=business_number.format(placed.biz_no),
+            state=words[placed.state],
+            watch_id=placed.watch_id,
+        )
+    )
+    if placed.first_check_at is not None:
+        print_out(
+            gettext(
+                "its first check is due at {first_check_at}; until then it has no status",
+                first_check_at=placed.first_check_at,
+            )
+        )
+
+
+@watch.command("list", short_help="Show the list.")
+@_which
+@json_option
+def list_(as_json: bool, local: str | None, **options: Any) -> None:
+    """Show the whole list, in the order in which businesses were added."""
+    from bansong.watch import entries
+    from bansong.watch.report import list_lines
+
+    frame = entries(local=_local(local), **_given_options(options))
+    if as_json:
+        print_json({"watches": _records(frame), "total": frame.height})
+        return
+    _print_lines(list_lines(frame))
+
+
+@watch.command(short_help="Take a business off the list.")
+@click.argument("which", metavar="WATCH_ID|B_NO")
+@_which
+@json_option
+def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None:
+    """Take one watch off the list, or all watches of a business number. A local watch's history goes with it."""
+    from bansong.watch import remove as take_off
+    from bansong.watch.report import format_number
+
+    gone = take_off(which, local=_local(local), **_given_options(options))
+    if as_json:
+        print_json({"removed": gone.to_dicts()})
+        return
+    for row in gone.iter_rows(named=True):
+        print_out(
+            gettext(
+                "{format_number} is not watched any more (watch {watch_id})",
+                format_number=format_number(row["biz_no"]),
+                watch_id=row["watch_id"],
+            )
+        )
+
+
+@watch.command(short_help="How a business's grade changed.")
+@click.argument("which", metavar="WATCH_ID|B_NO")
+@_which
+@json_option
+def history(which: str, as_json: bool, local: str | None, **options: Any) -> None:
+    """Show the changes of one watched business's grade, the oldest first."""
+    from bansong.watch import history as changes_of
+
+    found = changes_of(which, local=_local(local), **_given_options(options))
+    if as_json:
+        print_json({"watch_id": found.watch_id, "biz_no": found.biz_no, "history": _records(found.frame)})
+        return
+    print_out(repr(found))
+
+
+@watch.command(short_help="Check a local list: for cron.")
+@local_option
+@registry_option
+@click.option(
+    "--status",
+    type=click.Choice(STATUS_SOURCES),
+    default="auto",
+    show_default=True,
+    help="Ask the tax authority's free API for the status of what is due: nts, none, or auto, with a key set.",
+)
+@status_budget_option
+@status_store_option
+@nts_key_file_option
+@gazetteer_option
+@model_option
+@labels_option
+@no_labels_option
+@click.option(
+    "--every",
+    type=click.FloatRange(0, min_open=True),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="How long after the start of a check a watch is due again, less a tenth (two hours at most) of slack.",
+)
+@click.option("--all", "everything", is_flag=True, help="Check all watches, due or not.")
+@click.option(
+    "--notify", type=PATH, metavar="FILE.jsonl", help="Append each closure to this file, a JSON object a line."
+)
+@click.option(
+    "--webhook",
+    metavar="URL",
+    help="POST each closure to this URL, signed with the secret in BANSONG_WEBHOOK_SECRET.",
+)
+@click.option("--allow-http", is_flag=True, help="Allow a webhook with plain http on another machine.")
+@click.option("--forget", is_flag=True, help="Drop what waits for a file or webhook that is not given any more.")
+@json_option
+def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool, **options: Any) -> None:
+    """Verify again what is due on a local list, record changes of grade, and report businesses that closed.
+
+    Made for cron: it prints nothing when nothing happened (on a terminal: how many were checked, and when the next are
+    due). Businesses that were closed already at their first check are reported in one line. It ends at once if another
+    check of the same list is running. It may be killed at any moment: each closure is reported at least once.
+
+    Exit codes: 3 a notice could not be delivered (it is kept, and the next check tries again), or the tax authority
+    refused the key; 5 not all statuses that were due could be asked, the next check asks again.
+    """
+    from bansong.watch import check as check_list
+
+    options["max_status_age"] = 0.0  # what is due is asked, if it was not on the same day
+    status = chosen_status(options)
+    report = check_list(
+        local=_local(local) or True,
+        labels=chosen_labels(labels, no_labels),
+        status=status,
+        tell=lambda report: _print_report(report, as_json),
+        **options,
+    )
+    click.get_current_context().exit(report.exit_code)
+
+
+def _local(local: str | None) -> str | bool | None:
+    return True if local == _OWN else local
+
+
+def _given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given: the defaults of the others are the library's."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def _print_report(report: CheckReport, as_json: bool) -> None:
+    """Print what happened; closures count as reported once it is printed."""
+    warn(report.warnings)
+    if as_json:
+        print_json(report.as_dict(), needed=True)
+    else:
+        if sys.stderr.isatty():  # whoever looks on is told that nothing was due, cron is not
+            say(_line(*report.progress_line))
+        for closed_or_grade in report.news():
+            print_out(_line(*closed_or_grade), needed=True)
+        for undelivered in report.undelivered_lines():
+            say(_line(*undelivered))
+    _flush()
+
+
+def _line(what: str, value: str) -> str:
+    return f"{pad_text(what, 13)}{value}"
+
+
+def _flush() -> None:
+    from bansong.errors import OutputError
+
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    print_out("\n".join(lines))
+
+
+def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return a frame's rows for JSON, times in Korea's time zone."""
+    from bansong.watch.report import with_local_times
+
+    return with_local_times(frame).to_dicts()

@@ -1,0 +1,231 @@
+"""Checks of a call's arguments, the file of an upload among them, before anything is sent.
+
+A message names the parameter, the type that came and the remedy; values are not repeated, they may be people's data.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import UnsupportedOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+import anyio.to_thread
+
+from bansong import business_number
+from bansong.errors import InputError, UsageError, parameter
+from bansong.library_messages import describe_os_error
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.client.responses import BatchCreated
+
+
+_TEN_DIGITS: Final = re.compile("[0-9]{10}")
+_CSV: Final = "text/csv"
+_MEDIA_TYPES: Final[Mapping[str, str]] = {
+    ".csv": _CSV,
+    ".json": "application/json",
+    ".xls": "application/vnd.ms-excel",
+    ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+_ZIP: Final = b"PK\x03\x04"
+_OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
+    """Raise the :class:`UsageError` for an argument of another type than is asked for."""
+    raise UsageError(
+        gettext(
+            "{option}: of type {name}; give {remedy}", option=parameter(name), name=type(value).__name__, remedy=remedy
+        )
+    )
+
+
+def text(name: str, value: object, remedy: str | None = None) -> str:
+    """Return a text as it is. Raises :class:`UsageError`, as all functions here do."""
+    if not isinstance(value, str):
+        wrong_type(name, value, remedy or gettext("a str"))
+    return value
+
+
+def optional_text(name: str, value: object) -> str | None:
+    """Return a text or ``None``."""
+    return None if value is None else text(name, value, gettext("a str, or leave it out"))
+
+
+def ten_digits(name: str, value: object) -> str:
+    """Return a business number as it is sent, or raise :class:`NumberError`."""
+    b_no = text(
+        name, value, gettext("the number as a str, like '124-81-00998': an int loses the zeros that it begins with")
+    )
+    if _TEN_DIGITS.fullmatch(b_no) is not None and b_no.strip("0"):
+        return b_no  # the usual case, without a polars query
+    return business_number.compact(b_no)
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a truth value."""
+    if not isinstance(value, bool):
+        wrong_type(name, value, gettext("True or False"))
+    return value
+
+
+def whole_number(name: str, value: object, least: int | None = None) -> int:
+    """Return a whole number, ``least`` or more; also one of numpy's."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        wrong_type(name, value, gettext("an int"))
+    if least is not None and found < least:
+        wanted = gettext("above zero") if least == 1 else gettext("{least} or more", least=least)
+        raise UsageError(gettext("{option}: must be {wanted}", option=parameter(name, found), wanted=wanted))
+    return found
+
+
+def seconds(name: str, value: object) -> float:
+    """Return a time in seconds above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        wrong_type(name, value, gettext("seconds, as an int or float"))
+    if not 0 < value < math.inf:
+        raise UsageError(gettext("{option}: must be a number of seconds above 0", option=parameter(name, value)))
+    return value
+
+
+def job_id_text(job_id: object) -> str:
+    """Return the identifier of a job."""
+    return text("job_id", job_id, gettext("the job's identifier as a str, the job_id that create_batch returned"))
+
+
+def watch_id_text(watch_id: object) -> str:
+    """Return the identifier of a watched business."""
+    return text("watch_id", watch_id, gettext("the watch_id of an entry as a str"))
+
+
+def job_id_of(job: str | BatchCreated) -> str:
+    """Return the identifier of a job, which may be given as what :meth:`Client.create_batch` returned."""
+    found = getattr(job, "job_id", job)
+    return text("job", found, gettext("what create_batch returned, or its job_id as a str"))
+
+
+class BinaryFile(Protocol):
+    """A file that is open for reading bytes, also one in memory."""
+
+    def read(self) -> bytes:
+        """Return the bytes from here to the end."""
+
+
+FileContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryFile
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFile:
+    """The file of an upload; ``media_type`` is the Content-Type of its part (G28)."""
+
+    content: bytes = field(repr=False)
+    name: str
+    media_type: str
+
+
+async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
+    """Read a file whole, before anything of it is sent; a path is read in a thread.
+
+    The kind of file follows the name's extension, else its first bytes. Raises :class:`UsageError` for what is no
+    file or has an extension of another kind, :class:`InputError` for one that cannot be read.
+    """
+    if filename is not None:
+        text("filename", filename, gettext("the file's name as a str"))
+    if isinstance(content, str):
+        wrong_type("content", content, gettext("pathlib.Path(…) for a file's path, or the text's bytes: text.encode()"))
+    if isinstance(content, bytes | bytearray | memoryview):
+        return _describe_file(bytes(content), filename)
+    if isinstance(content, os.PathLike):
+        path = Path(content)
+        return _describe_file(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
+    if not callable(getattr(content, "read", None)):
+        wrong_type("content", content, gettext("bytes, a pathlib.Path or a file that is open in binary mode"))
+    try:
+        found = content.read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not isinstance(error, UnsupportedOperation):
+            raise InputError(
+                gettext(
+                    "{option}: cannot be read: {value}", option=parameter("content"), value=describe_os_error(error)
+                )
+            ) from None
+        raise UsageError(
+            gettext(
+                "{option}: cannot be read ({error}); give a file that is open for reading, in binary mode",
+                option=parameter("content"),
+                error=error,
+            )
+        ) from None
+    if not isinstance(found, bytes):
+        raise UsageError(
+            gettext(
+                "{option}: its read() returns {name}; open the file in binary mode: open(path, 'rb')",
+                option=parameter("content"),
+                name=type(found).__name__,
+            )
+        )
+    name = getattr(content, "name", None)
+    return _describe_file(found, filename or (Path(name).name if isinstance(name, str) else None))
+
+
+def _read_path(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        fault = describe_os_error(error)
+    except ValueError:
+        raise UsageError(
+            gettext("{option}: no path has a NUL character in it", option=parameter("content", str(path)))
+        ) from None
+    raise InputError(gettext("{path}: cannot be read: {fault}", path=path, fault=fault))
+
+
+def _describe_file(content: bytes, filename: str | None) -> UploadFile:
+    if not content:
+        raise UsageError(
+            gettext(
+                "{option}: holds no rows; a file that was read before is at its end: seek(0)",
+                option=parameter("content"),
+            )
+        )
+    extension = _extension_of(content) if filename is None else Path(filename).suffix.lower()
+    media_type = _MEDIA_TYPES.get(extension or _extension_of(content))
+    if media_type is None:
+        known = ", ".join(_MEDIA_TYPES)
+        raise UsageError(
+            gettext(
+                "{option}: the service takes {known}; convert it", option=parameter("filename", filename), known=known
+            )
+        )
+    if media_type == _CSV and _is_utf8(content):
+        media_type = f"{_CSV}; charset=utf-8"
+    return UploadFile(content, f"lookups{extension}" if filename is None else filename, media_type)
+
+
+def _extension_of(content: bytes) -> str:
+    if content.startswith(_ZIP):
+        return ".xlsx"
+    if content.startswith(_OLE):
+        return ".xls"
+    return ".json" if content[:64].removeprefix(_BOM).lstrip()[:1] in (b"[", b"{") else ".csv"
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""The base URL of the service, checked before anything is sent there.
+
+>>> BaseUrl.parse("HTTPS://API.Example.com:443/v1/").origin
+'https://api.example.com/v1'
+>>> BaseUrl.parse("https://api.example.com").url("batch", "a/b", "label")
+'https://api.example.com/batch/a%2Fb/label'
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+from bansong.client.arguments import wrong_type
+from bansong.errors import UsageError, parameter
+from bansong.translation import gettext
+
+ENV_BASE_URL: Final = "BANSONG_BASE_URL"
+_PORTS: Final = {"http": 80, "https": 443}
+_IN_PATHS: Final = "/%:@!$&'()*+,;=-._~"
+_HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseUrl:
+    """The service's base URL in its one canonical form: lower case, no default port, no slash at the end.
+
+    ``origin`` is the whole of it, path included. ``known_as`` is the origin under which the ledger knows the service,
+    where that is another one.
+    """
+
+    origin: str
+    scheme: str
+    host: str
+    known_as: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | None, *, allow_http: bool = False, known_as: str | None = None) -> BaseUrl:
+        """Check a base URL; without one BANSONG_BASE_URL is read. Raises :class:`UsageError`.
+
+        Plain http would show the key to the network, so it is refused but for this machine itself and for
+        those who say ``allow_http``. ``known_as`` is a base URL too; nothing is sent there.
+        """
+        known = None if known_as is None else _known_origin(known_as)
+        if text is not None and not isinstance(text, str):
+            wrong_type("base_url", text, gettext("the service's URL as a str"))
+        text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
+        if not text:
+            raise UsageError(
+                gettext(
+                    "no base URL: give the service's URL with {option}, or set {env_base_url}",
+                    option=parameter("base_url"),
+                    env_base_url=ENV_BASE_URL,
+                )
+            )
+        parts = _parts(text)
+        host = _host(parts)
+        if parts.scheme == "http" and not allow_http and not _is_loopback(host):
+            raise UsageError(
+                gettext(
+                    "http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`",
+                    host=host,
+                )
+            )
+        return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host, known)
+
+    @property
+    def name(self) -> str:
+        """The name of the service in the ledger."""
+        return self.known_as or self.origin
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the service runs on this machine."""
+        return _is_loopback(self.host)
+
+    def url(self, *segments: str) -> str:
+        """Return the URL of a path below the base, each segment quoted, so that none can lead elsewhere."""
+        return "/".join([self.origin, *map(_quote_segment, segments)])
+
+    def __str__(self) -> str:
+        return self.origin
+
+
+def _known_origin(text: str) -> str:
+    try:
+        return BaseUrl.parse(text.strip() or "none", allow_http=True).origin
+    except UsageError as error:  # without the value, which may hold a password
+        raise UsageError(f"{parameter('known_as')}: {error}") from None
+
+
+def _quote_segment(segment: str) -> str:
+    if segment in ("", ".", ".."):
+        raise UsageError(gettext("{segment!r} is not an identifier that the service can have given", segment=segment))
+    try:
+        return quote(segment, safe="")
+    except UnicodeEncodeError:
+        raise UsageError(gettext("{segment!r} cannot be part of a URL", segment=segment)) from None
+
+
+def _parts(text: str) -> SplitResult:
+    """Split a URL and refuse what has no place in a base URL. Credentials are never repeated in a message."""
+    try:
+        parts = urlsplit(text)
+        named = parts.hostname
+    except ValueError:
+        raise UsageError(gettext("the base URL is not a URL; give it like https://api.example.com")) from None
+    if "@" in parts.netloc:
+        raise UsageError(
+            gettext("the base URL holds a user name or password; give the API key by BANSONG_API_KEY instead")
+        )
+    if parts.scheme not in _PORTS or not named:
+        raise UsageError(gettext("{text!r} is not a base URL; give it like https://api.example.com", text=text))
+    if parts.query or parts.fragment or text.endswith(("?", "#")):
+        raise UsageError(gettext("the base URL holds a query or fragment ('?' or '#'); leave it out"))
+    if re.search(r"[\s\\\x00-\x1f\x7f]", text):
+        raise UsageError(
+            gettext("{text!r} holds a space, a backslash or a control character; give a base URL without", text=text)
+        )
+    return parts
+
+
+def _host(parts: SplitResult) -> str:
+    host = str(parts.hostname)
+    if ":" in host:
+        return f"[{_address(host)}]"
+    try:
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        host = ""
+    if not _HOST.fullmatch(host):
+        raise UsageError(gettext("{netloc!r} is not a host name; check the base URL", netloc=parts.netloc))
+    return host
+
+
+def _address(host: str) -> str:
+    try:
+        return ip_address(host).compressed
+    except ValueError:
+        raise UsageError(gettext("[{host}] is not an address; check the base URL", host=host)) from None
+
+
+def _netloc(parts: SplitResult, host: str) -> str:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise UsageError(gettext("{netloc!r} has no port between 1 and 65535; check the base URL", netloc=parts.netloc))
+    return host if port in (None, _PORTS[parts.scheme]) else f"{host}:{port}"
+
+
+def _path(parts: SplitResult) -> str:
+    path = parts.path.rstrip("/")
+    if any(segment in (".", "..") for segment in path.split("/")):
+        raise UsageError(gettext("{path!r} holds '.' or '..'; give the base URL without", path=path))
+    try:
+        return quote(path, safe=_IN_PATHS)
+    except UnicodeEncodeError:
+        raise UsageError(gettext("the base URL's path cannot be sent; check the base URL")) from None
+
+
+def _is_loopback(host: str) -> bool:
+    if host in ("localhost", "localhost.") or host.endswith((".localhost", ".localhost.")):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,286 @@
+"""The client for code that is not async: the same methods, run in an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, suppress
+from threading import Lock, Thread, current_thread
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+from bansong.cancellation import PortalTask, loop_options
+from bansong.client.arguments import job_id_of, whole_number
+from bansong.client.base_url import BaseUrl
+from bansong.client.client import Client
+from bansong.client.job_waiting import JobWatch, fetch_results
+from bansong.client.key import ApiKey
+from bansong.client.network import HttpTransport, Timeouts, Verify
+from bansong.client.raw_response import RawResponse, UnparsedClient, copy_signature
+from bansong.client.responses import BatchCreated, BatchStatus, Result
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+_PATIENCE: Final = 1.0
+
+
+class LoopThread:
+    """Enters ``resource`` in an event loop of its own, and leaves it in :meth:`close`.
+
+    The thread is a daemon: a client that nobody closes does not keep the interpreter from ending. A forked process has
+    no such thread: there the resource is left as it is.
+    """
+
+    def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
+        self._abort, self._process = False, os.getpid()
+        self._ready: Future[BlockingPortal] = Future()
+        self._thread = Thread(target=self._run, args=[resource], name="bansong-client", daemon=True)
+        self._thread.start()
+        try:
+            self.portal = self._ready.result()
+        except BaseException:  # interrupted: the thread, if it gets so far, finds that nobody waits for it
+            self._ready.cancel()
+            self._thread.join(_PATIENCE)
+            raise
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether the thread is one of this process, not of the one it was forked from."""
+        return os.getpid() == self._process
+
+    def close(self) -> None:
+        """Leave the resource, when the calls that are under way in other threads are over, and end the thread."""
+        if not self.is_of_this_process:
+            return
+        self._signal()
+        self._thread.join()
+
+    def abandon(self, name: str) -> None:
+        """End what nobody has closed, and warn of it as of a file; called by the garbage collector and at exit."""
+        if not self.is_of_this_process:
+            return
+        self._abort = True
+        self._signal()
+        if current_thread() is not self._thread:
+            self._thread.join(_PATIENCE)
+        warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2)
+
+    def _run(self, resource: AbstractAsyncContextManager[object]) -> None:
+        try:
+            anyio.run(self._serve, resource, backend_options=loop_options())
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+
+    async def _serve(self, resource: AbstractAsyncContextManager[object]) -> None:
+        self._stop = anyio.Event()
+        async with resource, BlockingPortal() as portal:
+            self._ready.set_result(portal)
+            await self._stop.wait()
+            await portal.stop(cancel_remaining=self._abort)
+
+    def _signal(self) -> None:
+        stop: Any = self._stop.set
+        if current_thread() is self._thread:  # the garbage collector may run anywhere
+            stop()
+            return
+        with suppress(RuntimeError):  # it has ended already
+            self.portal.start_task_soon(stop)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingClient, P], R]:
+    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.run(lambda: method(self.client, *args, **kwargs))
+
+    copy_signature(method, call, "BlockingClient")
+    return call
+
+
+def _blocking_raw(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingRawClient, P], RawResponse[R]]:
+    def call(self: BlockingRawClient, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        client = self._client
+        return client.run(lambda: method(UnparsedClient(client.client), *args, **kwargs))
+
+    copy_signature(method, call, "BlockingRawClient", "RawResponse[{}]")
+    return call
+
+
+class BlockingClient:
+    """The hosted service for scripts and notebooks::
+
+        with BlockingClient("https://api.example.com", "your API key") as client:
+            verified = client.verify("124-81-00998", "삼성전자")
+
+    Where a block does not fit, in a notebook's cells: ``client = BlockingClient().open()``, and ``client.close()``. It
+    works inside a running event loop too (a notebook's): its own loop runs in a thread, which ends when it is closed.
+    """
+
+    def __init__(
+        self,
+        base_url: str | BaseUrl | None = None,
+        api_key: str | ApiKey | None = None,
+        *,
+        concurrency: int = 16,
+        timeout: float | Timeouts = 30.0,
+        max_retries: int = 2,
+        allow_http: bool = False,
+        verify: Verify = True,
+        http: HttpTransport | None = None,
+        app: object | None = None,
+    ) -> None:
+        try:
+            key = api_key if api_key is None or isinstance(api_key, ApiKey) else ApiKey(api_key)
+        finally:
+            del api_key  # what is raised may be shown with the variables of its frames
+        self.client = Client(
+            base_url,
+            key,
+            concurrency=concurrency,
+            timeout=timeout,
+            max_retries=max_retries,
+            allow_http=allow_http,
+            verify=verify,
+            http=http,
+            app=app,
+        )
+        self._loop: LoopThread | None = None
+        self._opening = Lock()
+        self._forgotten: weakref.finalize[[str], BlockingClient] | None = None
+
+    __init__.__doc__ = Client.__init__.__doc__
+
+    @property
+    def origin(self) -> str:
+        """The service's name in the ledger: its base URL in canonical form."""
+        return self.client.origin
+
+    @property
+    def with_raw_response(self) -> BlockingRawClient:
+        """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
+        return BlockingRawClient(self)
+
+    verify = _blocking(Client.verify)
+    create_batch = _blocking(Client.create_batch)
+    batch = _blocking(Client.batch)
+    label = _blocking(Client.label)
+    watch_add = _blocking(Client.watch_add)
+    watch_list = _blocking(Client.watch_list)
+    watch_remove = _blocking(Client.watch_remove)
+    watch_history = _blocking(Client.watch_history)
+    me = _blocking(Client.me)
+
+    def wait(
+        self,
+        job: str | BatchCreated,
+        *,
+        timeout: float | None = None,
+        poll: float = 1.0,
+        progress: Callable[[BatchStatus], object] | None = None,
+    ) -> BatchStatus:
+        """Wait until a job has ended; ``progress`` is called in the thread that waits."""
+        watch = JobWatch(self.client, job, timeout, poll)
+        while True:
+            status = self.run(watch.look)
+            if progress is not None:
+                progress(status)
+            if status.state != "working":
+                return status
+
+    def results(self, job: str | BatchCreated, *, total: int | None = None) -> Iterator[Result]:
+        """Iterate over all results of a job that has ended, in the order of the service."""
+        job_id_of(job)
+        rows = None if total is None else whole_number("total", total, 0)
+        return self._results(job, rows)
+
+    def _results(self, job: str | BatchCreated, total: int | None) -> Iterator[Result]:
+        yield from self.run(lambda: fetch_results(self.client, job, total))
+
+    wait.__doc__ = f"{Client.wait.__doc__}\n        ``progress`` is called in the thread that waits."
+    results.__doc__ = (Client.results.__doc__ or "").replace(" (``async for``)", "")
+
+    def run(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine function in this client's event loop and return its result."""
+        if self._loop is None:
+            raise UsageError(
+                gettext(
+                    "this {name} is not open: use it inside `with … as client`, or call `client.open()`",
+                    name=type(self).__name__,
+                )
+            )
+        if not self._loop.is_of_this_process:
+            raise UsageError(
+                gettext(
+                    "this {name} was opened in the process that this one was forked from: make one here",
+                    name=type(self).__name__,
+                )
+            )
+        task = PortalTask(self._loop.portal, call)
+        try:
+            return task.wait()
+        except KeyboardInterrupt:  # nobody waits for the answer any more
+            task.cancel()
+            raise
+
+    def open(self) -> Self:
+        """Make the client ready for use without ``with``; :meth:`close` ends that. Again, it does nothing.
+
+        One that nobody closes ends with the interpreter or when it is collected, with a ``ResourceWarning``.
+        """
+        with self._opening:
+            if self._loop is None:
+                loop = LoopThread(self.client)
+                self._forgotten = weakref.finalize(self, loop.abandon, repr(self))
+                self._loop = loop
+        return self
+
+    def close(self) -> None:
+        """Close all connections and end the thread. Again, it does nothing; the client may be opened once more."""
+        loop, self._loop = self._loop, None
+        if self._forgotten is not None:
+            self._forgotten.detach()
+        if loop is not None:
+            loop.close()
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise UsageError(gettext("this client is open already: use one `with` at a time"))
+        return self.open()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.origin!r})"
+
+
+class BlockingRawClient:
+    """The methods of a :class:`BlockingClient`, each of which returns a :class:`RawResponse`."""
+
+    def __init__(self, client: BlockingClient) -> None:
+        self._client = client
+
+    verify = _blocking_raw(Client.verify)
+    create_batch = _blocking_raw(Client.create_batch)
+    batch = _blocking_raw(Client.batch)
+    label = _blocking_raw(Client.label)
+    watch_add = _blocking_raw(Client.watch_add)
+    watch_list = _blocking_raw(Client.watch_list)
+    watch_remove = _blocking_raw(Client.watch_remove)
+    watch_history = _blocking_raw(Client.watch_history)
+    me = _blocking_raw(Client.me)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._client.origin!r})"

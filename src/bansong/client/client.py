@@ -1,0 +1,407 @@
+"""The client of the hosted service: one method an endpoint of INTERFACE §4.
+
+A request that is free is sent again when it fails (:func:`bansong.client.error_mapping.may_go_again`). One that is
+paid for, or changes something, is not: the error says what became of it (see :mod:`bansong.errors`).
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import anyio
+
+from bansong.client.account import (
+    Account,
+    WatchChange,
+    WatchEntry,
+    read_account,
+    read_history,
+    read_watch,
+    read_watches,
+)
+from bansong.client.arguments import (
+    FileContent,
+    flag,
+    job_id_of,
+    job_id_text,
+    optional_text,
+    ten_digits,
+    upload_file,
+    watch_id_text,
+    whole_number,
+)
+from bansong.client.base_url import BaseUrl
+from bansong.client.error_mapping import RAW_KEPT, may_go_again, one_line, seconds_before
+from bansong.client.job_waiting import JobWatch, ResultIterator
+from bansong.client.json_search import UnreadableError
+from bansong.client.key import ApiKey
+from bansong.client.network import HttpTransport, Timeouts, Verify, check_http, tls_context
+from bansong.client.request import (
+    ServiceRequest,
+    Step,
+    file_body,
+    idempotency_header,
+    post_request,
+    request_id_of,
+    without_missing,
+)
+from bansong.client.responses import (
+    Acknowledged,
+    BatchCreated,
+    BatchStatus,
+    Result,
+    Verified,
+    read_acknowledged,
+    read_created,
+    read_status,
+    read_verified,
+)
+from bansong.client.transport import ServiceResponse, Transport
+from bansong.errors import ServiceError, ShapeError, UsageError
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.client.raw_response import RawClient
+
+_log = logging.getLogger(__name__)
+
+_PREVIEW: Final = 8 << 20
+_PREVIEWED_ROW: Final = 8 << 10
+
+T = TypeVar("T")
+
+
+class Client:
+    """The hosted service, asynchronous, under asyncio and trio::
+
+        async with Client("https://api.example.com", "your API key") as client:
+            verified = await client.verify("124-81-00998", "삼성전자")
+
+    Without ``base_url`` and ``api_key`` the environment is read (BANSONG_BASE_URL, BANSONG_API_KEY). Without
+    ``async with``: :meth:`open` and :meth:`aclose`. Each method takes ``timeout`` and ``max_retries`` for that call.
+    Raises :class:`bansong.errors.BansongError`; a wrong argument is a :class:`UsageError`, and nothing was sent.
+    """
+
+    def __init__(
+        self,
+        base_url: str | BaseUrl | None = None,
+        api_key: str | ApiKey | None = None,
+        *,
+        concurrency: int = 16,
+        timeout: float | Timeouts = 30.0,
+        max_retries: int = 2,
+        allow_http: bool = False,
+        verify: Verify = True,
+        http: HttpTransport | None = None,
+        app: object | None = None,
+    ) -> None:
+        """Check the arguments; nothing is connected yet.
+
+        ``concurrency``: requests under way at once, uploads apart. ``timeout``: seconds to wait for the service to say
+        something (uploads: four times that), or :class:`Timeouts`. ``max_retries``: how often a request that costs and
+        changes nothing is sent again when it fails; any other only where it certainly did not arrive whole.
+        ``allow_http``: plain http beyond this machine. ``verify``: the path of a CA bundle (PEM) or an
+        ``ssl.SSLContext``; ``False`` for a service on this machine only. ``http``: an ``httpx.AsyncBaseTransport``
+        that carries all requests instead (your own proxies, client certificates, tests); it is yours to close.
+        ``app``: an ASGI app to talk to in this process. Raises :class:`UsageError`.
+        """
+        self._transport: Transport | None = None
+        self._unknown_words: set[str] = set()
+        try:
+            self._key = (
+                ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
+            )
+        finally:
+            del api_key  # what is raised may be shown with the variables of its frames
+        self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
+        self._max_retries = whole_number("max_retries", max_retries, 0)
+        self._make_transport = partial(
+            Transport,
+            self._base,
+            self._key,
+            concurrency=whole_number("concurrency", concurrency, 1),
+            timeouts=Timeouts.of(timeout),
+            app=app,
+            http=check_http(http, verify, app),
+            tls=tls_context(verify, self._base),
+        )
+
+    @property
+    def origin(self) -> str:
+        """The service's name in the ledger: its base URL in canonical form, or the one it is known as there."""
+        return self._base.name
+
+    @property
+    def with_raw_response(self) -> RawClient:
+        """The same methods, each of which returns the response as it came: status, headers, request id, ``parse()``."""
+        from bansong.client.raw_response import RawClient
+
+        return RawClient(self)
+
+    async def open(self) -> Self:
+        """Make the client ready for use without ``async with``; :meth:`aclose` ends that. Again, it does nothing."""
+        if self._transport is None:
+            self._transport = self._make_transport()
+        return self
+
+    async def aclose(self) -> None:
+        """Close all connections. Again, it does nothing; the client may be opened once more."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        if self._transport is not None:
+            raise UsageError(gettext("this client is open already: use one `async with` at a time"))
+        return await self.open()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if getattr(self, "_transport", None) is not None:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._base.origin!r})"
+
+    def account_mark(self, salt: str) -> bytes:
+        """Return eight bytes, the same for the same API key and ``salt`` only, from which no key follows."""
+        return self._key.fingerprint(salt)
+
+    def redact(self, raw: bytes) -> bytes:
+        """Return bytes that came from the service, the API key blotted out."""
+        return self._key.redact(raw)
+
+    async def verify(
+        self,
+        b_no: str,
+        name: str | None = None,
+        address: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> Verified:
+        """Verify one business (INTERFACE §4.1). This is a paid lookup; only what is given is sent.
+
+        With an ``idempotency_key`` (1 to 200 visible ASCII characters) it is paid once however often it is sent, if
+        the service promises that: see :attr:`Account.idempotency <bansong.client.account.Account.idempotency>`.
+        """
+        digits = ten_digits("b_no", b_no)
+        request = post_request(
+            ("verify",),
+            without_missing(b_no=digits, name=optional_text("name", name), address=optional_text("address", address)),
+            lambda answer: read_verified(answer, digits, name, address),
+            idempotency_header(idempotency_key),
+            replacing=True,
+        )
+        return await self._send(request, timeout, max_retries)
+
+    async def create_batch(
+        self,
+        content: FileContent,
+        *,
+        filename: str | None = None,
+        offline: bool | None = None,
+        paid: bool | None = None,
+        before_last_byte: Step | None = None,
+        after_last_byte: Step | None = None,
+        idempotency_key: str | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> BatchCreated:
+        """Upload a file, each row of which is verified (INTERFACE §4.2) and paid for.
+
+        ``content``: the file's bytes, a ``pathlib.Path``, or a file that is open in binary mode; it is read whole
+        before anything is sent. Its kind (CSV, xlsx, xls, JSON) follows ``filename``, else its path's name, else its
+        first bytes.
+
+        ``before_last_byte`` is awaited when all but the closing boundary is sent: until it returns the service
+        cannot know the whole file, so what fails up to then is a :class:`NotSentError`. ``after_last_byte`` is awaited
+        when the last byte is handed to the network. ``idempotency_key``: as for :meth:`verify`.
+        """
+        flags = {name: flag(name, value) for name, value in (("offline", offline), ("paid", paid)) if value is not None}
+        headers = idempotency_header(idempotency_key)
+        file = await upload_file(content, filename)
+
+        parts = (file.content, file.name, file.media_type)
+        body = partial(file_body, *parts, before_last=before_last_byte, after_last=after_last_byte)
+        params = {name: str(value).lower() for name, value in flags.items()} or None
+        request = ServiceRequest("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
+        return await self._send(request, timeout, max_retries)
+
+    async def batch(
+        self,
+        job_id: str,
+        *,
+        preview: int | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> BatchStatus:
+        """Ask how far a job is, and for its first ``preview`` results (INTERFACE §4.3)."""
+        path = ("batch", job_id_text(job_id))
+        rows = 0 if preview is None else whole_number("preview", preview, 0)
+        params = None if preview is None else {"preview": str(rows)}
+        limit = _PREVIEW + _PREVIEWED_ROW * rows
+        request = ServiceRequest("GET", path, read_status, params=params, limit=limit, replacing=True)
+        return await self._send(request, timeout, max_retries)
+
+    async def wait(
+        self,
+        job: str | BatchCreated,
+        *,
+        timeout: float | None = None,
+        poll: float = 1.0,
+        progress: Callable[[BatchStatus], object] | None = None,
+    ) -> BatchStatus:
+        """Wait until a job has ended, well or badly, and return its last status: its ``state`` is done or failed.
+
+        It looks every ``poll`` seconds, less often at a job that takes minutes, and gives each status to ``progress``.
+        After ``timeout`` seconds (by default never) it raises :class:`JobTimeoutError`; the job goes on. A service has
+        some moments to know a job that :meth:`create_batch` returned.
+        """
+        watch = JobWatch(self, job, timeout, poll)
+        while True:
+            status = await watch.look()
+            if progress is not None:
+                progress(status)
+            if status.state != "working":
+                return status
+
+    def results(self, job: str | BatchCreated, *, total: int | None = None) -> AsyncIterator[Result]:
+        """Iterate over all results of a job that has ended (``async for``), in the order of the service.
+
+        The interface has no pages: they are asked for at once and held in memory. ``total``: how many rows the job
+        has, by default as the service says. If fewer results came, :class:`ShapeError` follows the last of them.
+        Raises :class:`UsageError` for a job that is still at work, or of which nobody says how many rows it has.
+        """
+        job_id_of(job)
+        return ResultIterator(self, job, None if total is None else whole_number("total", total, 0))
+
+    async def label(
+        self,
+        job_id: str,
+        row_id: int,
+        *,
+        bounced: bool,
+        reason: str | None = None,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> Acknowledged:
+        """Record whether the letter to a row of a job came back (INTERFACE §4.4).
+
+        ``row_id`` is what the service itself calls the row in the job's results (G30).
+        """
+        path, row = ("batch", job_id_text(job_id), "label"), whole_number("row_id", row_id)
+        outcome = without_missing(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
+        return await self._send(post_request(path, outcome, read_acknowledged), timeout, max_retries)
+
+    async def watch_add(
+        self,
+        biz_no: str,
+        name: str | None = None,
+        address: str | None = None,
+        *,
+        timeout: float | Timeouts | None = None,
+        max_retries: int | None = None,
+    ) -> WatchEntry:
+        """Put a business on the watch list (INTERFACE §4.5)."""
+        digits = ten_digits("biz_no", biz_no)
+        entry = without_missing(
+            biz_no=digits, name=optional_text("name", name), address=optional_text("address", address)
+        )
+        return await self._send(post_request(("watch",), entry, read_watch), timeout, max_retries)
+
+    async def watch_list(
+        self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+    ) -> list[WatchEntry]:
+        """Return the whole watch list (INTERFACE §4.6)."""
+        return await self._send(ServiceRequest("GET", ("watch",), read_watches), timeout, max_retries)
+
+    async def watch_remove(
+        self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+    ) -> Acknowledged:
+        """Take a business off the watch list (INTERFACE §4.7)."""
+        path = ("watch", watch_id_text(watch_id))
+        return await self._send(ServiceRequest("DELETE", path, read_acknowledged), timeout, max_retries)
+
+    async def watch_history(
+        self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+    ) -> list[WatchChange]:
+        """Return the changes of a watched business's grade, the oldest first (INTERFACE §4.8; Business plan only)."""
+        path = ("watch", watch_id_text(watch_id), "history")
+        return await self._send(ServiceRequest("GET", path, read_history), timeout, max_retries)
+
+    async def me(self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None) -> Account:
+        """Return the account and what is left of its monthly quota (INTERFACE §4.9)."""
+        return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries)
+
+    async def _send(self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
+        """Send a request and read its response; :class:`RawClient` overrides this, and nothing else."""
+        return self._read(await self._ask(request, timeout, max_retries), request)
+
+    async def _ask(
+        self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
+    ) -> ServiceResponse:
+        """Send a request, again where that is allowed and of use, and return its response."""
+        transport, url = self._transport, self._base.url(*request.path)
+        if transport is None:
+            raise UsageError(
+                gettext(
+                    "this {name} is not open: use it inside `async with … as client`, or `await client.open()`",
+                    name=type(self).__name__,
+                )
+            )
+        timeouts = None if timeout is None else Timeouts.of(timeout)
+        retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
+        for attempt in count(1):
+            body = None if request.body is None else request.body()
+            try:
+                return await transport.ask(
+                    request.method,
+                    url,
+                    params=request.params,
+                    body=body,
+                    upload=request.is_upload,
+                    limit=request.limit,
+                    headers=request.headers,
+                    timeouts=timeouts,
+                )
+            except ServiceError as error:
+                was_sent = body is not None and body.complete
+                if attempt > retries or not may_go_again(error, is_free=request.method == "GET", was_sent=was_sent):
+                    raise
+                pause = seconds_before(attempt, error.retry_after)
+                _log.debug("%s; retry %d of %d in %.1f s", error, attempt, retries, pause)
+            await anyio.sleep(pause)
+        raise AssertionError("the attempts end in a response or an error")
+
+    def _read(self, response: ServiceResponse, request: ServiceRequest[T]) -> T:
+        """Read a response. What cannot be read is raised outside of the frames that held it, the key blotted out."""
+        try:
+            value = request.parse(response.body)
+            if isinstance(value, BatchStatus) and not value.known_word:
+                self._warn_of_word(value.status)
+            return value
+        except UnreadableError as error:
+            fault = self._key.redact(one_line(str(error)))
+        words = gettext(
+            "{asked}: {status}, the answer {fault}", asked=response.asked, status=response.status, fault=fault
+        )
+        raw, request_id = self._key.redact(response.body)[:RAW_KEPT], request_id_of(response.headers, self._key)
+        raise ShapeError(words, status=response.status, detail=fault, raw=raw, request_id=request_id)
+
+    def _warn_of_word(self, word: str) -> None:
+        """Log a status word that is not known, once."""
+        if word not in self._unknown_words:
+            self._unknown_words.add(word)
+            shown = self._key.redact(one_line(word))
+            _log.warning(
+                gettext("the status word %r of the service is not known: its job is taken as still at work"), shown
+            )

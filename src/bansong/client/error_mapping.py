@@ -1,0 +1,270 @@
+"""The error that a response stands for, and whether its request may be sent again. No network.
+
+A message says what was asked, what came back and what the user can do, in one line, the key blotted out. The numbers
+G22, … are lines of ``docs/guesses.md``.
+
+The client itself sends some requests again (decision 022). A request that only reads is free, so it may be sent again
+after anything that passes. One that is paid for, or changes something, goes again only where it is certain that the
+service never had all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import ssl
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from html import unescape
+from http import HTTPStatus
+from random import Random
+from typing import Final
+
+from bansong.errors import (
+    AuthenticationError,
+    CertificateError,
+    DoubtError,
+    LimitError,
+    NotFoundError,
+    NotSentError,
+    PlanError,
+    QuotaError,
+    RejectedError,
+    ServiceError,
+    TooLargeError,
+    UnavailableError,
+)
+from bansong.translation import gettext, gettext_noop, join_clauses
+
+RAW_KEPT: Final = 64 * 1024
+_LONGEST: Final = 300
+_SEVERAL: Final = 3
+_TEXTS: Final = ("message", "msg", "error_message", "error_description", "description", "detail", "title", "reason")
+_PARTS: Final = ("error", "errors", "detail", "details", "data")
+_CODES: Final = ("code", "type", "error")
+_UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
+
+_FIRST_WAIT: Final = 0.5
+_LONGEST_WAIT: Final = 8.0
+_LONGEST_ASKED: Final = 60.0
+"""Seconds of a Retry-After that a call waits for; what asks for more is raised at once."""
+_TIMED_OUT: Final = 408
+
+_random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
+
+_LIMIT_CODES: Final = frozenset(
+    {"limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled"}
+)
+_STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
+    401: (
+        AuthenticationError,
+        gettext_noop("the API key is missing or invalid"),
+        gettext_noop("check BANSONG_API_KEY or the key file"),
+    ),
+    403: (
+        PlanError,
+        gettext_noop("not available in the account's plan"),
+        gettext_noop("the API needs the Business plan or higher"),
+    ),
+    404: (
+        NotFoundError,
+        gettext_noop("not found, or not this key's"),
+        gettext_noop("check the identifier and the base URL"),
+    ),
+    407: (
+        AuthenticationError,
+        gettext_noop("the proxy wants a user and password"),
+        gettext_noop("put them into HTTP_PROXY"),
+    ),
+    413: (TooLargeError, gettext_noop("the file or request is too large"), gettext_noop("send fewer rows at a time")),
+    429: (
+        QuotaError,
+        gettext_noop("the monthly quota is used up"),
+        gettext_noop("wait for the next period or ask for a larger plan"),
+    ),
+}
+_LIMIT: Final[tuple[type[ServiceError], str, str]] = (
+    LimitError,
+    gettext_noop("a limit other than the monthly quota is reached"),
+    gettext_noop("nothing was paid; try again"),
+)
+
+
+def _translate_meaning(meaning: tuple[type[ServiceError], str, str]) -> tuple[type[ServiceError], str, str]:
+    kind, what, remedy = meaning
+    return kind, gettext(what), gettext(remedy)
+
+
+def status_error(
+    asked: str,
+    status: int,
+    body: bytes,
+    *,
+    complete: bool = True,
+    is_free: bool = False,
+    retry_after: float | None = None,
+) -> ServiceError:
+    """Return the error for a status that is no success; ``body`` is what came with it, the key already blotted out.
+
+    ``complete``: whether the whole request may have reached the service; only then can a 5xx have done something.
+    ``is_free``: whether the request only reads, so that it may be sent again.
+    What the statuses mean that INTERFACE §7 does not list is G29.
+    """
+    detail = body_message(body)
+    if status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body):
+        kind, what, remedy = _translate_meaning(_LIMIT)
+    elif status in _STATUSES:
+        kind, what, remedy = _translate_meaning(_STATUSES[status])
+    elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
+        kind, what = RejectedError, gettext("refused ({phrase})", phrase=_phrase(status))
+        remedy = (
+            gettext("redirects are not followed: check the base URL") if status < 400 else gettext("nothing was paid")
+        )
+    elif is_free:
+        kind, what = UnavailableError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
+        remedy = gettext("try again later")
+    elif complete:
+        kind, what = DoubtError, gettext("no usable answer ({phrase})", phrase=_phrase(status))
+        remedy = gettext("what became of the request is not known")
+    else:
+        kind, what = NotSentError, gettext("answered before all was sent ({phrase})", phrase=_phrase(status))
+        remedy = gettext("nothing was paid; try again")
+    if detail is not None:
+        what = gettext("{what}: {detail}", what=what, detail=detail)
+    words = join_clauses(f"{asked}: {status}, {what}", remedy)
+    return kind(words, status=status, detail=detail, retry_after=retry_after, raw=body[:RAW_KEPT])
+
+
+def body_message(body: bytes) -> str | None:
+    """Return the message that a body carries, whatever its shape (G22), on one line; ``None`` for an empty one."""
+    text = body[: 4 * RAW_KEPT].decode("utf-8-sig", "replace").strip()
+    if not text:
+        return None
+    if is_page(body):
+        title = re.search(r"<title[^>]*>(.*?)</title", text, flags=re.S | re.I)
+        return one_line(unescape(title[1])) if title and title[1].strip() else gettext("an HTML page")
+    if text[0] in '{["':
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return one_line(text)
+        return one_line(_message(value) or text)
+    return one_line(text)
+
+
+def _names_limit(body: bytes) -> bool:
+    """Whether the body of a 429 has a code that says that it is not the monthly quota (G35)."""
+    try:
+        value = json.loads(body[: 4 * RAW_KEPT])
+    except (ValueError, RecursionError):
+        return False
+    inner = value.get("error", value) if isinstance(value, dict) else None
+    code = inner.get("code") if isinstance(inner, dict) else None
+    return isinstance(code, str) and code.lower() in _LIMIT_CODES
+
+
+def value_message(value: object) -> str | None:
+    """Return the message that a JSON value carries, as one short line; ``None`` where there is none."""
+    text = _message(value)
+    return one_line(text) if text else None
+
+
+def certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return what the TLS library said of a certificate, if that is what an error, or its cause, is about."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def is_page(body: bytes) -> bool:
+    """Whether a body is an HTML page: a proxy's, a login's, or that of a wrong base URL."""
+    start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return start.startswith(b"<") and (b"<!doctype html" in start or b"<html" in start or b"<head" in start)
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, without control characters, of 300 characters at most."""
+    line = _UNSEEN.sub(" ", text[: 8 * _LONGEST]).strip()
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+
+
+def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds of a Retry-After header, which is a number or a date; ``None`` for anything else (G26)."""
+    if header is None:
+        return None
+    if re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", header, flags=re.A):
+        return float(header)
+    try:
+        until = parsedate_to_datetime(header)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    seconds = (until - (now or datetime.now(UTC))).total_seconds()
+    return seconds if seconds >= 0 and math.isfinite(seconds) else None
+
+
+def _message(value: object, depth: int = 0) -> str | None:
+    if isinstance(value, str):
+        return value.strip() or None
+    if depth > 4:
+        return None
+    if isinstance(value, list):
+        found = [text for text in (_message(item, depth + 1) for item in value[:_SEVERAL]) if text]
+        return "; ".join(found) or None
+    return _of_object(value, depth) if isinstance(value, dict) else None
+
+
+def _of_object(value: dict[str, object], depth: int) -> str | None:
+    text = _first(_message(value.get(key), depth + 1) for key in _TEXTS)
+    if text is None:
+        return _first(_message(value.get(key), depth + 1) for key in _PARTS) or _code(value)
+    code = _code(value)
+    place = value.get("loc")
+    where = f"{'.'.join(map(str, place))}: " if isinstance(place, list) else ""
+    return f"{where}{text}" if code is None or code == text or where else f"{text} ({code})"
+
+
+def _code(value: dict[str, object]) -> str | None:
+    codes = (value.get(key) for key in _CODES)
+    return _first(str(code) for code in codes if isinstance(code, str | int) and not isinstance(code, bool))
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((text for text in found if text), None)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return gettext("an unknown status")
+
+
+def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
+    """Whether a request that ended in ``error`` may be sent again; ``was_sent``: all of its body was handed over."""
+    is_long = error.retry_after is not None and error.retry_after > _LONGEST_ASKED
+    if is_long or isinstance(error, CertificateError):
+        return False
+    if not is_free:
+        return isinstance(error, NotSentError) and not was_sent
+    if isinstance(error, QuotaError):
+        return error.retry_after is not None  # without one it is the month's quota
+    status = error.status
+    if isinstance(error, LimitError):
+        return True
+    if isinstance(error, UnavailableError):
+        return status is None or 200 <= status < 300 or status == _TIMED_OUT or 500 <= status < 600
+    return isinstance(error, NotSentError)
+
+
+def seconds_before(attempt: int, retry_after: float | None) -> float:
+    """Seconds to wait before retry number ``attempt`` (from 1), never less than the service asks for.
+
+    0.5, 1, 2, 4, 8, less up to a quarter by chance: requests that failed together do not come back together.
+    """
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (min(attempt, 16) - 1))
+    chance = longest * _random.uniform(0, 0.25)
+    return longest - chance if retry_after is None else retry_after + chance

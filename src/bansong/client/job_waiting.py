@@ -1,0 +1,146 @@
+"""Waiting for a batch job, and its results one by one: what a client does with several looks at ``/batch/{job_id}``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from bansong.client.arguments import job_id_of, seconds, whole_number
+from bansong.client.responses import BatchCreated, BatchStatus, Result
+from bansong.errors import JobTimeoutError, NotFoundError, ShapeError, UsageError, parameter
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.client.client import Client
+
+_LONG_JOB: Final = 60.0
+"""A job is looked at every ``poll`` seconds, later each time a sixtieth of its age later, at most every 30 s."""
+_RAREST: Final = 30.0
+_UNKNOWN: Final = 10
+"""How often a job that was just created may be unknown to the service."""
+
+
+class JobWatch:
+    """Looks at a job, at the right moments: each :meth:`look` after the first one waits for its time."""
+
+    def __init__(self, client: Client, job: str | BatchCreated, timeout: float | None, poll: float) -> None:
+        self._client = client
+        self._job_id = job_id_of(job)
+        self._timeout = math.inf if timeout is None else seconds("timeout", timeout)
+        self._poll = seconds("poll", poll)
+        self._may_be_unknown = _UNKNOWN if isinstance(job, BatchCreated) else 0
+        self._begun: float | None = None
+        self._last: BatchStatus | None = None
+
+    async def look(self) -> BatchStatus:
+        """Return how far the job is. Raises :class:`JobTimeoutError` when the time is over, and what the service says.
+
+        A service may take a moment to know a job that it has just created.
+        """
+        begun = anyio.current_time() if self._begun is None else self._begun
+        with anyio.CancelScope(deadline=begun + self._timeout):
+            while True:
+                if self._begun is not None:
+                    age = anyio.current_time() - begun
+                    await anyio.sleep(max(self._poll, min(age / _LONG_JOB, _RAREST)))
+                self._begun = begun
+                try:
+                    self._last = await self._client.batch(self._job_id, preview=1)
+                except NotFoundError:
+                    if self._last is not None or self._may_be_unknown <= 0:
+                        raise
+                    self._may_be_unknown -= 1
+                    continue
+                return self._last
+        said = "unknown" if self._last is None else repr(self._last.status)
+        raise JobTimeoutError(
+            gettext(
+                "job {job_id} is not done after {timeout:g} s (its status: {said}); it goes on at the service: wait "
+                "again, or give a larger {option}",
+                job_id=self._job_id,
+                timeout=self._timeout,
+                said=said,
+                option=parameter("timeout"),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobResults:
+    """All results that the service shows of a job, and the error that says how many are missing, if any are."""
+
+    results: list[Result]
+    shortage: ShapeError | None
+
+    def __iter__(self) -> Iterator[Result]:
+        yield from self.results
+        if self.shortage is not None:
+            raise self.shortage
+
+
+async def fetch_results(client: Client, job: str | BatchCreated, total: int | None) -> JobResults:
+    """Ask for all results of a job at once: the interface has no pages, only ``preview``, a number of results.
+
+    ``total`` is how many rows the job has, by default as the service says. Raises :class:`UsageError` for a job that
+    is still at work, or of which nobody says how many rows it has.
+    """
+    job_id = job_id_of(job)
+    if total is None and isinstance(job, BatchCreated):
+        total = job.total
+    preview = 1 if total is None else whole_number("total", total, 0)
+    status = await client.batch(job_id, preview=preview)
+    if status.state == "working":
+        raise UsageError(
+            gettext(
+                "job {job_id} is still {status!r}; wait for it first: client.wait(job)",
+                job_id=job_id,
+                status=status.status,
+            )
+        )
+    total = status.total if total is None else total
+    if total is None:
+        raise UsageError(
+            gettext(
+                "the service does not say how many rows job {job_id} has; give {option}",
+                job_id=job_id,
+                option=parameter("total"),
+            )
+        )
+    if total > preview:
+        status = await client.batch(job_id, preview=total)
+    given = len(status.results)
+    shortage = None
+    if given < total:
+        shortage = ShapeError(
+            gettext(
+                "job {job_id} ({status}): {given:,} of {total:,} results came; ask again later, and upload fewer rows "
+                "at a time if the service shows no more than that",
+                job_id=job_id,
+                status=status.status,
+                given=given,
+                total=total,
+            )
+        )
+    return JobResults(status.results, shortage)
+
+
+class ResultIterator(AsyncIterator[Result]):
+    """The results of a job, asked for when the first one is wanted. (No generator: trio warns of those left.)"""
+
+    def __init__(self, client: Client, job: str | BatchCreated, total: int | None) -> None:
+        self._client, self._job, self._total = client, job, total
+        self._results: Iterator[Result] | None = None
+
+    def __aiter__(self) -> ResultIterator:
+        return self
+
+    async def __anext__(self) -> Result:
+        if self._results is None:
+            self._results = iter(await fetch_results(self._client, self._job, self._total))
+        for result in self._results:
+            return result
+        raise StopAsyncIteration

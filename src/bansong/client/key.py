@@ -1,0 +1,195 @@
+"""API keys: values that are used, and never shown.
+
+>>> print(ApiKey("bv-4711"), [ApiKey("bv-4711")])
+ApiKey(…) [ApiKey(…)]
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+from hashlib import blake2b
+from html import escape
+from pathlib import Path
+from typing import ClassVar, Final, NoReturn, Self, overload
+from urllib.parse import quote
+
+from bansong.errors import UsageError
+from bansong.library_messages import describe_os_error
+from bansong.translation import gettext, gettext_noop
+
+ENV_KEY: Final = "BANSONG_API_KEY"
+ENV_KEY_FILE: Final = "BANSONG_API_KEY_FILE"
+BLOTTED: Final = "[key]"
+_LARGEST_FILE: Final = 4096
+_TELLING: Final = 8
+"""A shorter key may be part of an ordinary text by accident, so it is not looked for in answers that are data."""
+
+
+class SecretKey:
+    """A key, out of the way of reprs, logs, tracebacks and pickles; only :meth:`reveal` and :attr:`header` hold it.
+
+    A subclass says what it is called, where it comes from, and by which header it goes.
+
+    Raises :class:`UsageError` for what cannot be sent as a header: empty, white space, control or non-ASCII characters.
+    """
+
+    NAME: ClassVar[str]
+    ORIGIN: ClassVar[str]
+    """Where users find it: what completes "copy it again from …"."""
+    ENV: ClassVar[str]
+    ENV_FILE: ClassVar[str]
+    HEADER: ClassVar[str]
+    SCHEME: ClassVar[str] = ""
+    """What stands before the value in its header."""
+
+    __slots__ = ("_forms", "_value")
+
+    def __init__(self, value: str) -> None:
+        fault = (
+            _fault(value)
+            if isinstance(value, str)
+            else gettext("is of type {name}, and no str", name=type(value).__name__)
+        )
+        if fault is not None:
+            del value  # a traceback may be shown with the variables of its frames
+            raise UsageError(
+                gettext(
+                    "the {name} {fault}; copy it again from {origin}",
+                    name=gettext(self.NAME),
+                    fault=fault,
+                    origin=gettext(self.ORIGIN),
+                )
+            )
+        self._value = value
+        self._forms = _forms_of(value)
+
+    @classmethod
+    def load(cls, file: str | Path | None = None) -> Self:
+        """Read the key from ``file``, else from the environment: its value, or a file that the environment names.
+
+        White space around it is dropped: files end with a line feed. Raises :class:`UsageError`.
+        """
+        found = cls.find(file)
+        if found is None:
+            remedy = gettext(
+                "set {variable} to it, or {env_file} to the path of a file that holds it",
+                variable=cls.ENV,
+                env_file=cls.ENV_FILE,
+            )
+            raise UsageError(gettext("no {name}: {remedy}", name=gettext(cls.NAME), remedy=remedy))
+        return found
+
+    @classmethod
+    def find(cls, file: str | Path | None = None) -> Self | None:
+        """Read the key as :meth:`load` does; return ``None`` where neither a file nor the environment names one."""
+        if file is None and os.environ.get(cls.ENV, "").strip():
+            return cls(os.environ[cls.ENV].strip())
+        path = file or os.environ.get(cls.ENV_FILE)
+        return cls(_content(Path(path).expanduser(), gettext(cls.NAME))) if path else None
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The header that carries the key: for a request as it goes, and nothing else."""
+        return self.HEADER.encode(), (self.SCHEME + self._value).encode()
+
+    def fingerprint(self, salt: str) -> bytes:
+        """Return eight bytes, the same for the same key and ``salt`` only, from which no key follows."""
+        return blake2b(self._value.encode(), key=salt.encode()[:64], digest_size=8).digest()
+
+    def reveal(self) -> str:
+        """Return the value itself: for the request's header and nothing else."""
+        return self._value
+
+    @overload
+    def redact(self, text: str) -> str: ...
+    @overload
+    def redact(self, text: bytes) -> bytes: ...
+    def redact(self, text: str | bytes) -> str | bytes:
+        """Blot the key out of a text, also as URLs, JSON and HTML write it: a service may echo it.
+
+        A key under eight characters is blotted out only where no letter or digit stands beside it.
+        """
+        if isinstance(text, bytes):
+            return self._redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
+        return self._redact(text)
+
+    def _redact(self, text: str) -> str:
+        for form in self._forms:
+            if self.is_telling:
+                text = text.replace(form, BLOTTED)
+            else:
+                text = re.sub(rf"(?<![^\W_]){re.escape(form)}(?![^\W_])", BLOTTED, text)
+        return text
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the key is long enough to be no part of an ordinary text."""
+        return len(self._value) >= _TELLING
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SecretKey)
+            and type(other) is type(self)
+            and hmac.compare_digest(self._value, other._value)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._value))
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(gettext("an API key is not pickled or copied: give the other process its own"))
+
+
+class ApiKey(SecretKey):
+    """The key of the hosted service: a :class:`SecretKey` from BANSONG_API_KEY, or a file."""
+
+    NAME = gettext_noop("API key")
+    ORIGIN = gettext_noop("the service's console")
+    ENV = ENV_KEY
+    ENV_FILE = ENV_KEY_FILE
+    HEADER = "X-API-Key"
+
+    __slots__ = ()
+
+
+def _forms_of(value: str) -> list[str]:
+    """Return a key as it is, and as URLs, JSON and HTML write it; the longest first."""
+    quoted = {quote(value, safe=""), quote(value)}
+    quoted |= {re.sub("%..", lambda found: found[0].lower(), one) for one in quoted}
+    quoted |= {quote(one, safe="") for one in quoted}  # a URL within a URL
+    forms = {value, *quoted, json.dumps(value)[1:-1], value.replace("/", "\\/"), escape(value)}
+    return sorted(forms, key=len, reverse=True)
+
+
+def _fault(value: str) -> str | None:
+    if not value:
+        return gettext("is empty")
+    if not value.isascii():
+        return gettext("holds characters that no key has (outside ASCII)")
+    if any(character.isspace() for character in value):
+        return gettext("holds a space or a line break")
+    return None if value.isprintable() else gettext("holds control characters")
+
+
+def _content(path: Path, name: str) -> str:
+    fault = None
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) <= _LARGEST_FILE:
+            return content.decode("utf-8-sig").strip()
+        fault = gettext("is too large to be a key file")
+    except UnicodeDecodeError:
+        fault = gettext("is not text")
+    except OSError as error:
+        fault = gettext("cannot be read: {value}", value=describe_os_error(error))
+    content = b""  # not for the frames of a traceback
+    raise UsageError(
+        gettext("{path}: {fault}; the file is to hold the {name} and nothing else", path=path, fault=fault, name=name)
+    )

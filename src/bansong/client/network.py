@@ -1,0 +1,125 @@
+"""Settings of the network: timeouts, the certificate authorities to trust, an HTTP transport of the caller's own."""
+
+from __future__ import annotations
+
+import math
+import os
+import ssl
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from bansong.client.arguments import wrong_type
+from bansong.client.base_url import BaseUrl
+from bansong.errors import UsageError, parameter
+from bansong.library_messages import describe_os_error
+from bansong.translation import gettext
+
+HttpTransport = httpx.AsyncBaseTransport
+Verify = bool | str | os.PathLike[str] | ssl.SSLContext
+
+_CONNECT: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait: for a connection, for the service to say something, and for it to take what is sent.
+
+    The answer to an upload is waited for four times ``read``: a service may look at all the rows before it says
+    anything. Raises :class:`UsageError` for a value that is not a number above zero.
+    """
+
+    connect: float = _CONNECT
+    read: float = 30.0
+    write: float = 30.0
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            seconds = getattr(self, part.name)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+                raise UsageError(
+                    gettext(
+                        "{option}: {name} must be a number of seconds above 0",
+                        option=parameter("timeout", seconds),
+                        name=part.name,
+                    )
+                )
+
+    @classmethod
+    def of(cls, timeout: float | Timeouts) -> Timeouts:
+        """Return the timeouts that a number stands for: it bounds each part, that of a connection is 10 s at most."""
+        if isinstance(timeout, Timeouts):
+            return timeout
+        whole = cls(read=timeout, write=timeout)  # looks at the number before it is compared
+        return replace(whole, connect=min(_CONNECT, timeout))
+
+
+def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
+    """Return the TLS context that ``verify`` stands for; ``None`` for the usual one.
+
+    A context that checks nothing is for this machine itself only: the API key goes over the connection, and whoever
+    answers in the service's place would have it. Raises :class:`UsageError`.
+    """
+    if verify is True:
+        return None
+    if verify is False:
+        _require_loopback(base)
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    if isinstance(verify, ssl.SSLContext):
+        if verify.verify_mode != ssl.CERT_REQUIRED or not verify.check_hostname:
+            _require_loopback(base)
+        return verify
+    if not isinstance(verify, str | os.PathLike):
+        wrong_type("verify", verify, gettext("the path of a CA bundle (PEM), or an ssl.SSLContext"))
+    return _context_of(Path(verify).expanduser())
+
+
+def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
+    """Return the user's transport if it is one; raise :class:`UsageError` for anything else."""
+    if http is None:
+        return None
+    if not isinstance(http, HttpTransport):
+        remedy = gettext("an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)")
+        wrong_type("http", http, remedy)
+    if app is not None or verify is not True:
+        other = "app" if app is not None else "verify"
+        raise UsageError(
+            gettext(
+                "{option} does all of the network itself; leave {option2} out",
+                option=parameter("http"),
+                option2=parameter(other),
+            )
+        )
+    return http
+
+
+def _require_loopback(base: BaseUrl) -> None:
+    if not base.is_loopback:
+        raise UsageError(
+            gettext(
+                "{option}: without a check of the certificate whoever answers for {host} would get the API key; give "
+                "the path of the CA's certificate instead",
+                option=parameter("verify"),
+                host=base.host,
+            )
+        )
+
+
+def _context_of(path: Path) -> ssl.SSLContext:
+    try:
+        if path.is_dir():
+            return ssl.create_default_context(capath=str(path))
+        return ssl.create_default_context(cafile=str(path))
+    except ssl.SSLError:
+        fault = gettext("holds no certificates in PEM form")
+    except OSError as error:
+        fault = gettext("cannot be read: {value}", value=describe_os_error(error))
+    raise UsageError(
+        gettext(
+            "{option}: {fault}; give the path of a CA bundle (PEM)", option=parameter("verify", str(path)), fault=fault
+        )
+    )

@@ -1,0 +1,233 @@
+"""A request of the interface: its body, the headers around it, and :class:`ServiceRequest`, which holds it all.
+
+A request cannot have been understood before its last byte was handed to the network: until then an error means "not
+sent", from then on it means "in doubt". So a body knows whether its last byte may have gone.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from bansong._version import __version__
+from bansong.client.account import IDEMPOTENCY_KEY
+from bansong.client.arguments import optional_text
+from bansong.client.error_mapping import is_page
+from bansong.client.json_search import UnreadableError, parse_json
+from bansong.client.key import SecretKey
+from bansong.client.responses import read_acknowledged
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+ORDINARY: Final = 2 << 20
+"""Bytes that are read of an ordinary response at most."""
+_REQUEST_IDS: Final = (
+    *("x-request-id", "request-id", "x-requestid", "x-correlation-id", "x-amzn-requestid", "x-amz-cf-id", "cf-ray"),
+    "x-trace-id",
+)
+_SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
+_VISIBLE: Final = re.compile("[!-~]{1,200}")
+_CHUNK: Final = 64 * 1024
+
+T = TypeVar("T")
+Step = Callable[[], Awaitable[None]]
+
+
+class Headers(Mapping[str, str]):
+    """The headers of a response, whatever the case of a name. Cookies and credentials are left out."""
+
+    def __init__(self, headers: Mapping[str, str], key: SecretKey) -> None:
+        lowered = {name.lower(): value for name, value in headers.items()}
+        self._values = {
+            name: key.redact(value) if key.is_telling else value
+            for name, value in lowered.items()
+            if name not in _SECRET
+        }
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+
+def request_id_of(headers: Mapping[str, str], key: SecretKey) -> str | None:
+    """Return the service's own name of a request (G34), which its support asks for; ``None`` where it gives none."""
+    lowered = {name.lower(): value.strip() for name, value in headers.items()}
+    found = (lowered[name] for name in _REQUEST_IDS if _VISIBLE.fullmatch(lowered.get(name, "")))
+    identifier = next(found, None)
+    return None if identifier is None else key.redact(identifier)
+
+
+@cache
+def user_agent() -> str:
+    """Return the User-Agent header, for instance ``bansong/0.1.0 (CPython 3.11.7; Linux)``."""
+    runtime = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"bansong/{__version__} ({runtime}; {platform.system() or 'unknown'})"
+
+
+class RequestBody:
+    """A body of known length, given out piece by piece: an async iterator, used once.
+
+    Just before the last piece it awaits ``before_last``; when the network has taken that piece, ``after_last``.
+    ``complete`` says whether the last piece was handed over; ``failure`` is what one of the two steps raised. (A class
+    and no generator: the network may leave it in the middle, and trio warns of generators that are left.)
+    """
+
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        last: bytes,
+        *,
+        length: int,
+        content_type: str,
+        before_last: Step | None = None,
+        after_last: Step | None = None,
+    ) -> None:
+        self.length = length
+        self.content_type = content_type
+        self.complete = False
+        self.failure: Exception | None = None
+        self.failure_traceback: TracebackType | None = None
+        self._pieces = pieces
+        self._last = last
+        self._before_last = before_last
+        self._after_last = after_last
+
+    def __aiter__(self) -> RequestBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is not None:
+            return piece
+        if self.complete:
+            await self._step(self._after_last)
+            raise StopAsyncIteration
+        await self._step(self._before_last)
+        self.complete = True
+        return self._last
+
+    async def _step(self, step: Step | None) -> None:
+        if step is None:
+            return
+        try:
+            await step()
+        except Exception as error:
+            self.failure, self.failure_traceback = error, error.__traceback__
+            raise
+
+
+def json_body(content: bytes) -> RequestBody:
+    """Return the body of a JSON document, in one piece."""
+    return RequestBody(iter(()), content, length=len(content), content_type="application/json")
+
+
+def file_body(
+    content: bytes,
+    filename: str,
+    content_type: str = "text/csv; charset=utf-8",
+    *,
+    before_last: Step | None = None,
+    after_last: Step | None = None,
+) -> RequestBody:
+    """Return a ``multipart/form-data`` body with one part, ``file`` (G28); its last piece is the closing boundary."""
+    boundary = f"bansong-{secrets.token_hex(16)}"
+    head = (
+        f"--{boundary}\r\n"
+        f'Content-Disposition: form-data; name="file"; filename="{_quote_filename(filename)}"\r\n'
+        f"Content-Type: {content_type}\r\n\r\n"
+    ).encode()
+    last = f"\r\n--{boundary}--\r\n".encode()
+    return RequestBody(
+        _in_pieces(head, content),
+        last,
+        length=len(head) + len(content) + len(last),
+        content_type=f"multipart/form-data; boundary={boundary}",
+        before_last=before_last,
+        after_last=after_last,
+    )
+
+
+def _in_pieces(head: bytes, content: bytes) -> Iterator[bytes]:
+    yield head
+    for start in range(0, len(content), _CHUNK):
+        yield content[start : start + _CHUNK]
+
+
+def _quote_filename(filename: str) -> str:
+    """Return a name as HTML forms write it: what would end the header or its quotes is escaped."""
+    plain = filename.encode("utf-8", "replace").decode("utf-8")
+    return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest(Generic[T]):
+    """A request, its arguments checked; ``read`` reads its response, ``body`` makes its body anew for each attempt.
+
+    ``replacing``: the response is paid for, so bytes of it that are not UTF-8 are replaced (G33).
+    """
+
+    method: str
+    path: tuple[str, ...]
+    read: Callable[[object], T]
+    body: Callable[[], RequestBody] | None = None
+    params: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
+    limit: int = ORDINARY
+    is_upload: bool = False
+    replacing: bool = False
+
+    def parse(self, body: bytes) -> T:
+        """Return what a response's body says. Raises :class:`UnreadableError`.
+
+        An acknowledgement may say nothing, or something that is no JSON (G21).
+        """
+        try:
+            content = parse_json(body, replacing=self.replacing)
+        except UnreadableError:
+            if self.read is not read_acknowledged or is_page(body):
+                raise
+            content = body.decode("utf-8", "replace")
+        return self.read(content)
+
+
+def post_request(
+    path: tuple[str, ...],
+    content: Mapping[str, object],
+    read: Callable[[object], T],
+    headers: Mapping[str, str] | None = None,
+    *,
+    replacing: bool = False,
+) -> ServiceRequest[T]:
+    """Return a ``POST`` of a JSON object."""
+    encoded = json.dumps(content, separators=(",", ":")).encode()
+    return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
+
+
+def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
+    """Return the header that carries an idempotency key, ``None`` without one. Raises :class:`UsageError`."""
+    key = optional_text("idempotency_key", idempotency_key)
+    if key is None:
+        return None
+    if _VISIBLE.fullmatch(key) is None:
+        raise UsageError(gettext("an idempotency key has 1 to 200 visible ASCII characters"))
+    return {IDEMPOTENCY_KEY: key}
+
+
+def without_missing(**fields: object) -> dict[str, object]:
+    """Return the fields without those that are ``None``: an absent one is not sent (G23)."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,341 @@
+"""The answers of the service as values: lookups and batch jobs (:mod:`bansong.client.account` has the others).
+
+They are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup.
+
+Every shape that INTERFACE.md does not show is read as ``docs/guesses.md`` says; the numbers G1, G2, … here are its
+lines. Unknown fields are kept as attributes, and ``raw`` is the object as it came.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from bansong.client import field_aliases
+from bansong.client.echo_check import REPLACED, find_contradiction, numbers_in
+from bansong.client.error_mapping import one_line, value_message
+from bansong.client.json_search import (
+    Object,
+    UnreadableError,
+    as_whole_number,
+    find_list,
+    first_identifier,
+    first_value,
+    has_any,
+    plain_text,
+    require_object,
+    unwrap,
+)
+from bansong.schema import ANSWER_COLUMNS, Answer
+from bansong.translation import gettext
+
+
+def _text(value: object) -> str | None:
+    """A text as it came; a number becomes one (G3)."""
+    if value is None or isinstance(value, str):
+        return value or None
+    found = plain_text(value)
+    if found is None:
+        raise ValueError(gettext("is neither a text nor a number"))
+    return found
+
+
+def _number(value: object) -> float | None:
+    """A number, also written as text; never a silent null (G4)."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+    raise ValueError(gettext("is not a number"))
+
+
+def _reasons(value: object) -> tuple[str, ...]:
+    """A list of texts, one text, or nothing (G5)."""
+    if value is None:
+        return ()
+    texts = [_text(item) for item in (value if isinstance(value, list) else [value])]
+    return tuple(text for text in texts if text)
+
+
+Text = Annotated[str | None, BeforeValidator(_text)]
+Number = Annotated[float | None, BeforeValidator(_number)]
+Reasons = Annotated[tuple[str, ...], BeforeValidator(_reasons)]
+
+
+class Shape(BaseModel):
+    """A value of the service's. Unknown fields are kept; ``raw`` is the JSON that it was read from."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    raw: Any = Field(default=None, repr=False, exclude=True)
+
+
+S = TypeVar("S", bound=Shape)
+
+
+class Verified(Shape):
+    """The answer for one business (INTERFACE §2.2)."""
+
+    biz_status: Text = None
+    bounce_prob: Number = None
+    grade: Text = None
+    action: Text = None
+    fixed_zipcode: Text = None
+    fixed_address: Text = None
+    reasons: Reasons = ()
+
+    @property
+    def answer(self) -> Answer:
+        """The seven fields alone."""
+        return Answer(*(getattr(self, name) for name in ANSWER_COLUMNS))
+
+
+class BatchCreated(Shape):
+    """A batch job that the service has taken (INTERFACE §2.3). Its rows are paid for."""
+
+    job_id: str
+    total: int | None = None
+
+
+class Result(Shape):
+    """One row of a batch job: ``key`` is the service's name for the row, ``b_no``, ``name``, ``address`` its echo.
+
+    Either ``answer`` or ``error`` is there, never both.
+    """
+
+    key: int | str | None = None
+    b_no: str | None = None
+    name: str | None = None
+    address: str | None = None
+    answer: Answer | None = None
+    error: str | None = None
+
+
+class BatchStatus(Shape):
+    """The progress of a batch job, and its results as far as the service shows them (INTERFACE §4.3)."""
+
+    status: str
+    results: list[Result] = Field(default=[], repr=False)
+    total: int | None = None
+    done: int | None = None
+
+    @property
+    def state(self) -> Literal["done", "failed", "working"]:
+        """The meaning of the status word (G8); a word that is not known means that the job is still at work."""
+        word = _word(self.status)
+        if word in field_aliases.DONE_WORDS:
+            return "done"
+        return "failed" if word in field_aliases.FAILED_WORDS else "working"
+
+    @property
+    def known_word(self) -> bool:
+        """Whether the status is a usual word; the client logs another one as a warning."""
+        return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
+
+
+class Acknowledged(Shape):
+    """The service has done as it was asked; ``raw`` is what it answered."""
+
+
+def read_verified(
+    value: object, b_no: str | None = None, name: str | None = None, address: str | None = None
+) -> Verified:
+    """Read the answer of ``POST /verify``: at least one of the seven fields, else it is none (G2).
+
+    ``b_no``, ``name`` and ``address`` are the record that was sent: an answer that repeats another is refused (G32).
+    """
+    only = value[0] if isinstance(value, list) and len(value) == 1 else value
+    found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
+    fault = _own_fault(found)
+    if fault is not None:
+        raise UnreadableError(gettext("holds no verification: {fault}", fault=fault))
+    foreign = None if b_no is None else find_contradiction(require_object(only), b_no, name, address)
+    if foreign is not None:
+        raise UnreadableError(foreign)
+    return build_shape(Verified, found, raw=value)
+
+
+def read_created(value: object) -> BatchCreated:
+    """Read the answer of ``POST /batch`` (G6, G7)."""
+    outer = require_object(value)
+    # an `id` beside another name may be the response's own
+    named = unwrap(outer, field_aliases.JOB_IDS[:-1], field_aliases.JOB_WRAPPERS)
+    is_named = has_any(named, field_aliases.JOB_IDS[:-1])
+    found = named if is_named else unwrap(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
+    job_id = first_identifier(found, field_aliases.JOB_IDS) or first_identifier(outer, ("job", "batch"))
+    if job_id is None:
+        raise UnreadableError(gettext("has no job_id{in_words}", in_words=_in_words(outer)))
+    return build_shape(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, field_aliases.TOTALS))
+
+
+def read_status(value: object) -> BatchStatus:
+    """Read the answer of ``GET /batch/{job_id}``: a status, and the results wherever they are (G8 to G15)."""
+    found = _job(require_object(value))
+    status = plain_text(first_value(found, field_aliases.STATUSES))
+    if status is None:
+        raise UnreadableError(gettext("has no status{in_words}", in_words=_in_words(found)))
+    items = find_list(found, field_aliases.RESULTS, (*ANSWER_COLUMNS, *field_aliases.ANSWERS))
+    rest = {name: part for name, part in found.items() if part is not items}
+    return build_shape(
+        BatchStatus,
+        rest,
+        raw=value,
+        status=status,
+        results=[read_result(item) for item in items],
+        total=_count(found, field_aliases.TOTALS),
+        done=_count(found, field_aliases.DONES),
+    )
+
+
+def read_result(item: object) -> Result:
+    """Read one row of a job. A fault of one row becomes its ``error``: the other rows are read all the same.
+
+    An item that repeats two numbers has no answer (G32).
+    """
+    if not isinstance(item, dict):
+        return Result(raw=item, error=gettext("the item is not an object"))
+    nested = _nested_answer(item)
+    places = [place for place in (*map(item.get, field_aliases.ECHOES), item, nested) if isinstance(place, dict)]
+    echo: Object = next((place for place in places if place is not item and has_any(place, field_aliases.ECHOED)), {})
+    answer, error = _read_answer(item, nested)
+    said = numbers_in(item)
+    if len(said) > 1:
+        answer, error = None, gettext("the item is about two numbers, {listed}", listed=" and ".join(said))
+    odd = (plain_text(first_value(place, field_aliases.NUMBERS)) for place in places)
+    known = {
+        "key": _row_key(item, echo),
+        "b_no": next(filter(None, said or odd), None) if len(said) < 2 else None,
+        "name": _proof(next((text for place in places if (text := plain_text(place.get("name")))), None)),
+        "address": _proof(next((text for place in places if (text := plain_text(place.get("address")))), None)),
+        "answer": answer,
+        "error": error,
+    }
+    return build_shape(Result, item, raw=item, **known)
+
+
+def read_acknowledged(value: object) -> Acknowledged:
+    """Read any answer of success (G21)."""
+    return build_shape(Acknowledged, value if isinstance(value, dict) else {}, raw=value)
+
+
+def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
+    """Return a model of an object's fields; those in ``known`` are read already. Raises :class:`UnreadableError`."""
+    try:
+        return model.model_validate({**values, **known, "raw": raw})
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(map(str, fault["loc"]))
+    raise UnreadableError(
+        gettext(
+            "has an unusable {place}: it {removeprefix}",
+            place=place,
+            removeprefix=fault["msg"].removeprefix("Value error, "),
+        )
+    )
+
+
+def _nested_answer(item: Object) -> Object | None:
+    """Return the object in an item that holds the seven fields, where they are not the item's own (G12)."""
+    return next((item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
+
+
+def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:
+    """Return the answer of one row, or why there is none (G12, G15)."""
+    fields = item if has_any(item, ANSWER_COLUMNS) or nested is None else nested
+    fault = _own_fault(fields) if fields is item else _own_fault(item | fields)
+    if fault is not None:
+        return None, fault
+    try:
+        return build_shape(Verified, {name: fields.get(name) for name in ANSWER_COLUMNS}, raw=None).answer, None
+    except UnreadableError as error:
+        return None, gettext("the item {error}", error=error)
+
+
+def _proof(text: str | None) -> str | None:
+    """Return an echo, ``None`` if bytes were replaced in it: then it proves nothing (G33)."""
+    return None if text is None or REPLACED in text else text
+
+
+def _own_fault(item: Object) -> str | None:
+    """Return why an object is no verification, in its own words if it has any (G2, G15); ``None`` if it is one.
+
+    A value in one of the seven fields makes it one, whatever else is said: it is paid for.
+    """
+    if any(item.get(name) not in (None, "", []) for name in ANSWER_COLUMNS):
+        return None
+    said = first_value(item, field_aliases.FAULTS)
+    if said not in (None, False, "", [], {}):
+        return value_message(said) or one_line(str(said))
+    status = plain_text(first_value(item, field_aliases.STATUSES))
+    if status is not None and _word(status) in field_aliases.FAILED_WORDS:
+        return value_message(item) or gettext("its status is {one_line}", one_line=one_line(status))
+    if has_any(item, ANSWER_COLUMNS):
+        return None
+    return gettext("it has none of the seven fields{in_words}", in_words=_in_words(item))
+
+
+def _in_words(item: Object) -> str:
+    """Return the message that an object carries, in brackets, to stand behind what it lacks."""
+    words = value_message(item)
+    return f" ({words})" if words else ""
+
+
+def _row_key(item: Object, echo: Object) -> int | str | None:
+    """Return the row's key under the likeliest of its usual names (G14); text becomes a number where that is lossless.
+
+    Where the object's key names another row than the item itself, or bytes were replaced, there is none.
+    """
+    keyed = item.get(field_aliases.KEYED)
+    if isinstance(keyed, dict) and "row_id" in keyed and str(item["row_id"]).strip() != keyed["row_id"]:
+        return None
+    for name in field_aliases.ROW_KEYS:
+        for value in (item.get(name), echo.get(name)):
+            number = as_whole_number(value)
+            if isinstance(value, str) and REPLACED in value:
+                return None
+            if isinstance(value, str) and value.strip():
+                return number if str(number) == value.strip() else value.strip()
+            if number is not None:
+                return number
+    return None
+
+
+def _job(outer: Object) -> Object:
+    """Return the job's record, its wrapper's fields beside it (G1).
+
+    An envelope has a status of its own (``{"status": "success", "data": {"status": "running"}}``), so the inner one
+    counts; but "done", the one word that INTERFACE.md names, counts wherever it is.
+    """
+    found = [name for name in field_aliases.JOB_WRAPPERS if has_any(outer.get(name), field_aliases.STATUSES)]
+    if len(found) > 1:
+        raise UnreadableError(gettext("has two jobs, {listed}", listed=" and ".join(found)))
+    if not found:
+        return outer
+    merged: Object = {name: part for name, part in outer.items() if name != found[0]} | outer[found[0]]
+    return merged | {"status": "done"} if _word(plain_text(outer.get("status")) or "") == "done" else merged
+
+
+def _count(found: Object, called: tuple[str, ...]) -> int | None:
+    """Return a number of rows under any of its names, also one level down or as "3/10" (G7, G9): for people only."""
+    places = [found, *(part for part in (found.get(name) for name in field_aliases.PROGRESS) if isinstance(part, dict))]
+    for place in places:
+        number = next(
+            (n for n in (as_whole_number(place.get(name)) for name in called) if n is not None and n >= 0), None
+        )
+        if number is not None:
+            return number
+    share = re.fullmatch(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*", str(found.get("progress")), flags=re.A)
+    return int(share[1 if called is field_aliases.DONES else 2]) if share else None
+
+
+def _word(status: str) -> str:
+    return re.sub(r"[\s-]+", "_", status.strip().lower())

@@ -1,0 +1,208 @@
+"""Notifications to a receiver of the user's own: one POST each, and whether it was acknowledged.
+
+A path or query often holds a password of sorts, so no message, log line or repr shows more of the URL than scheme, host
+and port. Each POST has a connection of its own, straight to the receiver (no proxy of the environment), to an address
+that was checked when the name was resolved for it; redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import httpx
+
+from bansong._version import __version__
+from bansong.client.address_policy import RefusedAddressError, can_exist
+from bansong.client.connection import HttpConnection, RawHeaders, Stream, WireRequest, WireResponse
+from bansong.client.error_mapping import certificate_error, seconds_to_wait
+from bansong.client.network import Timeouts
+from bansong.client.pool import AddressCheck, TlsStream, allow_any, connect_tcp
+from bansong.client.request import RequestBody
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+_READ: Final = 16 << 10
+"""Bytes of a response that are read; their content is not used."""
+_CONNECT: Final = 5.0
+_PORTS: Final = {"http": 80, "https": 443}
+_JSON: Final = "application/json"
+_UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookUrl:
+    """The URL that notifications go to. ``shown`` is scheme, host and port; :meth:`reveal` alone returns the rest."""
+
+    shown: str
+    _url: httpx.URL = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
+        """Check a URL: https, or http to this machine itself, or to any with ``allow_http``.
+
+        A user name or password in it is refused: what arrives is known to be genuine by its signature.
+        Raises :class:`UsageError`, which repeats no more than the host.
+        """
+        text = text.strip()
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+            whole = httpx.URL(text)
+        except (ValueError, httpx.InvalidURL):
+            raise UsageError(
+                gettext("the webhook's URL is not a URL; give it like https://example.com/closures")
+            ) from None
+        if parts.scheme not in ("http", "https") or not host or _UNSAFE.search(text) or port == 0:
+            raise UsageError(gettext("the webhook's URL is not one; give it like https://example.com/closures"))
+        if "@" in parts.netloc:
+            raise UsageError(
+                gettext("the webhook's URL holds a user name or password; leave them out, notices are signed")
+            )
+        if parts.fragment or text.endswith("#"):
+            raise UsageError(gettext("the webhook's URL holds a fragment ('#'), which is never sent; leave it out"))
+        shown = f"{whole.scheme}://{whole.netloc.decode('ascii')}"
+        if not can_exist(whole.raw_host.decode("ascii")):
+            raise UsageError(gettext("{shown}: no host can have this name; check the URL", shown=shown))
+        if parts.scheme == "http" and not allow_http and not _is_loopback(host):
+            raise UsageError(
+                gettext("{shown}: plain http would show names and addresses to the network; use https", shown=shown)
+            )
+        return cls(shown, whole)
+
+    def reveal(self) -> str:
+        """Return the whole URL, to be stored or sent to."""
+        return str(self._url)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether it is https."""
+        return self._url.scheme == "https"
+
+    @property
+    def host(self) -> str:
+        """The name or address of the receiver, in ASCII and without brackets."""
+        return self._url.raw_host.decode("ascii")
+
+    @property
+    def port(self) -> int:
+        """The port of the receiver."""
+        return self._url.port or _PORTS[self._url.scheme]
+
+    @property
+    def target(self) -> str:
+        """Path and query, as they stand in a request."""
+        return self._url.raw_path.decode("ascii")
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one attempt: acknowledged where ``error`` is ``None``; ``retry_after``: the seconds asked for."""
+
+    error: str | None
+    retry_after: float | None = None
+
+
+class WebhookSender:
+    """Sends notifications; ``check`` raises :class:`RefusedAddressError` for addresses that they may not go to."""
+
+    def __init__(self, *, timeout: float = 10.0, check: AddressCheck = allow_any) -> None:
+        self._timeouts = Timeouts(min(_CONNECT, timeout), timeout, timeout)
+        self._check = check
+        self._context: ssl.SSLContext | None = None
+        self._making = anyio.Lock()
+
+    async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
+        """POST a JSON body; any 2xx acknowledges it. Raises nothing: why it failed is in the outcome."""
+        response, error = WireResponse(_READ), gettext("no answer within {read:g} s", read=self._timeouts.read)
+        try:
+            with anyio.move_on_after(self._timeouts.read):
+                stream = await self._connect(url)
+                try:
+                    await HttpConnection(stream).exchange(self._request(url, headers, body), response)
+                finally:
+                    stream.close()
+        except _UnconnectedError as failure:
+            error = str(failure)
+        except TimeoutError:
+            pass
+        except Exception as failure:  # not h11's and OSErrors alone: a few of the TLS library's come through
+            error = gettext("the connection broke ({name})", name=type(failure).__name__)
+        return Outcome(error) if response.status is None else _outcome_of(response.status, response.headers)
+
+    async def _connect(self, url: WebhookUrl) -> Stream:
+        """Open a connection. Raises :class:`_UnconnectedError`, without the error's own words, which may hold the URL.
+
+        The name goes to the TLS library, which sends it (SNI) and checks the certificate for it; the connection goes to
+        the address that was checked.
+        """
+        context = await self._tls() if url.is_secure else None
+        try:
+            with anyio.fail_after(self._timeouts.connect):
+                stream = await connect_tcp(url.host, url.port, self._check)
+                try:
+                    return stream if context is None else await TlsStream.over(stream, context, url.host)
+                except BaseException:
+                    stream.close()
+                    raise
+        except RefusedAddressError as error:
+            raise _UnconnectedError(gettext("not sent: {error}", error=error)) from None
+        except TimeoutError:
+            raise _UnconnectedError(
+                gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
+            ) from None
+        except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
+            untrusted = certificate_error(error) is not None
+            raise _UnconnectedError(
+                gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
+            ) from None
+
+    def _request(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> WireRequest:
+        named = {
+            "Host": url.shown.partition("://")[2],
+            "User-Agent": f"bansong/{__version__}",
+            "Content-Type": _JSON,
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+            **headers,
+        }
+        raw: RawHeaders = [(name.encode("ascii"), value.encode("latin-1")) for name, value in named.items()]
+        content = RequestBody(iter(()), body, length=len(body), content_type=_JSON)
+        return WireRequest("POST", url.target, raw, content, self._timeouts, self._timeouts.read)
+
+    async def _tls(self) -> ssl.SSLContext:
+        async with self._making:
+            if self._context is None:
+                self._context = await anyio.to_thread.run_sync(httpx.create_ssl_context)  # 130 ms: not in the loop
+        return self._context
+
+
+class _UnconnectedError(Exception):
+    """No connection was made: nothing was sent."""
+
+
+def _outcome_of(status: int, headers: Mapping[str, str]) -> Outcome:
+    if 200 <= status < 300:
+        return Outcome(None)
+    followed = gettext("; redirects are not followed") if 300 <= status < 400 else ""
+    said = gettext("answered {status}{followed}", status=status, followed=followed)
+    return Outcome(said, seconds_to_wait(headers.get("retry-after")))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,284 @@
+"""Objects of S3, Google Cloud Storage and Azure: the one module that knows obstore.
+
+An object is written by one PUT on the condition that it is still what it was, so that there are no parts to be left
+behind and nothing is overwritten that somebody else has changed: see docs/decisions/049-cloud-files.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import mmap
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from bansong.cancellation import run_until_interrupted
+from bansong.cloud.aws_profile import read_profile
+from bansong.cloud.remote_path import RemotePath
+from bansong.cloud.store_errors import explain_store_error, means_no_bucket
+from bansong.errors import BansongError, InputError, OutputError, UsageError
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+LARGEST: Final = 5_000 << 20
+"""Bytes of the largest object that S3 and Azure take in one piece."""
+_CHUNK: Final = 4 << 20
+_CONNECT: Final = 10
+_SLOWEST: Final = 250_000
+"""Bytes a second below which a transfer is given up."""
+_PATIENCE: Final = 30
+_LAST_RESULT: Final = 0.1
+"""Seconds that a process waits before it ends, for obstore's threads."""
+_RETRIES: Final = 3
+_MARK: Final = "bizverifyupload"
+"""Metadata of an object that names the upload: tells whether a write whose answer was lost has been made."""
+_ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
+"""Variables that name another endpoint than the provider's."""
+_PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
+"""Variables that allow one without TLS."""
+_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVersion:
+    """One version of a remote file: ``e_tag`` and ``generation`` as its store has them, and its bytes."""
+
+    e_tag: str | None
+    generation: str | None
+    size: int | None
+
+    def as_condition(self) -> dict[str, str]:
+        """What a write that is to replace this version is told."""
+        return {key: value for key, value in (("e_tag", self.e_tag), ("version", self.generation)) if value}
+
+    @property
+    def label(self) -> str | None:
+        """What the version is called in reports."""
+        return self.generation or self.e_tag
+
+
+def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
+    """Return which version an object has, ``None`` where there is none; raise ``failure`` where that cannot be known.
+
+    A GET whose content is not read: what a store says of a HEAD it refuses has no reason in it.
+    """
+    found = _look(url, failure)
+    return None if found is None else found[0]
+
+
+def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
+    """Write that version of an object to the descriptor ``copy``, in pieces; raise :class:`InputError`."""
+    store = _open_store(url, version.size or 0, reads=True)
+    import obstore
+    from obstore.exceptions import PreconditionError
+
+    async def download() -> None:
+        got = await obstore.get_async(store, url.key, options={"if_match": version.e_tag} if version.e_tag else {})
+        async for piece in got.stream(min_chunk_size=_CHUNK):
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(copy, rest) :]
+
+    try:
+        run_until_interrupted(download)
+    except PreconditionError:
+        raise changed_error(url) from None
+    except _error_types() as error:
+        raise InputError(explain_store_error(url, error)) from None
+
+
+def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> None:
+    """Make a local file the content of an object, if that still is the version ``seen``, ``None`` for no object.
+
+    The object is the old one or the new one at every moment. Raises :class:`OutputError`.
+    """
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise OutputError(
+            gettext(
+                "{url}: would have {size:,} bytes, and objects are written in one piece of at most {largest:,}; pack "
+                "it (.gz), or write Parquet",
+                url=url,
+                size=size,
+                largest=LARGEST,
+            )
+        )
+    mode: Any = "create" if seen is None else seen.as_condition()
+    store, mark = _open_store(url, size), secrets.token_hex(16)
+    import obstore
+
+    with path.open("rb") as file:
+        # mapped, not read: pages of a file take no memory that anybody else needs
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+
+        async def upload() -> None:
+            await obstore.put_async(store, url.key, content, mode=mode, use_multipart=False, attributes={_MARK: mark})
+
+        try:
+            run_until_interrupted(upload)
+        except KeyboardInterrupt:
+            if not _was_made(url, mark):
+                raise
+        except _error_types() as error:
+            if _was_made(url, mark):
+                return
+            raise OutputError(_explain_refusal(url, error, seen)) from None
+
+
+def list_objects(folder: RemotePath) -> list[RemotePath]:
+    """Return all objects below a folder, by name; raise :class:`InputError`.
+
+    Without the empty ones that stand for folders: their names end with a slash, which a list does not show.
+    """
+    store = _open_store(folder, 0)
+    import obstore
+
+    async def collect() -> list[tuple[str, int]]:
+        found = await obstore.list(store, prefix=folder.key or None).collect_async()
+        return [(one["path"], one["size"]) for one in found]
+
+    try:
+        found = sorted(run_until_interrupted(collect))
+    except _error_types() as error:
+        raise InputError(explain_store_error(folder, error)) from None
+    root, folders = f"{folder.scheme}:", {key.rpartition("/")[0] for key, _ in found}
+    paths = [
+        (RemotePath(root, folder.bucket, *key.split("/")), size) for key, size in found if size or key not in folders
+    ]
+    return [path for path, size in paths if size or look_at_object(path) is not None]
+
+
+def changed_error(url: RemotePath) -> InputError:
+    """Return the error of an object that is another than it was a moment ago."""
+    return InputError(gettext("{url}: was changed while it was being read; run again", url=url))
+
+
+def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, Any] | None:
+    store = _open_store(url, 0)
+    import obstore
+
+    async def look() -> Any:
+        return await obstore.get_async(store, url.key)
+
+    try:
+        got = run_until_interrupted(look)
+    except _error_types() as error:
+        if isinstance(error, FileNotFoundError) and not means_no_bucket(url, error):
+            return None
+        raise failure(explain_store_error(url, error)) from None
+    meta = got.meta
+    return RemoteVersion(meta["e_tag"], meta["version"], meta["size"]), got.attributes
+
+
+def _was_made(url: RemotePath, mark: str) -> bool:
+    """Whether an upload has been made though it was not confirmed: its answer was lost, or a retry met its own work."""
+    try:
+        found = _look(url, OutputError)
+    except (BansongError, KeyboardInterrupt):
+        return False
+    return found is not None and found[1].get(_MARK) == mark
+
+
+def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion | None) -> str:
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    if isinstance(error, AlreadyExistsError):
+        return gettext(
+            "{url}: somebody else has written this object meanwhile; it was not overwritten. Run again, or give "
+            "another output",
+            url=url,
+        )
+    if isinstance(error, PreconditionError) and seen is not None and not means_no_bucket(url, error):
+        return gettext(
+            "{url}: somebody else has changed or removed this object meanwhile; it was not overwritten. Run again, or "
+            "give another output",
+            url=url,
+        )
+    return explain_store_error(url, error)
+
+
+@cache
+def _wait_for_threads_at_exit() -> None:
+    """Let the process wait a moment before it ends.
+
+    Threads of obstore take the interpreter's lock once more behind the last result, to release it. One that asks for
+    the lock when the interpreter is ending aborts the process: exit code 134, though all was done (3 of 80 runs).
+    """
+    atexit.register(time.sleep, _LAST_RESULT)
+
+
+def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
+    """Return the store of a URL with the credentials of the environment, and time for a transfer of ``size`` bytes.
+
+    Raises :class:`UsageError` where the extra is not installed, so obstore is imported behind it.
+    """
+    try:
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError:
+        raise UsageError(
+            gettext('files of s3://, gs:// and az:// need an extra: pip install "bansong[cloud]"')
+        ) from None
+    _wait_for_threads_at_exit()
+    if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
+        raise UsageError(gettext("{url}: is no name of a bucket", url=url))
+    seconds = 2 * _PATIENCE + size // _SLOWEST
+    client: Any = {"connect_timeout": f"{_CONNECT}s", "timeout": f"{seconds}s"}
+    if reads:  # while something is sent, this would count as silence of the store
+        client["read_timeout"] = f"{_PATIENCE}s"
+    backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
+    retry: Any = {"max_retries": _RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
+    options: dict[str, Any] = {"client_options": client, "retry_config": retry}
+    settings: Any = read_profile() if url.scheme == "s3" else {}
+    endpoint = settings.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS[url.scheme])), None)
+    if endpoint:
+        settings["endpoint"] = endpoint
+    client["allow_http"] = _allows_plain(url, endpoint)
+    store: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[url.scheme]
+    try:
+        opened: ObjectStore = store(url.bucket, **options, **settings)
+    except _error_types() as error:
+        raise UsageError(explain_store_error(url, error)) from None
+    return opened
+
+
+def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
+    """Whether a store is asked without TLS: one on this machine, or where that was asked for.
+
+    Raises :class:`UsageError` for an endpoint without TLS elsewhere.
+    """
+    variable = _PLAIN[url.scheme]
+    parts = urlsplit(endpoint or "")
+    if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
+        return True
+    if parts.scheme == "http":
+        raise UsageError(
+            gettext(
+                "{url}: the endpoint {host} is without TLS, so anybody on the way could read what is sent; give one "
+                "with https, or set {variable}=true",
+                url=url,
+                host=parts.hostname,
+                variable=variable,
+            )
+        )
+    return False
+
+
+def _error_types() -> tuple[type[BaseException], ...]:
+    """What operations of obstore raise."""
+    from obstore.exceptions import BaseError
+
+    return BaseError, FileNotFoundError, ValueError, *_panics()
+
+
+def _panics() -> tuple[type[BaseException], ...]:
+    """What a defect in obstore raises, as an endpoint that is no URL does: a class that it makes, not exports."""
+    return tuple(kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic")

@@ -1,0 +1,176 @@
+"""What readers and writers call: a remote file fetched to a private copy, a local file put in a remote one's place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bansong.cloud.object_store import (
+    RemoteVersion,
+    changed_error,
+    download_object,
+    list_objects,
+    look_at_object,
+    upload_object,
+)
+from bansong.cloud.remote_path import STORES, RemotePath
+from bansong.cloud.store_errors import missing_object_error
+from bansong.cloud.web_file import download_page
+from bansong.errors import InputError, OutputError
+from bansong.library_messages import describe_os_error
+from bansong.storage.filesystem import create_private, private_folder
+from bansong.translation import gettext
+
+_LEFT_FREE: Final = 64 << 20
+"""Bytes of a disk that a copy leaves free."""
+_COPY: Final = "data"
+_NAME_KEPT: Final = 100
+"""Bytes of an object's name that its local copy has: file systems allow fewer than stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputData:
+    """Where the bytes of an input are, and for a remote one, of which version they are."""
+
+    path: Path
+    version: RemoteVersion | None = None
+
+
+@contextmanager
+def fetch_file(path: Path) -> Iterator[InputData]:
+    """Yield where a file's bytes are: a remote one's in a private copy, mode 0600, gone when the block ends.
+
+    The whole copy is of one version. Raises :class:`InputError`, :class:`UsageError`.
+    """
+    if not isinstance(path, RemotePath):
+        yield InputData(path)
+        return
+    with ExitStack() as resources:
+        try:
+            copy = resources.enter_context(private_folder()) / _COPY
+            version = _download(path, copy)
+        except OSError as error:  # a disk that is full, or fails
+            raise InputError(
+                gettext(
+                    "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made",
+                    url=path,
+                    reason=describe_os_error(error),
+                )
+            ) from error
+        yield InputData(copy, version)
+
+
+@contextmanager
+def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
+    """Yield a private local path; the file that is there takes the object's place when the block ends without error.
+
+    ``seen``: the version that is to be replaced; by default the one, or none, that is there when the block begins.
+    What somebody else has changed since is not overwritten. Raises :class:`OutputError`, :class:`UsageError`.
+    """
+    _refuse_output(url)
+    before = seen or look_at_object(url, OutputError)
+    with ExitStack() as resources:
+        try:
+            folder = resources.enter_context(private_folder())
+        except OSError as error:
+            raise unfinished_error(url, error) from error
+        finished = folder / url.name.encode()[-_NAME_KEPT:].decode(errors="ignore")
+        yield finished
+        upload_object(finished, url, before)
+
+
+def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
+    """Return the error of an object that cannot be finished on this machine: its disk is full, or fails."""
+    return OutputError(
+        gettext(
+            "{url}: cannot be written on this machine before it is sent: {reason}; TMPDIR chooses where",
+            url=url,
+            reason=describe_os_error(error),
+        )
+    )
+
+
+def look_at_output(url: RemotePath) -> RemoteVersion | None:
+    """Return which version of an object an output would replace, ``None`` for none.
+
+    Raises :class:`OutputError` where nothing can be written, as far as that is known before.
+    """
+    _refuse_output(url)
+    return look_at_object(url, OutputError)
+
+
+def _refuse_output(url: RemotePath) -> None:
+    """Raise :class:`OutputError` for a URL that nothing is written to."""
+    if url.scheme not in STORES:
+        raise OutputError(
+            gettext(
+                "{url}: nothing is written to web servers, which have no way to replace a file as a whole; give "
+                "a local output, or one at s3://, gs:// or az://",
+                url=url,
+            )
+        )
+    if not url.key or url.is_folder:
+        raise OutputError(gettext("{url}: is a folder; name a file in it", url=url))
+
+
+def look_at_input(url: RemotePath) -> RemoteVersion | None:
+    """Return which version an input has, without its content; ``None`` for one of the web, that is known when read."""
+    if url.scheme not in STORES:
+        return None
+    found = look_at_object(url)
+    if found is None:
+        raise missing_object_error(url)
+    return found
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file of this name, here or in an object store.
+
+    Raises :class:`InputError` where that cannot be known.
+    """
+    if not isinstance(path, RemotePath):
+        return path.exists()
+    return path.scheme in STORES and look_at_object(path) is not None
+
+
+def list_files(folder: RemotePath) -> list[RemotePath]:
+    """Return all files below a folder of an object store, by name; raise :class:`InputError`."""
+    if folder.scheme not in STORES:
+        raise InputError(gettext("{url}: a web server has no list of its files; name them one by one", url=folder))
+    return list_objects(folder)
+
+
+def _download(url: RemotePath, copy: Path) -> RemoteVersion:
+    def check_room(size: int) -> None:
+        free = shutil.disk_usage(copy.parent).free + os.fstat(descriptor).st_size
+        if size + _LEFT_FREE > free:
+            raise InputError(
+                gettext(
+                    "{url}: has {size:,} bytes, and {folder} has room for {free:,}; TMPDIR chooses where copies are "
+                    "made",
+                    url=url,
+                    size=size,
+                    folder=copy.parent.parent,
+                    free=max(0, free - _LEFT_FREE),
+                )
+            )
+
+    descriptor = create_private(copy)
+    try:
+        if url.scheme not in STORES:
+            return download_page(url, descriptor, check_room)
+        version = look_at_object(url)
+        if version is None:
+            raise missing_object_error(url)
+        check_room(version.size or 0)
+        download_object(url, version, descriptor)
+        if version.size is not None and os.fstat(descriptor).st_size != version.size:
+            raise changed_error(url)
+        return version
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,167 @@
+"""A URL as a path: with name, suffix and folder, and shown as it was given, without what is secret in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+if sys.platform == "win32":
+    from pathlib import WindowsPath as _LocalPath
+else:
+    from pathlib import PosixPath as _LocalPath
+
+STORES: Final = ("s3", "gs", "az")
+"""Schemes of object stores, which are read and written; ``https`` is only read."""
+_URL: Final = re.compile(r"(s3|gs|az|https):(/{1,2})(?!/)([^/].*)", re.IGNORECASE | re.DOTALL)
+_ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+class RemotePath(_LocalPath):
+    """The path of a remote file. No function of the operating system finds it: it exists for nobody but ``cloud``.
+
+    ``query``: what stands behind the ``?`` of an ``https`` URL; it may be a signature, so no text ever shows it.
+    ``is_folder``: whether it was given with a slash at its end. Both are of the path that was given, not of others
+    made from it.
+    """
+
+    query: str = ""
+    is_folder: bool = False
+
+    def __str__(self) -> str:
+        if not self.parts:  # the last of its parents, which pathlib compares as text from Python 3.12 on
+            return "."
+        scheme, *rest = self.parts
+        return f"{scheme}//{'/'.join(rest)}"
+
+    def __rtruediv__(self, folder: Any) -> RemotePath:
+        """Below no folder: as an absolute path, it stays what it is."""
+        return self
+
+    def relative_to(self, *other: Any, **options: Any) -> Path:  # type: ignore[override]
+        """Return the local path that leads from a folder to this."""
+        return Path(super().relative_to(*other, **options))
+
+    def resolve(self, strict: bool = False) -> RemotePath:  # noqa: ARG002 - as the class above has it
+        """Return the path itself: there are no links."""
+        return self
+
+    def absolute(self) -> RemotePath:
+        """Return the path itself."""
+        return self
+
+    def expanduser(self) -> RemotePath:
+        """Return the path itself."""
+        return self
+
+    def is_absolute(self) -> bool:
+        """Return whether it depends on no folder: it never does."""
+        return True
+
+    @property
+    def scheme(self) -> str:
+        """``s3``, ``gs``, ``az`` or ``https``."""
+        return self.parts[0].removesuffix(":")
+
+    @property
+    def bucket(self) -> str:
+        """The bucket, container or host."""
+        return self.parts[1]
+
+    @property
+    def key(self) -> str:
+        """What it is called in its bucket."""
+        return "/".join(self.parts[2:])
+
+    @property
+    def identity(self) -> str:
+        """The whole URL, by which two are told apart; never to be shown."""
+        return f"{self}?{self.query}" if self.query else str(self)
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether a path is that of a remote file; see :func:`as_path`."""
+    return isinstance(path, RemotePath)
+
+
+def as_path(given: str | Path) -> Path:
+    """Return what was given as a path: a :class:`RemotePath` for a URL of a known scheme, else a local one.
+
+    A local one is spelled as it is on the disk, see :func:`path_on_disk`.
+    Raises :class:`UsageError` for a URL that holds a password, or cannot be told from another one as a path.
+    """
+    if isinstance(given, RemotePath):
+        return given
+    found = _URL.fullmatch(os.fspath(given))
+    if found is None or (found[2] == "/" and (isinstance(given, str) or os.path.lexists(given))):
+        return path_on_disk(Path(given))
+    scheme, rest = found[1].lower(), found[3]
+    if scheme == "https":
+        rest = rest.partition("#")[0]
+    rest, mark, query = rest.partition("?")
+    _refuse_secrets(scheme, rest, mark)
+    is_folder = rest.endswith("/")
+    parts = rest.removesuffix("/").split("/")
+    if _ODD.search(rest) or any(part in ("", ".", "..") for part in parts):
+        raise UsageError(
+            gettext(
+                "{url}: has an empty part, `.`, `..`, a backslash or a control character; such names are not read or "
+                "written",
+                url=f"{scheme}://{_ODD.sub('�', rest)}",
+            )
+        )
+    path = RemotePath(f"{scheme}:", *parts)
+    path.query, path.is_folder = query, is_folder
+    return path
+
+
+def path_on_disk(path: Path) -> Path:
+    """Return the path as its names are on the disk: macOS spells Hangul in letters (NFD), a keyboard in syllables."""
+    if str(path).isascii() or isinstance(path, RemotePath) or os.path.lexists(path):
+        return path
+    found = Path(path.anchor)
+    for part in path.parts[len(found.parts) :]:
+        typed = found / part
+        found = typed if os.path.lexists(typed) else next(_same_names(found, part), typed)
+    return found
+
+
+def _same_names(folder: Path, name: str) -> Iterator[Path]:
+    wanted = unicodedata.normalize("NFC", name)
+    with suppress(OSError, ValueError):
+        yield from (one for one in folder.iterdir() if unicodedata.normalize("NFC", one.name) == wanted)
+
+
+def describe_given(given: str | Path) -> str:
+    """Return what was given as texts may show it."""
+    path = as_path(given)
+    return str(path if is_remote(path) else given)
+
+
+def _refuse_secrets(scheme: str, rest: str, mark: str) -> None:
+    """Raise :class:`UsageError` for a URL with a password, or with the query of a signature where none is taken."""
+    host, slash, name = rest.partition("/")
+    if "@" in host:
+        raise UsageError(
+            gettext(
+                "{url}: no user or password is taken from a URL, where histories and logs keep them; credentials come "
+                "from the environment",
+                url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}",
+            )
+        )
+    if mark and scheme in STORES:
+        raise UsageError(
+            gettext(
+                "{url}: nothing is taken from behind the `?` of a URL of an object store; credentials come from the "
+                "environment",
+                url=f"{scheme}://{rest}?***",
+            )
+        )

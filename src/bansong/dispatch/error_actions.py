@@ -1,0 +1,89 @@
+"""What an error of the service means for the request that it came to: one table, for everything that is sent.
+
+Another kind of error, or another reaction to one, is a line of :data:`ERROR_ACTIONS`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from bansong.errors import (
+    CertificateError,
+    DoubtError,
+    LimitError,
+    NotSentError,
+    QuotaError,
+    RejectedError,
+    ServiceError,
+    ShapeError,
+    TooLargeError,
+    UnavailableError,
+)
+
+
+class Action(Enum):
+    """What follows for a request and for the run that it belongs to."""
+
+    RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
+    WAIT = "over a limit: send it again after the time that the service says, else pause the run"
+    DELAY = "over a bound that passes: send it again after the time that the service says, if that is short, else pause"
+    HOLD = "perhaps done, or done without a readable answer: never send it again, and count a failure"
+    RETRY_OR_HOLD = "perhaps done, and harmless if done twice: send it again within the retry budget, else hold it"
+    REFUSE = "refused for what it says, and so not done: leave this request, and count a tenth of a failure"
+    DROP = "nothing more is to be done for this request; the run goes on"
+    END_RUN = "refused whatever it says: end the run and raise the error"
+
+
+ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
+    NotSentError: Action.RETRY,
+    CertificateError: Action.END_RUN,
+    QuotaError: Action.WAIT,
+    LimitError: Action.DELAY,
+    DoubtError: Action.HOLD,
+    UnavailableError: Action.RETRY_OR_HOLD,
+    ShapeError: Action.HOLD,
+    TooLargeError: Action.REFUSE,
+    RejectedError: Action.REFUSE,  # but not a redirect: see error_action
+    ServiceError: Action.END_RUN,  # 401, 403, 404 and whatever else: it will be the same for every other request
+}
+"""The action for each class of errors; the nearest base class that is listed counts."""
+
+MAX_RETRY_AFTER: Final = 60.0
+"""Seconds of a Retry-After that a run waits for; for a longer one it pauses, to be continued by the same command."""
+
+_OVERLOAD: Final = frozenset({502, 503, 504})
+
+
+def error_action(error: ServiceError) -> Action:
+    """Return what follows from an error, by :data:`ERROR_ACTIONS`; a redirect (3xx) ends the run."""
+    if isinstance(error, RejectedError) and is_redirect(error):
+        return Action.END_RUN
+    return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
+
+
+def is_redirect(error: ServiceError) -> bool:
+    """Return whether an error says that the service is elsewhere: it will say the same to every request."""
+    return error.status is not None and 300 <= error.status < 400
+
+
+def is_overload(error: ServiceError) -> bool:
+    """Return whether too much is asked of the service: no answer in time, 502 to 504, or a limit that soon ends."""
+    if isinstance(error, DoubtError | UnavailableError):
+        return error.status is None or error.status in _OVERLOAD
+    if isinstance(error, LimitError):
+        return not is_long_wait(error.retry_after)
+    return isinstance(error, QuotaError) and error.retry_after is not None and not is_long_wait(error.retry_after)
+
+
+def is_long_wait(retry_after: float | None) -> bool:
+    """Return whether the service asks for a longer wait than a run makes (:data:`MAX_RETRY_AFTER`)."""
+    return retry_after is not None and retry_after > MAX_RETRY_AFTER
+
+
+def may_pass(error: ServiceError) -> bool:
+    """Return whether an error may be gone at the next try of a request that may be sent twice."""
+    action = error_action(error)
+    if action is Action.WAIT:
+        return error.retry_after is not None
+    return action in (Action.RETRY, Action.DELAY) or isinstance(error, DoubtError | UnavailableError)

@@ -1,0 +1,42 @@
+"""The local engine on many machines: one picklable callable over Arrow tables, and what Spark needs around it.
+
+:func:`verify_batches` chooses the columns once, where the program runs, and returns a :class:`BatchVerifier`; any
+engine that can send a Python object to its workers and hand it Arrow tables can use that
+(``ray.data``, Daft, :mod:`concurrent.futures`). :mod:`bansong.distributed.spark` does all of it for Spark.
+
+Nothing here imports polars before :mod:`.worker_process` has set how many threads it may have.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bansong.distributed.batch_verifier import ADDED_SCHEMA as ADDED_SCHEMA
+    from bansong.distributed.batch_verifier import KEYS_SCHEMA as KEYS_SCHEMA
+    from bansong.distributed.batch_verifier import BatchVerifier as BatchVerifier
+    from bansong.distributed.batch_verifier import verify_batches as verify_batches
+    from bansong.run.cross_row_features import ALIKE as ALIKE
+    from bansong.run.cross_row_features import CROWD as CROWD
+
+_HOMES = {
+    "ADDED_SCHEMA": "bansong.distributed.batch_verifier",
+    "ALIKE": "bansong.run.cross_row_features",
+    "BatchVerifier": "bansong.distributed.batch_verifier",
+    "CROWD": "bansong.run.cross_row_features",
+    "KEYS_SCHEMA": "bansong.distributed.batch_verifier",
+    "verify_batches": "bansong.distributed.batch_verifier",
+}
+
+__all__ = ["ADDED_SCHEMA", "ALIKE", "CROWD", "KEYS_SCHEMA", "BatchVerifier", "verify_batches"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,185 @@
+"""Spark: :func:`enrich` adds the nine columns to a DataFrame, whole-file features included (``bansong[spark]``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bansong.translation import gettext
+
+try:
+    from pyspark import SparkFiles, TaskContext
+    from pyspark.sql import Column, DataFrame, Window, WindowSpec
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        gettext("bansong.distributed.spark needs pyspark: pip install 'bansong[spark]'")
+    ) from error
+
+from bansong.api.engine_request import AnyEngine
+from bansong.distributed.batch_verifier import FOUND, BatchVerifier, verify_batches
+from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
+from bansong.engine import Gazetteer, Registry, Scorecard
+from bansong.labels.history import Labels
+from bansong.run.cross_row_features import ALIKE, CROWD, KEYS
+from bansong.schema import ADDED_COLUMNS, Lang
+from bansong.tables.nested import holders_of
+
+SAMPLE_ROWS: Final = 1000
+"""Rows by which the columns are chosen."""
+
+_WRITTEN_NUMBER: Final = "bv_written_number"
+_WRITTEN_ADDRESS: Final = "bv_written_address"
+_WRITTEN: Final = (_WRITTEN_NUMBER, _WRITTEN_ADDRESS)
+_CROWDED, _SEVERAL = FOUND
+_RANK: Final = "rank"
+_DIFFERENT: Final = "different"
+_OTHERS: Final = {"bounce_prob": DoubleType(), "reasons": ArrayType(StringType())}
+_ADDED: Final = {name: StructField(name, _OTHERS.get(name, StringType())) for name in ADDED_COLUMNS}
+_TEXTS: Final = ("place", "key")
+_KEYS_SCHEMA: Final = StructType(
+    [StructField(name, StringType() if name in _TEXTS else LongType()) for name in (*KEYS, *_WRITTEN)]
+)
+
+
+def enrich(
+    df: DataFrame,
+    *,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    prefix: str = "",
+    labels: Labels = None,
+    engine: AnyEngine = "local",
+    cross_row_features: bool = True,
+    ship_files: bool = True,
+) -> DataFrame:
+    """Return a DataFrame with the nine columns added, computed when it is used; ``reasons`` is an array of strings.
+
+    The columns are chosen by the first thousand rows, which are read at once. ``cross_row_features``: crowded addresses
+    and numbers with several addresses are looked for in all rows first, by windows; without them a row is judged
+    alone. ``ship_files``: Spark copies registry and gazetteer to its workers; without, each worker has them at the same
+    path. polars has ``spark.task.cpus`` threads in a worker. Other arguments as for
+    :func:`bansong.distributed.verify_batches`, which raises the same. What a worker raises names its partition.
+
+    A DataFrame has no order: give it a column that numbers the rows where they are to be put in order again.
+    """
+    session = df.sparkSession
+    verifier = verify_batches(
+        df.limit(SAMPLE_ROWS).toArrow(),
+        columns=columns,
+        registry=registry,
+        gazetteer=gazetteer,
+        model=model,
+        lang=lang,
+        today=today,
+        prefix=prefix,
+        labels=labels,
+        engine=engine,
+        threads=int(session.conf.get("spark.task.cpus", "1")),
+    )
+    if ship_files:
+        for path in verifier.engine.files:
+            session.sparkContext.addFile(path)
+    verifier = verifier.at(find_file=find_shipped_file if ship_files else Path, place=describe_partition)
+    schema = _output_schema(df, verifier)
+    if cross_row_features and not verifier.found and (keys := verifier.for_keys()) is not None:
+        df, verifier = _with_found(df, keys), replace(verifier, found=tuple(FOUND))
+    return df.mapInArrow(partial(map_partition, verifier), schema)
+
+
+def find_shipped_file(path: str) -> Path:
+    """Return where this worker has a file that was shipped to it."""
+    return Path(SparkFiles.get(Path(path).name))
+
+
+def describe_partition() -> str:
+    """Return which partition this worker has, and where it runs, for messages."""
+    task = TaskContext.get()
+    if task is None:
+        return describe_process()
+    of_stage = gettext(
+        "partition {partition} of stage {stage}, attempt {attempt}",
+        partition=task.partitionId(),
+        stage=task.stageId(),
+        attempt=task.attemptNumber(),
+    )
+    return f"{of_stage}, {describe_process()}"
+
+
+def _output_schema(df: DataFrame, verifier: BatchVerifier) -> StructType:
+    """The user's columns with their types, and ours, by the layout of the output."""
+    users = [field for field in df.schema.fields if field.name not in verifier.found]
+    of_column = _ADDED | {f"c{place}": field for place, field in enumerate(users)}
+    fields = [
+        StructField(header, of_column[column].dataType, of_column[column].nullable)
+        for (column, _), header in zip(verifier.layout, verifier.headers, strict=True)
+    ]
+    return StructType(fields)
+
+
+def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
+    """Add the columns :data:`FOUND` to the rows, null for no; few rows are joined, and no row is moved where they fit.
+
+    The rows are known again by what is written in them: number and address, hashed by Spark on both sides.
+    """
+    written = {
+        _WRITTEN_NUMBER: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["b_no"])),
+        _WRITTEN_ADDRESS: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["address"])),
+    }
+    narrow = df.select(*map(_column, keys.reader.headers), *(one.alias(name) for name, one in written.items()))
+    marks = _find_marks(narrow.mapInArrow(partial(map_partition_keys, keys, _WRITTEN), _KEYS_SCHEMA))
+    return df.withColumns(written).join(marks, on=list(_WRITTEN), how="left").drop(*_WRITTEN)
+
+
+def _find_marks(keys: DataFrame) -> DataFrame:
+    """Return number and address, as hashes of what is written, of rows of which the whole file tells something.
+
+    The same rules as :func:`bansong.run.cross_row_features.with_cross_row_features`, as windows over all rows.
+    """
+    hashes = {name: F.when(F.col(name).isNotNull(), F.xxhash64(name)) for name in _TEXTS}
+    several = _differ("building") | _differ("lot")
+    keys = keys.withColumns({**hashes, _SEVERAL: F.col("business").isNotNull() & several})
+    keys = _with_count(keys, "number", "place")
+    alike = F.col("place").isNotNull() & (F.col(_DIFFERENT) >= ALIKE)
+    keys = _with_count(keys.withColumn("key", F.when(alike, F.col("key"))), "business", "key")
+    keys = keys.withColumn(_CROWDED, F.col("key").isNotNull() & (F.col(_DIFFERENT) >= CROWD))
+    return keys.where(F.col(_CROWDED) | F.col(_SEVERAL)).select(*_WRITTEN, _CROWDED, _SEVERAL).distinct()
+
+
+def _window_of(name: str) -> WindowSpec:
+    """All rows with the same value; those with none are spread, or one task would have them all."""
+    return Window.partitionBy(F.col(name).isNull(), F.coalesce(F.col(name), F.col(_WRITTEN_NUMBER)))
+
+
+def _differ(name: str) -> Column:
+    """Whether a business has several values of a column."""
+    rows = _window_of("business")
+    return F.coalesce(F.min(name).over(rows) < F.max(name).over(rows), F.lit(False))
+
+
+def _with_count(keys: DataFrame, name: str, of: str) -> DataFrame:
+    """Add how many different values of a column stand beside the same value of another (:data:`_DIFFERENT`)."""
+    rows, value = _window_of(of), F.col(name)
+    ranked = keys.withColumn(_RANK, F.dense_rank().over(rows.orderBy(value.asc_nulls_last())))
+    return ranked.withColumn(_DIFFERENT, F.max(F.when(value.isNotNull(), F.col(_RANK))).over(rows))
+
+
+def _hash_written(headers: Sequence[str]) -> Column:
+    """A hash of what is written in columns, several as JSON: Spark's hash skips nulls."""
+    if len(headers) == 1:
+        return F.xxhash64(_column(headers[0]))
+    return F.xxhash64(F.to_json(F.struct(*map(_column, headers)), {"ignoreNullFields": "false"}))
+
+
+def _column(name: str) -> Column:
+    escaped = name.replace("`", "``")
+    return F.col(f"`{escaped}`")

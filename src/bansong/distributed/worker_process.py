@@ -1,0 +1,67 @@
+"""The process in which batches are verified: how many threads polars has there.
+
+This module must not import polars, directly or not: it runs before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from bansong.distributed.batch_verifier import BatchVerifier
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = "POLARS_MAX_THREADS"
+
+
+def build_with_threads(threads: int, build: bytes) -> Any:
+    """Return what a pickled callable builds that brings polars with it, where polars may have so many threads.
+
+    A worker that has loaded polars before keeps the threads it has; the log says so.
+    """
+    if "polars" not in sys.modules:
+        os.environ[THREADS] = str(threads)
+    else:
+        import polars as pl
+
+        if pl.thread_pool_size() > threads:
+            log.info(
+                "polars was loaded before in process %d, with %d threads and not %d; set %s=%d for the workers",
+                os.getpid(),
+                pl.thread_pool_size(),
+                threads,
+                THREADS,
+                threads,
+            )
+    return pickle.loads(build)()  # noqa: S301 - a part of what is being unpickled
+
+
+def map_partition(verifier: BatchVerifier, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Do what :meth:`BatchVerifier.map_batches` does: a bound method brings its class, and polars, before the threads.
+
+    cloudpickle sends the function of a method first, and then the object that it belongs to.
+    """
+    return verifier.map_batches(batches)
+
+
+def map_partition_keys(
+    verifier: BatchVerifier, beside: Sequence[str], batches: Iterable[RecordBatch]
+) -> Iterator[RecordBatch]:
+    """Do what :meth:`BatchVerifier.map_keys` does, as :func:`map_partition` does the other."""
+    return verifier.map_keys(batches, beside)
+
+
+def describe_process() -> str:
+    """Return which process of which machine this is, for messages."""
+    return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())

@@ -1,0 +1,409 @@
+"""The gazetteer: the official road-name addresses as one Parquet file, opened lazily and looked up by packed numbers.
+
+The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``, ``gone``), each in row groups
+of its own, so that reading one touches nothing else. All names are those of the present day. pyarrow decodes: polars'
+own decoder ends the process over some damaged pages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bansong.engine.text_values import parse_json_object
+from bansong.errors import GazetteerError
+from bansong.library_messages import describe_os_error
+from bansong.translation import gettext, gettext_noop
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+FORMAT: Final = 3
+"""Files of formats 1 and 2 still open, without what came later: see ``_LATER``."""
+METADATA_KEY: Final = "bizverify.gazetteer"
+SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "region": ("region", "sido", "sigungu"),
+    "dong": ("dong", "region", "emd", "ri", "code"),
+    "admin": ("region", "name", "dong"),
+    "road": ("road", "region", "name", "road_key", "several"),
+    "building": ("key", "zipcode", "dong", "apartment", "name", "street_code"),
+    "lot": ("key", "building", "representative"),
+    "gone": ("key", "building"),
+}
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "section": pl.String,
+    "region": pl.UInt32,
+    "sido": pl.String,
+    "sigungu": pl.String,
+    "dong": pl.UInt32,
+    "emd": pl.String,
+    "ri": pl.String,
+    "code": pl.UInt64,
+    "name": pl.String,
+    "road": pl.UInt32,
+    "road_key": pl.String,
+    "key": pl.UInt64,
+    "zipcode": pl.UInt32,
+    "apartment": pl.Boolean,
+    "building": pl.UInt32,
+    "representative": pl.Boolean,
+    "several": pl.Boolean,
+    "street_code": pl.UInt64,
+}
+_LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORMAT: set[str]()}
+"""Sections and columns that files of a format do not have yet."""
+NUMBER_LIMIT: Final = 1 << 17
+"""Building and lot numbers are below this; so are main and additional numbers alike."""
+_SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
+
+_REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC… -o OUT.parquet")
+_KEPT: Final = 2
+_FRESH_DAYS: Final = 92
+
+
+@dataclass(frozen=True, slots=True)
+class Gazetteer:
+    """An opened gazetteer: cheap, picklable; what it holds is read when it is asked for.
+
+    ``version`` names it in reports and manifests, ``buildings`` is how many it has; ``about`` is what it says of
+    itself: ``sources`` (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, and unless it is
+    of the first format ``source_date`` (of its newest source, null where none is dated) and ``kinds`` (of its sources),
+    and from the third on ``building_codes`` (buildings whose official number is known).
+    """
+
+    path: Path
+    version: str
+    buildings: int
+    about: Mapping[str, Any] = field(compare=False, repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Gazetteer:
+        """Open a gazetteer built by ``bansong data build-gazetteer``; raise :class:`GazetteerError`.
+
+        Only the footer is read.
+        """
+        path = Path(path)
+        if not path.is_file():
+            from bansong.tables.compression import refuse_url
+
+            refuse_url(path, GazetteerError)
+            raise GazetteerError(
+                gettext("{path}: there is no such gazetteer file; {remedy}", path=path, remedy=gettext(_REMEDY))
+            )
+        with _parquet(path) as file:
+            about = _about(path, file)
+        return cls(path, about["version"], about["buildings"], about)
+
+    @property
+    def source_date(self) -> date | None:
+        """The newest date that its sources give themselves; null where it is not known."""
+        found = self.about.get("source_date")
+        return date.fromisoformat(found) if isinstance(found, str) else None
+
+    @property
+    def has_building_codes(self) -> bool:
+        """Whether it knows the official number of any building; files of before format 3 know none."""
+        return bool(self.about.get("building_codes"))
+
+    def cautions(self, today: date) -> tuple[str, ...]:
+        """Return warnings about its sources, each with the remedy: that they are old, or not all there."""
+        found = []
+        if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
+            found.append(
+                gettext(
+                    "{path}: the gazetteer's addresses are of {source_date:%Y-%m}, older than 3 months, so newer "
+                    "roads and buildings are missing; build it again from this month's files (business.juso.go.kr)",
+                    path=self.path,
+                    source_date=self.source_date,
+                )
+            )
+        kinds = self.about.get("kinds")
+        if isinstance(kinds, list) and "lots" not in kinds:
+            found.append(
+                gettext(
+                    "{path}: the gazetteer was built without the files of additional lots, so addresses by such a "
+                    "lot are not found; build it again with jibun_rnaddrkor_*.txt, which comes in the same download",
+                    path=self.path,
+                )
+            )
+        return tuple(found)
+
+    def check(self) -> None:
+        """Read the whole file; raise :class:`GazetteerError` where it is damaged."""
+        import pyarrow as pa
+
+        with _parquet(self.path) as file:
+            found = _about(self.path, file)
+            try:
+                rows = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
+            except (pa.ArrowException, OSError) as error:
+                raise _damage_error(self.path, error) from error
+        if rows != sum(section["rows"] for section in found["sections"].values()):
+            raise GazetteerError(
+                gettext("{path}: the gazetteer is damaged (rows are missing); build it again", path=self.path)
+            )
+
+    @property
+    def tables(self) -> Tables:
+        """The tables in memory; loaded once a process for this file and version. Raises :class:`GazetteerError`."""
+        wanted = (str(self.path), self.version)
+        if (found := _loaded.get(wanted)) is not None:
+            return found
+        found = Tables(self)  # without the lock: polars' threads that waited for it would be missing to its holder
+        with _lock:
+            while len(_loaded) >= _KEPT and wanted not in _loaded:
+                _loaded.pop(next(iter(_loaded)))
+            return _loaded.setdefault(wanted, found)
+
+
+class Tables:
+    """A gazetteer in memory, never changed, for all threads; names and lots are read at their first use.
+
+    ``regions``
+        region UInt32, sido String, sigungu String ("" where the province has none)
+    ``dongs``
+        dong UInt32, region UInt32, emd String, ri String ("" where there is none), code UInt64 (법정동코드)
+    ``admins``
+        region UInt32, name String (행정동), dong UInt32: each of its legal dongs
+    ``roads``
+        road UInt32, region UInt32, name String, key String (``compact_name`` of the name), several Boolean (it stands
+        for several roads of that name)
+    ``building_key`` UInt64, sorted, ``building_zip`` UInt32, ``building_dong`` UInt32, ``building_apartment`` Boolean
+        one place a building; keys may repeat (two roads of one name in one district)
+    ``gone_key`` UInt64, sorted, ``gone_building`` UInt32
+        keys of abolished addresses, each with the place of its successor, null where none is certain
+    """
+
+    def __init__(self, gazetteer: Gazetteer) -> None:
+        self._gazetteer = gazetteer
+        self._read_names: pl.Series | None = None
+        self._read_lots: pl.DataFrame | None = None
+        self._read_streets: pl.Series | None = None
+        self.regions = read_section(gazetteer, "region")
+        self.dongs = read_section(gazetteer, "dong")
+        self.admins = read_section(gazetteer, "admin")
+        self.roads = read_section(gazetteer, "road").rename({"road_key": "key"})
+        buildings = read_section(gazetteer, "building", ("key", "zipcode", "dong", "apartment"))
+        self.building_key = buildings["key"].alias("building_key").set_sorted()
+        self.building_zip = buildings["zipcode"].alias("building_zip")
+        self.building_dong = buildings["dong"].alias("building_dong")
+        self.building_apartment = buildings["apartment"].alias("building_apartment")
+        gone = read_section(gazetteer, "gone")
+        self.gone_key = gone["key"].alias("gone_key").set_sorted()
+        self.gone_building = gone["building"].alias("gone_building")
+
+    @property
+    def building_name(self) -> pl.Series:
+        """String, null where a building has no name; by place."""
+        return self._names
+
+    @property
+    def lot_key(self) -> pl.Series:
+        """UInt64, sorted; a lot with several buildings is there several times."""
+        return self._all_lots()["key"].alias("lot_key")
+
+    @property
+    def lot_building(self) -> pl.Series:
+        """UInt32, the place of the building on the lot."""
+        return self._all_lots()["building"].alias("lot_building")
+
+    @property
+    def lot_representative(self) -> pl.Series:
+        """Boolean, whether it is the building's representative lot and not an additional one."""
+        return self._all_lots()["representative"].alias("lot_representative")
+
+    @property
+    def building_street(self) -> pl.Series:
+        """UInt64, the first fifteen digits of the building's official number, null where it is not known; by place."""
+        if self._read_streets is None:
+            streets = read_section(self._gazetteer, "building", ("street_code",))["street_code"]
+            self._read_streets = streets.alias("building_street")
+        return self._read_streets
+
+    # Threads that need these at the same time read them each: no lock is held while polars computes, and
+    # functools.cached_property holds one before Python 3.12.
+
+    @property
+    def _names(self) -> pl.Series:
+        if self._read_names is None:
+            self._read_names = read_section(self._gazetteer, "building", ("name",))["name"].alias("building_name")
+        return self._read_names
+
+    def _all_lots(self) -> pl.DataFrame:
+        if self._read_lots is None:
+            self._read_lots = read_section(self._gazetteer, "lot").with_columns(pl.col("key").set_sorted())
+        return self._read_lots
+
+
+def read_section(
+    gazetteer: Gazetteer, name: str, columns: tuple[str, ...] | None = None, groups: Sequence[int] | None = None
+) -> pl.DataFrame:
+    """Read columns of a section, by default all, in one piece; ``groups``: which of its row groups, by default all.
+
+    Raises :class:`GazetteerError` where the file is damaged or holds another version.
+    """
+    import pyarrow as pa
+
+    path = gazetteer.path
+    with _parquet(path) as file:
+        about = _about(path, file)
+        if about["version"] != gazetteer.version:
+            raise GazetteerError(
+                gettext(
+                    "{path}: was replaced by version {version} while version {version_2} was in use; open it again",
+                    path=path,
+                    version=about["version"],
+                    version_2=gazetteer.version,
+                )
+            )
+        later = _LATER[about["format"]]
+        first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
+        wanted = range(first, last) if groups is None else [first + group for group in groups]
+        columns = columns or SECTIONS[name]
+        there = [column for column in columns if column not in later]
+        try:
+            found = file.read_row_groups(list(wanted), columns=there)
+            frame = pl.DataFrame(found).rechunk()  # one piece: it is searched
+        except (pa.ArrowException, OSError, pl.exceptions.PanicException) as error:
+            raise _damage_error(path, error) from error
+        frame = frame.with_columns(pl.lit(None).alias(column) for column in columns if column in later)
+    return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
+
+
+def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
+    """Return for each row group of a section sorted by ``key``: ``first``, ``last`` key (UInt64), ``rows`` (UInt32).
+
+    They are what the footer says. Raises :class:`GazetteerError` where it contradicts itself.
+    """
+    with _parquet(gazetteer.path) as file:
+        section = _about(gazetteer.path, file)["sections"].get(name, {"groups": (0, 0), "rows": 0})
+        key, groups = file.schema_arrow.names.index("key"), map(file.metadata.row_group, range(*section["groups"]))
+        ranges = [(stats.min, stats.max, group.num_rows) for group in groups if (stats := group.column(key).statistics)]
+    bounds = [bound for first, last, _ in ranges for bound in (first, last)]
+    if None in bounds or bounds != sorted(bounds) or sum(rows for *_, rows in ranges) != section["rows"]:
+        raise key_range_error(gazetteer)
+    return pl.DataFrame(ranges, schema={"first": pl.UInt64, "last": pl.UInt64, "rows": pl.UInt32}, orient="row")
+
+
+def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
+    """The footer says other keys than there are."""
+    return GazetteerError(
+        gettext("{path}: the gazetteer is damaged, build it again: its keys are not as it says", path=gazetteer.path)
+    )
+
+
+def compact_name(text: pl.Expr) -> pl.Expr:
+    """A road's name as it is compared: NFKC, no white space, no dots and middle dots."""
+    return text.str.normalize("NFKC").str.replace_all(r"[\s.·ㆍ‧・・•]", "")
+
+
+def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+    """Road, 지하여부 and number in one UInt64; null where one is, or where a number is too large to exist."""
+    return _pack_key(road, under, main, sub)
+
+
+def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """지하여부, main and additional number of a :func:`building_key` (UInt64)."""
+    return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
+
+
+def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+    """Legal dong, 산여부 and lot number in one UInt64; null where one is, or where a number is too large to exist."""
+    return _pack_key(dong, san, main, sub)
+
+
+def _pack_key(upper: pl.Expr, sign: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
+    parts = ((upper, _SIGN_WEIGHT << 2), (sign, _SIGN_WEIGHT), (main, NUMBER_LIMIT))
+    packed = sub.cast(pl.UInt64)
+    for part, weight in parts:
+        packed = packed + part.cast(pl.UInt64) * pl.lit(weight, pl.UInt64)
+    return pl.when((main < NUMBER_LIMIT) & (sub < NUMBER_LIMIT) & (sign < 4)).then(packed)
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True)
+    except (FileNotFoundError, PermissionError) as error:
+        raise GazetteerError(
+            gettext("{path}: cannot be read: {value}", path=path, value=describe_os_error(error))
+        ) from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise GazetteerError(
+            gettext(
+                "{path}: is not a gazetteer, or is cut off (no Parquet file); {remedy}",
+                path=path,
+                remedy=gettext(_REMEDY),
+            )
+        ) from error
+
+
+def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
+    text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
+    if text is None:
+        raise GazetteerError(
+            gettext("{path}: is a Parquet file but not a gazetteer; {remedy}", path=path, remedy=gettext(_REMEDY))
+        )
+    about = parse_json_object(text)
+    form = about.get("format")
+    later = _LATER.get(form) if isinstance(form, int) else None
+    if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
+        raise GazetteerError(
+            gettext(
+                "{path}: is a gazetteer of another format ({form}, not {format}); {remedy}",
+                path=path,
+                form=form,
+                format=FORMAT,
+                remedy=gettext(_REMEDY),
+            )
+        )
+    if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
+        raise GazetteerError(
+            gettext(
+                "{path}: is a gazetteer without its version or number of buildings; {remedy}",
+                path=path,
+                remedy=gettext(_REMEDY),
+            )
+        )
+    if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
+        raise GazetteerError(
+            gettext("{path}: is a gazetteer without its sections; {remedy}", path=path, remedy=gettext(_REMEDY))
+        )
+    return about
+
+
+def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> bool:
+    """Whether all sections are there, each with its row groups one after the other and its number of rows."""
+    if not isinstance(sections, dict) or list(sections) != names:
+        return False
+    last = 0
+    for section in sections.values():
+        match section:
+            case {"groups": [int(first), int(end)], "rows": int()} if first == last <= end:
+                last = end
+            case _:
+                return False
+    groups: int = file.num_row_groups
+    return last == groups
+
+
+def _damage_error(path: Path, error: Exception) -> GazetteerError:
+    return GazetteerError(
+        gettext(
+            "{path}: the gazetteer is damaged, build it again: {reason}",
+            path=path,
+            reason=str(error).splitlines()[0],
+        )
+    )
+
+
+_lock: Final = threading.Lock()
+_loaded: Final[dict[tuple[str, str], Tables]] = {}

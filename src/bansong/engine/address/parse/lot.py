@@ -1,0 +1,233 @@
+"""The lot form of an address: ``동|리|가 [산] 본번[-부번] 번지 호``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.address.batches import fill_few, where, with_groups
+from bansong.engine.address.parse.forms import (
+    AFTER_NUMBER,
+    ANNEXES,
+    COMPLEXES,
+    DOOR,
+    FLOOR_OR_HOUSE,
+    NOT_A_NUMBER,
+    NUMBER,
+    ROAD_LIKE_DONGS,
+    read_usual_lot,
+    take_numbers_back,
+)
+from bansong.engine.address.parse.normalise import HIDDEN, compact
+
+_BLOCK: Final = r"[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?"  # 성수2가3동
+_DONG: Final = rf"(?:{_BLOCK}|동(?: ?[0-9]{{1,2}}리)?|리|읍|면)"
+_NUMBERED: Final = rf"^(.*?{_DONG})(?: ?(산)(?:번지)?)?[ ,]*{NUMBER}(.*)$"
+_STRICT: Final = (
+    r"(?:^|[ ,/:(])([가-힣]{1,6}[0-9]{0,2}(?:동|리)|[가-힣]{1,6}[0-9]가)(?: ?(산) ?| )?([0-9]{1,4})"
+    r"(?:-([0-9]{1,4}))?(번지)?(?:[ ,/)]|$)"
+)
+_LOT_IN_BRACKETS: Final = "^[가-힣]{1,5}(?:동|[0-9]가) ?[0-9]{1,4}(?:번지)?(?:[ ,/]|$)"
+_LAST_WORD: Final = (
+    r"(?:^|[ ,/:])([^ ,/:]+ [0-9](?:[.·,]?[0-9])*가(?: ?제?[0-9]{1,2}동|동)?|[^ ,/:]+ 제?[0-9]{1,2}[동리]"
+    r"|종로1,2,3,4가?동?|[^ ,/:]+)$"
+)
+_WITH_BLOCK: Final = {"종로1234동": "종로1234가동", "종로56동": "종로56가동"}
+_TOWN: Final = "^(?:.*[ ,/:])?([가-힣]{1,6}[읍면])[ ,]"
+_JOINED_TOWN: Final = "^([가-힣]{1,5}?[읍면])([가-힣]+[0-9]?리)$"
+_NO_DONG: Final = (
+    r"(?:[^로0-9]|^)[0-9]{3,}동$"
+    rf"|(?:[0-9]차|{COMPLEXES})제?[0-9]*[가나다라마바사]?동$"
+    rf"|^(?:[^가-힣].*|.*(?:상가|{ANNEXES}))동$"
+)
+_HO: Final = (
+    r"^ ?번지 ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
+    rf"|^ ?번지[ ,({HIDDEN}]*제? ?([0-9]{{1,2}}) ?호[){HIDDEN}]?((?:[^실기점].*)?)$"
+    r"|^ ?번지 ?([0-9]{1,2})$"
+)
+"""From 100 up only the plain form is read so: of 제101호 or (101호) the words would not stay as they are written."""
+_NAMED: Final = (
+    r"^(?:([가-힣]{1,6}[읍면]) ?)?"
+    r"([가-힣][^ ,]*? ?(?:[0-9](?:[.·,]?[0-9])*가동?)|[가-힣][^ ,]*?(?:동|리))(?:[ ,]+(.*))?$"
+)
+_TOWN_ONLY: Final = "^([가-힣]{1,6}[읍면])(?:[ ,]+(.*))?$"
+_LOOSE: Final = r"^(|.*?[^0-9,]),? ?([0-9]{1,5})(?: ?- ?([0-9]{1,5}))?((?:[^0-9가-힣-].*|번지.*)?)$"
+_NO_LOOSE: Final = (
+    "아파트|아파|빌라|맨션|연립|주공|단지|블[록럭]|지구|사서함|@|[0-9]차|통$|반$|빌딩|타워|오피스텔|상가|센[터타]|[프플]라[자쟈]"
+    "|하이츠|맨숀|캐슬|스퀘어|회관|[A-Za-z]-?$"
+)
+"""Words before a number that is a unit's, or a plot's: no road is called so."""
+
+
+def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``; ``_tail`` where it is a lot.
+
+    An address without a road is read as a lot from its beginning. Where there is a road, a lot counts only in the
+    strict form: a word ending in 동, 리 or N가 and a number that can be no unit.
+    """
+    around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
+    unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
+    return (
+        read_usual_lot(frame).pipe(fill_few, unread, _read_unusual, _NEEDED, _FILLED).drop("_lot").pipe(_with_road_like)
+    )
+
+
+_NEEDED: Final = ("rest", "road", "_aside", "_town", "_tail", "_ahead", "_before_road", "brackets")
+_FILLED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("emd", "ri", "lot_dong", "_town", "_tail", "_ahead"), pl.String),
+    **{"san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "lot_ho": pl.Boolean},
+}
+
+
+def _alone() -> pl.Expr:
+    without_road = pl.col("road").is_null() | pl.col("_aside")
+    return without_road & pl.col("rest").str.contains("[동리가읍면]").fill_null(False)
+
+
+def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
+    return (
+        with_groups(frame, pl.when(_alone()).then("rest"), _NUMBERED, *_FOUND, "_behind")
+        .with_columns(_word=pl.col("_pre").str.extract(_LAST_WORD))
+        .pipe(_without_false_numbers)
+        .pipe(_with_ho)
+        .pipe(_with_second_address)
+        .pipe(_with_names)
+    )
+
+
+_FOUND: Final = ("_pre", "_san", "_main", "_sub")
+_STRICTLY: Final = ("_strict_word", "_strict_san", "_strict_main", "_strict_sub", "_strict_lot")
+
+
+def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
+    behind, sub, word = pl.col("_behind"), pl.col("_sub"), compact(pl.col("_word"))
+    door = behind.str.contains(DOOR)
+    false = (sub.is_null() & (behind.str.contains(NOT_A_NUMBER) | door)) | word.str.contains(_NO_DONG)
+    unit = sub.is_not_null() & behind.str.contains(FLOOR_OR_HOUSE)
+    return take_numbers_back(frame.with_columns(_word=word), false, unit, (*_FOUND, "_word"), "_behind")
+
+
+def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Read ``712번지 4호`` as 712-4: until the eighties that was how a lot was written."""
+    behind = pl.col("_behind")
+    maybe = pl.when(behind.str.contains("^ ?번지") & pl.col("_sub").is_null()).then(behind)
+    return (
+        with_groups(frame, maybe, _HO, "_of", "_ho", "_after_ho", "_odd_ho", "_after_odd", "_bare_ho")
+        .with_columns(
+            _ho=pl.coalesce("_ho", "_odd_ho", "_bare_ho"),
+            _after_ho=pl.coalesce("_after_ho", "_after_odd", pl.col("_bare_ho").str.head(0)),
+        )
+        .with_columns(
+            _sub=pl.coalesce("_sub", "_of", "_ho"),
+            lot_ho=pl.when(pl.col("_main").is_not_null()).then(pl.col("_ho").is_not_null()),
+            _tail=pl.coalesce("_tail", "_after_ho", behind.str.replace(f"{AFTER_NUMBER}|^ ?호(?:[ ,0-9]|$)", "")),
+        )
+        .drop("_of", "_ho", "_after_ho", "_odd_ho", "_after_odd", "_bare_ho", "_behind")
+    )
+
+
+def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Take the lot of an address that has a road too from around the road, or from brackets."""
+    around = pl.concat_str("_before_road", "_tail", "brackets", separator=" , ", ignore_nulls=True)
+    maybe = pl.when(pl.col("_around").str.contains("(?:[동리]|[0-9]가) ?산? ?[0-9]")).then("_around")
+    sure = pl.any_horizontal(pl.col("_strict_san", "_strict_sub", "_strict_lot").is_not_null()) | pl.col(
+        "_strict_word"
+    ).str.ends_with("리")
+    sure = (sure | pl.col("brackets").str.contains(_LOT_IN_BRACKETS).fill_null(False)) & ~pl.col(
+        "_strict_word"
+    ).str.contains(_NO_DONG)
+    return (
+        frame.with_columns(_around=pl.when(pl.col("_pre").is_null() & pl.col("road").is_not_null()).then(around))
+        .pipe(with_groups, maybe, _STRICT, *_STRICTLY)
+        .with_columns(pl.when(sure).then(name).alias(name) for name in _STRICTLY)
+        .with_columns(
+            _word=pl.coalesce("_word", "_strict_word"),
+            _san=pl.coalesce("_san", "_strict_san"),
+            _main=pl.coalesce("_main", "_strict_main"),
+            _sub=pl.coalesce("_sub", "_strict_sub"),
+            lot_ho=pl.coalesce("lot_ho", pl.col("_strict_main").is_not_null() & pl.lit(False)),
+        )
+        .drop("_around", *_STRICTLY)
+    )
+
+
+def _with_road_like(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Read the three 동 whose names end in 로 as lots too: which of the two it is, only the gazetteer knows."""
+    district = pl.col("sigungu").is_in(["종로구", "중구"]) & pl.col("lot_main").is_null()
+    dong = district & pl.col("road").is_in(ROAD_LIKE_DONGS) & (pl.col("under") == 0)
+    return frame.with_columns(
+        lot_dong=pl.when(dong).then("road").otherwise("lot_dong"),
+        san=pl.when(dong).then(pl.lit(0, pl.UInt8)).otherwise("san"),
+        lot_main=pl.when(dong).then("main").otherwise("lot_main"),
+        lot_sub=pl.when(dong).then("sub").otherwise("lot_sub"),
+        lot_ho=pl.when(dong).then(pl.lit(False)).otherwise("lot_ho"),
+    )
+
+
+def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
+    found = pl.col("_main").is_not_null()
+    return (
+        with_groups(frame, pl.col("_word"), _JOINED_TOWN, "_joined_town", "_joined_ri")
+        .with_columns(
+            _town=pl.coalesce("_town", pl.col("_pre").str.extract(_TOWN), "_joined_town"),
+            _ahead=pl.coalesce("_ahead", _ahead()),
+            _word=pl.coalesce("_joined_ri", "_word").replace(_WITH_BLOCK),
+        )
+        .with_columns(ri=pl.when(pl.col("_word").str.ends_with("리")).then("_word"))
+        .with_columns(
+            emd=pl.coalesce("_town", pl.when(pl.col("ri").is_null()).then("_word")),
+            lot_dong=pl.when(found).then("_word"),
+            san=pl.when(found).then(pl.col("_san").is_not_null()).cast(pl.UInt8),
+            lot_main=pl.col("_main").cast(pl.UInt32),
+            lot_sub=pl.when(found).then(pl.col("_sub").cast(pl.UInt32).fill_null(0)),
+            lot_ho=pl.when(found).then("lot_ho"),
+        )
+        .drop("_pre", "_word", "_san", "_main", "_sub", "_joined_town", "_joined_ri")
+    )
+
+
+def _ahead() -> pl.Expr:
+    """Return what stands before the dong: its town, or a name that was put first."""
+    pre = pl.col("_pre")
+    return where(pre.str.len_bytes() > pl.col("_word").str.len_bytes() + 1, pre).str.replace(_LAST_WORD, "")
+
+
+def read_named(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Fill ``emd`` and ``ri`` where a 동, 리, 읍 or 면 is named without a number; ``_tail`` is what follows it."""
+    left = pl.col("road").is_null() & pl.col("lot_main").is_null()
+    return (
+        with_groups(frame, pl.when(left).then("rest"), _NAMED, "_before", "_word", "_behind")
+        .with_columns(_word=compact(pl.col("_word")))
+        .with_columns(_named=(~pl.col("_word").str.contains(_NO_DONG)).fill_null(False))
+        .with_columns(pl.when("_named").then(name).alias(name) for name in ("_before", "_word", "_behind"))
+        .pipe(with_groups, pl.when(left & ~pl.col("_named")).then("rest"), _TOWN_ONLY, "_only", "_after")
+        .with_columns(
+            ri=pl.coalesce("ri", pl.when(pl.col("_word").str.ends_with("리")).then("_word")),
+            _tail=pl.when(pl.col("_named") | pl.col("_only").is_not_null())
+            .then(pl.coalesce("_behind", "_after", pl.lit("")))
+            .otherwise("_tail"),
+        )
+        .with_columns(emd=pl.coalesce("emd", "_before", pl.when(pl.col("ri").is_null()).then("_word"), "_only"))
+        .drop("_before", "_word", "_behind", "_named", "_only", "_after")
+    )
+
+
+def read_loose(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``loose_road``, ``loose_main``, ``loose_sub``: words before a bare number, where nothing else was read."""
+    left = pl.col("road").is_null() & pl.col("lot_main").is_null()
+    words = pl.when(left).then(pl.coalesce("_tail", "rest"))
+    names = ("_words", "_main", "_sub", "_behind")
+    number = ~pl.col("_behind").str.contains(NOT_A_NUMBER) & ~pl.col("_words").str.contains(_NO_LOOSE)
+    return (
+        with_groups(frame, words, _LOOSE, *names)
+        .with_columns(pl.when(number).then(name).alias(name) for name in names)
+        .with_columns(
+            loose_road=compact(pl.col("_words")),
+            loose_main=pl.col("_main").cast(pl.UInt32),
+            loose_sub=pl.when(pl.col("_main").is_not_null()).then(pl.col("_sub").cast(pl.UInt32).fill_null(0)),
+            _tail=pl.coalesce(pl.col("_behind").str.strip_prefix("번지"), "_tail", "rest"),
+        )
+        .with_columns(loose_road=pl.when(pl.col("loose_road") != "").then("loose_road"))
+        .drop(names)
+    )

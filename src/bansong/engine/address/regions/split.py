@@ -1,0 +1,322 @@
+"""Split the region off the head of an address in any spelling: abbreviated, unspaced, misspelt, of another time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.address.regions.heads import (
+    Head,
+    Heads,
+    district_words,
+    districts_alone,
+    fixed_district,
+    following,
+    heads,
+    mistyped_province,
+    province_words,
+    provinces_by_name,
+    unspaced_heads,
+)
+from bansong.engine.address.regions.region_table import regions
+
+ADDED: Final = {
+    "sido": pl.String,
+    "sigungu": pl.String,
+    "sido_given": pl.Boolean,
+    "region_conflict": pl.Boolean,
+    "region_change": pl.String,
+    "region_typed": pl.String,
+    "sido_typed": pl.String,
+    "rest": pl.String,
+    "lead": pl.String,
+}
+"""The columns of :func:`split_head`."""
+
+_NATION: Final = "대한민국"
+NO_DISTRICTS: Final = "세종특별자치시"
+_NOT_AFTER_STEM: Final = "^(?:[0-9]|(?:대?로|길)(?:[0-9]|$))"
+_NOT_AFTER_NARROW: Final = "^중앙로(?:[0-9]|$)"
+_STATE: Final = "r:"
+
+
+def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
+    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what the usual heads leave."""
+    work = frame.with_columns(_assign(text=_without_nation(pl.col(text))))
+    work = _find_exact(work)
+    work = _find_unspaced(work)
+    work = _find_mistyped_province(work)
+    work = _find_district_after(work)
+    work = _describe_found(work, text)
+    return work.select(pl.exclude(f"^{_STATE}.*$"))
+
+
+def _col(name: str) -> pl.Expr:
+    return pl.col(_STATE + name)
+
+
+def _assign(**columns: pl.Expr) -> list[pl.Expr]:
+    return [value.alias(_STATE + name) for name, value in columns.items()]
+
+
+def _without_nation(text: pl.Expr) -> pl.Expr:
+    abroad = pl.when(text.str.starts_with(_NATION)).then(text)
+    return pl.coalesce(abroad.str.strip_prefix(_NATION).str.strip_chars_start(" ,"), text)
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The lookup tables side by side: a place in one of them plus its offset is a line of ``columns``."""
+
+    offsets: dict[str, int]
+    columns: dict[str, pl.Series]
+
+    def find(self, table: Heads, name: str, text: pl.Expr) -> pl.Expr:
+        """Return the place of a text that is in one of the tables, null for another."""
+        return table.find(text) + self.offsets[name]
+
+    def value(self, name: str, place: pl.Expr) -> pl.Expr:
+        """Return what a column says of a place."""
+        return pl.lit(self.columns[name]).gather(place)
+
+    def among(self, name: str, place: pl.Expr) -> pl.Expr:
+        """Whether a place is in a table."""
+        names = list(self.offsets)
+        after = names[names.index(name) + 1 :]
+        below = place < self.offsets[after[0]] if after else pl.lit(True)
+        return (place >= self.offsets[name]) & below
+
+
+@cache
+def catalogue() -> Catalogue:
+    """Return the lookup tables (made once a process)."""
+    tables = {
+        "heads": heads(),
+        "unspaced": unspaced_heads(),
+        "alone": districts_alone(),
+        "provinces": provinces_by_name(),
+    }
+    sizes = [len(table.meanings) for table in tables.values()]
+    rows = [head for table in tables.values() for head in table.meanings.values()]
+    columns = {
+        name: pl.Series([getattr(row, name) for row in rows], dtype=pl.String)
+        for name in ("sido", "change", "sido_typed")
+    }
+    sigungu = ["" if row.sigungu is None and row.sido == NO_DISTRICTS else row.sigungu for row in rows]
+    columns["sigungu"] = pl.Series(sigungu, dtype=pl.String)
+    columns["given"] = pl.Series([row.given for row in rows])
+    columns["prefix"] = pl.Series([_prefix(row) for row in rows], dtype=pl.UInt32)
+    columns["text"] = pl.Series([text for table in tables.values() for text in table.meanings])
+    columns["lonely"] = pl.Series([row.sigungu is None for row in rows])
+    columns["length"] = pl.Series([len(text) for table in tables.values() for text in table.meanings], dtype=pl.UInt32)
+    return Catalogue(dict(zip(tables, accumulate([0, *sizes]), strict=False)), columns)
+
+
+def _prefix(head: Head) -> int | None:
+    """Return the number of what a district must follow in a head, null where none is missing."""
+    if head.sido is None or head.sido == NO_DISTRICTS:
+        return None
+    return following().first.get(head.sido if head.sigungu is None else f"{head.sido} {head.sigungu}")
+
+
+def _find_exact(work: pl.LazyFrame) -> pl.LazyFrame:
+    """Look up the first three, two, one words: what nearly every address begins with."""
+    known = heads()
+    work = work.with_columns(_assign(words=_col("text").str.splitn(" ", 4)))
+    words = [_col("words").struct.field(f"field_{place}") for place in range(4)]
+    two = words[0] + " " + words[1]
+    work = work.with_columns(
+        _assign(p1=known.find(words[0]), p2=known.find(two), p3=known.find(two + " " + words[2]), word=words[0])
+    )
+    work = work.with_columns(
+        _assign(place=pl.coalesce(*(_unless_road(known, _col(f"p{n}"), words[n]) for n in (3, 2, 1))))
+    )
+    work = work.drop(_STATE + name for name in ("words", "p1", "p2", "p3"))
+    return work.with_columns(_assign(exact=_col("place"), length=catalogue().value("length", _col("place"))))
+
+
+def _unless_road(known: Heads, place: pl.Expr, following: pl.Expr) -> pl.Expr:
+    """Drop a head without a suffix that may be the beginning of a road: 종로 5길, 강남 대로, 서초 중앙로."""
+    bare = pl.when(place >= known.first_bare)
+    nothing = following.is_null() & ~catalogue().value("given", bare.then(place))
+    road = bare.then(following).str.contains(_NOT_AFTER_STEM)
+    narrow = pl.when(place >= known.first_narrow).then(following).str.contains(_NOT_AFTER_NARROW)
+    out = nothing.fill_null(False) | road.fill_null(False) | narrow.fill_null(False)
+    return pl.when(~out).then(place)
+
+
+def _lonely() -> pl.Expr:
+    """Whether no district was found yet."""
+    return catalogue().value("lonely", _col("place")).fill_null(True)
+
+
+def _find_unspaced(work: pl.LazyFrame) -> pl.LazyFrame:
+    """Find regions that are written without the usual spaces: 경기도오산시오산로, 서울서초구법원로1길."""
+    sido = catalogue().value("sido", _col("place"))
+    text = pl.when(_lonely() & (sido.is_null() | (sido != NO_DISTRICTS))).then(_col("text"))
+    work = find_unspaced(work, text, _col("place").is_null())
+    place = catalogue().find(unspaced_heads(), "unspaced", _col("found").str.replace_all(" ", "", literal=True))
+    other = catalogue().find(heads(), "heads", pl.when(_col("place").is_null()).then(_col("found")))
+    work = work.with_columns(_assign(hit=pl.coalesce(place, other)))
+    return _override(work, _col("found").str.len_chars()).drop(_STATE + "found")
+
+
+def _override(work: pl.LazyFrame, length: pl.Expr) -> pl.LazyFrame:
+    """Take the place ``hit``, where there is one, instead of what was found before."""
+    return work.with_columns(
+        _assign(
+            place=pl.coalesce(_col("hit"), _col("place")),
+            length=pl.when(_col("hit").is_not_null()).then(length).otherwise(_col("length")),
+        )
+    ).drop(_STATE + "hit")
+
+
+def _find_mistyped_province(work: pl.LazyFrame) -> pl.LazyFrame:
+    """Read 경상븍도 as 경상북도."""
+    word = pl.when(_col("place").is_null() & _col("word").str.contains("^[가-힣]{2,9}[시도]$")).then(_col("word"))
+    work = work.with_columns(_assign(hit=mistyped_province(word) + catalogue().offsets["provinces"]))
+    return _override(work, _col("word").str.len_chars())
+
+
+def _find_district_after(work: pl.LazyFrame) -> pl.LazyFrame:
+    """Look for a district after a province that was typed twice or wrongly, for one of another province, for a typo."""
+    prefix = catalogue().value("prefix", _col("place"))
+    waiting = pl.when(_lonely() | prefix.is_not_null())
+    tail = waiting.then(_col("text")).str.slice(_col("length").fill_null(0)).str.strip_chars_start(" ")
+    work = work.with_columns(_assign(prefix=prefix, tail=tail))
+    work = work.with_columns(_assign(words=_col("tail").str.splitn(" ", 3)))
+    words = [_col("words").struct.field(f"field_{place}") for place in range(2)]
+    work = work.with_columns(_assign(**{f"fixed{n}": fixed_district(word) for n, word in enumerate(words)}))
+    best = [pl.coalesce(_col(f"fixed{n}"), word) for n, word in enumerate(words)]
+    work = work.with_columns(_assign(one=best[0], two=best[0] + " " + best[1]))
+    elsewhere = _lonely() & catalogue().value("sido", _col("place")).is_not_null() & _col("fixed0").is_null()
+    alone_ok = pl.when(elsewhere | (_col("place").is_null() & _col("fixed0").is_not_null()))
+    hits = []
+    for names in (_col("two"), _col("one")):
+        exact = following().find(_col("prefix"), names)
+        hits.append(pl.coalesce(exact, catalogue().find(districts_alone(), "alone", alone_ok.then(names))))
+    work = work.with_columns(_assign(base=_col("place"), both=hits[0].is_not_null(), hit=pl.coalesce(*hits)))
+    lengths = [word.str.len_chars() for word in words]
+    skipped = _col("text").str.len_chars() - _col("tail").str.len_chars()
+    taken = skipped + lengths[0] + pl.when("r:both").then(lengths[1] + 1).otherwise(0)
+    fixed = _col("fixed0").is_not_null() | (_col("both") & _col("fixed1").is_not_null())
+    work = work.with_columns(_assign(mistyped=(fixed & _col("hit").is_not_null()).fill_null(False)))
+    return _override(work, taken)
+
+
+def _describe_found(work: pl.LazyFrame, text: str) -> pl.LazyFrame:
+    """Read the columns off the places found."""
+    place, base = _col("place"), _col("base")
+    conflict = (catalogue().among("alone", place) & base.is_not_null()).fill_null(False)
+    typo = catalogue().among("provinces", base).fill_null(False) | _col("mistyped")
+    typed = pl.coalesce(catalogue().value("sido_typed", base), catalogue().value("sido_typed", place))
+    sido = pl.when(conflict).then(catalogue().value("sido", base)).otherwise(catalogue().value("sido", place))
+    change = pl.coalesce(catalogue().value("change", place), catalogue().value("change", base))
+    exact = (place == _col("exact")).fill_null(False)  # the words looked up are the words typed
+    words = pl.when(place.is_not_null() & ~exact).then(_col("text")).str.head(_col("length"))
+    return work.with_columns(
+        sido.alias("sido"),
+        catalogue().value("sigungu", place).alias("sigungu"),
+        typed.is_not_null().alias("sido_given"),
+        conflict.alias("region_conflict"),
+        pl.when(typo).then(pl.lit("typo")).otherwise(change).alias("region_change"),
+        pl.when(exact).then(catalogue().value("text", place)).otherwise(words).alias("region_typed"),
+        typed.alias("sido_typed"),
+        pl.when(place.is_null())
+        .then(pl.col(text))
+        .otherwise(_col("text").str.slice(_col("length")).str.strip_chars_start(" ,"))
+        .alias("rest"),
+        pl.lit(None, pl.String).alias("lead"),
+    )
+
+
+# What follows must not make another word of a region: 중구로, 남구청로, 여주시장길, 세종시청로 …
+_NOT_AFTER: Final = "^[로길청역장민시0-9]"
+_NOT_AFTER_ONE: Final = "^[로길청역장민시립내외계의0-9]"
+# … unless it is long enough to be a place of its own: 장군면평기길154-1, 청진동 1, 장안읍좌천리 산12, 시청대로 78
+_PLACE: Final = (
+    r"^[길청역장민시립내외계의][가-힣]+(?:[읍면동리가]|[0-9][동리])(?:[^가-힣]|$|산 ?[0-9]|[가-힣]+(?:로|길)[0-9 ])"
+    r"|^길동(?:[^가-힣]|$)"
+)
+_OF_CITY: Final = "^시[청장민립][가-힣]*(?:로|길) ?[0-9]"
+_SHORT_PLACE: Final = "^[길장시내계외]동(?:[^가-힣]|$)"
+_ROAD: Final = "^[길청역장민시립내외계의][가-힣0-9]{2,}(?:로|길) ?[0-9]"
+_NO_ROAD: Final = "^(?:청[사역앞뒤년소]|역[전앞사]|장[앞뒤역]|시장|민[회의]|립|의[회료])"
+
+_TWO: Final = 2
+_TEXT: Final = "r:whole_text"
+_FOUND: Final = "r:found"
+_WORDS: Final = "r:found_words"
+_AFTER: Final = "r:found_after"
+_DOUBT: Final = "r:found_doubt"
+
+
+def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -> pl.LazyFrame:
+    """Add ``r:found`` (String): the words of a region at the head of a text that run into what follows, or null.
+
+    A province with a district is looked for in every text, a district or a province by itself only where
+    ``nothing_before`` (Boolean) tells that no region was found yet.
+    """
+    both, alone, province = _region_patterns()
+    whole, without_districts = _full_provinces()
+    work = frame.with_columns(text.alias(_TEXT), pl.lit(None, pl.String).alias(_FOUND))
+    work = _find_kind(work, both, _NOT_AFTER, whole, short_too=True)
+    work = work.with_columns(pl.when(nothing_before).then(pl.col(_TEXT)).alias(_TEXT))
+    work = _find_kind(work, alone, _NOT_AFTER_ONE)
+    work = _find_kind(work, province, _NOT_AFTER_ONE, without_districts)
+    return work.drop(_TEXT, _WORDS, _AFTER)
+
+
+def _find_kind(
+    work: pl.LazyFrame, pattern: str, not_after: str, whole: str | None = None, *, short_too: bool = False
+) -> pl.LazyFrame:
+    """Look for one kind of region where none was found; a step at a time, as a step within a step is done twice."""
+    left = pl.when(pl.col(_FOUND).is_null()).then(pl.col(_TEXT))
+    # several times faster than extracting a group of so many words
+    work = work.with_columns(left.str.extract_all(pattern).list.first().alias(_WORDS))
+    words, after = pl.col(_WORDS), pl.col(_AFTER)
+    work = work.with_columns(pl.col(_TEXT).str.slice(words.str.len_chars()).alias(_AFTER))
+    work = work.with_columns(after.str.contains(not_after).alias(_DOUBT))
+    doubtful = pl.when(_DOUBT).then(after)
+    long = doubtful.str.contains(_PLACE) | (words.str.ends_with("시") & doubtful.str.contains(_OF_CITY))
+    if whole:
+        official = pl.when(words.str.contains(whole)).then(doubtful)
+        road = official.str.contains(_ROAD) & ~official.str.contains(_NO_ROAD)
+        long = long | (road | official.str.contains(_SHORT_PLACE) if short_too else road).fill_null(False)
+    work = work.with_columns(pl.when(~pl.col(_DOUBT) | long).then(words).alias(_WORDS)).drop(_DOUBT)
+    return work.with_columns(pl.coalesce(_FOUND, _WORDS).alias(_FOUND))
+
+
+def province_and_district() -> str:
+    """Return the pattern of a province with a district at the head of a text, with or without a space."""
+    return _region_patterns()[0]
+
+
+@cache
+def _region_patterns() -> tuple[str, str, str]:
+    """Return the patterns of a province with a district, of a district alone, of a province alone."""
+    provinces, districts = province_words(), district_words()
+    by_itself = [word for word in districts if len(word) > _TWO]
+    full = [word for word in provinces if len(word) > _TWO and word[-1] in "시도"]
+    return (
+        f"^(?:{'|'.join(provinces)}) ?(?:{'|'.join(districts)})",
+        f"^(?:{'|'.join(by_itself)})",
+        f"^(?:{'|'.join(full)})",
+    )
+
+
+@cache
+def _full_provinces() -> tuple[str, str]:
+    """Return the patterns of the whole name of a province, and of one that has no districts and nothing after it."""
+    whole = {
+        text
+        for province in regions().provinces
+        for text, (change, _) in province.written.items()
+        if change != "abbreviated"
+    }
+    without = [province.name for province in regions().provinces if "" in province.cities]
+    return f"^(?:{'|'.join(sorted(whole))})", f"^(?:{'|'.join(without)})$"

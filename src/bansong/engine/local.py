@@ -1,0 +1,356 @@
+"""The embedded engine: one lazy query that verifies every row of a frame, without network and without a row loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.address import LEVELS, attach
+from bansong.engine.address.batches import for_few
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.address_choices import CHOICE, CHOICE_COUNTS, AddressChoices
+from bansong.engine.letter_history import attach_history
+from bansong.engine.registry import Registry, without_registry
+from bansong.engine.risk.features import FEATURES, levels, restored_zipcode
+from bansong.engine.risk.reason_texts import BY_NTS, StatusOrigin
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.engine.status_overlay import StatusOverlay
+from bansong.engine.text_values import day_expr, day_given, may_be_days
+from bansong.errors import GazetteerError, RegistryError, UsageError
+from bansong.forking import refuse_after_fork
+from bansong.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, seoul_day
+from bansong.translation import current_language, gettext
+
+_HOME: Final = "row:"
+"""Stands before the names of the caller's columns while the engine works, so that none can be one of its own."""
+
+MATCH_LEVEL: Final = "bv:match_level"
+"""The match level of a row's address, beside the answer: counted, and not written."""
+
+DISTRICT_CODE: Final = "bv:district_code"
+"""The code of the legal dong of a row's building (String), beside the answer."""
+
+PLACE: Final = "bv:place"
+"""Which of the gazetteer's buildings a row's is (UInt32), beside the answer."""
+
+UNSURE: Final = "bv:unsure"
+"""Why a person should look at a row's address: ``ambiguous``, ``unsupported``, else null; beside the answer."""
+
+MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
+"""Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""
+
+STATUS_STALE: Final = "bv:status_stale"
+"""Whether a row's status was checked too long ago (Boolean), beside the answer: counted, and not written."""
+
+STATUS_COUNTS: Final = (pl.col(STATUS_STALE).sum().alias("status:stale"),)
+"""Aggregations over rows of :meth:`LocalEngine.answer`: rows whose status is stale."""
+
+STATUS_BY_NTS: Final = "bv:status_by_nts"
+"""Whether a row's status is the one of ``status`` (Boolean), beside the answer: counted, and not written."""
+
+STATUS_DAY: Final = "bv:status_day"
+"""The day on which a row's status was known (Date), beside the answer: counted, and not written."""
+
+ROW_PROBLEM: Final = "row_problem"
+"""An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
+
+NUMBER: Final = "bv:number"
+"""An optional column of a run's rows: what :func:`bansong.business_number.key_expr` reads in ``b_no``."""
+
+ADDRESS_LIST: Final = "bv:address_list"
+"""An optional column of a run's rows (Boolean): the list has no business numbers, its rows are names and addresses."""
+
+ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
+    "totals_row": {
+        "en": "a totals row, not a business",
+        "ko": "합계 행으로, 사업자가 아닙니다",
+    },
+    "header_row": {
+        "en": "the header again, not a business",
+        "ko": "중간에 반복된 제목 행으로, 사업자가 아닙니다",
+    },
+}
+"""Codes of :data:`ROW_PROBLEM` → text in each language."""
+
+_VALID: Final = "valid"
+"""Whether a row gets an answer: it has a number, or the list has none and it is no totals row."""
+
+_PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS
+"""A problem of the number is one of the row where its cell was cut, and tells it no more."""
+
+
+class LocalEngine:
+    """Verifies frames against a local registry, the official addresses and the scorecard.
+
+    ``registry``: a file built by ``bansong data build-registry`` (without one ``biz_status`` is ``unknown``).
+    ``status``: statuses that the tax authority told, laid over the registry: a frame as
+    :func:`bansong.fetch_status` returns it, or a registry made of them. Of each number the newer status counts, and
+    where both are of one day that of the tax authority; the reasons say which it is.
+    ``gazetteer``: one built by ``bansong data build-gazetteer`` (without one no address is corrected, and a postal
+    code is only held against the district that the address names).
+    ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes, by
+    default the current one (:func:`bansong.translation.current_language`).
+    ``today``: the day on which ages are reckoned, by default Korea's. ``history``: what became of earlier letters,
+    as :data:`bansong.engine.letter_history.HISTORY_SCHEMA`. ``choices``: addresses that a person chose in a review,
+    as :data:`bansong.engine.address_choices.CHOICE_SCHEMA`; those whose building the gazetteer lacks are not used.
+
+    Raises :class:`bansong.errors.RegistryError`, :class:`~bansong.errors.GazetteerError`,
+    :class:`~bansong.errors.ModelError`, :class:`~bansong.errors.UsageError`.
+    """
+
+    def __init__(
+        self,
+        registry: str | Path | Registry | None = None,
+        *,
+        status: StatusOverlay | pl.DataFrame | Registry | str | Path | None = None,
+        gazetteer: str | Path | Gazetteer | None = None,
+        model: str | Path | Scorecard | None = None,
+        lang: Lang | None = None,
+        today: date | str | None = None,
+        history: pl.LazyFrame | None = None,
+        choices: pl.DataFrame | None = None,
+    ) -> None:
+        refuse_after_fork()
+        if lang not in (None, *LANGS):
+            raise UsageError(gettext("unknown language {lang!r}; use {known}", lang=lang, known=" / ".join(LANGS)))
+        self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
+        self.status = status if status is None or isinstance(status, StatusOverlay) else StatusOverlay(status)
+        self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
+        self.model = model if isinstance(model, Scorecard) else Scorecard.load(model)
+        self.lang: Lang = lang or current_language()
+        self.today = day_given("today", today)
+        self.history = history
+        self.choices: AddressChoices | None = None
+        if choices is not None and self.gazetteer is not None and not choices.is_empty():
+            self.choices = AddressChoices.look_up(choices, self.gazetteer)
+
+    def with_history(self, history: pl.LazyFrame | None) -> LocalEngine:
+        """Return this engine with ``history``, unless it has one already."""
+        if history is None or self.history is not None:
+            return self
+        other = copy(self)
+        other.history = history
+        return other
+
+    def with_status(self, status: StatusOverlay | None) -> LocalEngine:
+        """Return this engine with ``status``, unless it has one already."""
+        if status is None or self.status is not None:
+            return self
+        other = copy(self)
+        other.status = status
+        return other
+
+    def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Add the nine columns of the contract to each row.
+
+        ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
+        ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
+        made sure of: dates, or text that :func:`~bansong.engine.text_values.day_expr` reads), ``crowded`` and
+        ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
+        ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS`, or of a number's problems, is invalid
+        whatever its number. Order and number of rows stay. Added: ``biz_status``, ``grade``, ``action``,
+        ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String), ``bounce_prob`` (Float64, a
+        fraction), ``reasons`` (List of String).
+        Nothing is computed before the frame is collected or sunk.
+        Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
+        read holds lists, structs or bytes.
+        """
+        answers = self._add_answers(frame, numbered=False)
+        return answers.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
+
+    def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
+
+        With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
+        :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
+        null where there is no address to be read, :data:`DISTRICT_CODE`, :data:`UNSURE` (String) and :data:`PLACE`
+        (UInt32); with choices :data:`bansong.engine.address_choices.CHOICE` (String). A column :data:`NUMBER`
+        (UInt64) is taken for the number.
+        """
+        beside = []
+        if self.registry or self.status:
+            active = pl.col("level:status") == FEATURES["status"].index("active_stale") + 1
+            stale = pl.col("key").is_not_null() & (active | (pl.col("level:status_age") == 1))
+            beside.append(stale.alias(STATUS_STALE))
+        if self.status:
+            by_nts = pl.col("key").is_not_null() & pl.col(BY_NTS["status"])
+            day = pl.when(pl.col("key").is_not_null()).then("as_of")
+            beside += [by_nts.alias(STATUS_BY_NTS), day.alias(STATUS_DAY)]
+        if self.gazetteer:
+            beside += [
+                pl.col("match_level").alias(MATCH_LEVEL),
+                pl.col("district_code").alias(DISTRICT_CODE),
+                pl.col("place").alias(PLACE),
+                _unsure(),
+            ]
+        if self.choices:
+            beside.append(pl.col(CHOICE))
+        return self._add_answers(frame, *beside, numbered=True)
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """Aggregations over rows of :meth:`answer`, to be read by :func:`bansong.report.match_counts`."""
+        return (
+            *(STATUS_COUNTS if self.registry or self.status else ()),
+            *(_nts_counts(self.status) if self.status else ()),
+            *(MATCH_COUNTS if self.gazetteer else ()),
+            *(CHOICE_COUNTS if self.choices else ()),
+        )
+
+    def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
+        refuse_after_fork()
+        schema = frame.collect_schema()
+        names = schema.names()
+        has_numbers = ADDRESS_LIST not in names
+        if "b_no" not in names and has_numbers:
+            raise UsageError(gettext("the frame has no column 'b_no'; it has {names}", names=", ".join(names)))
+        if clash := [name for name in ADDED_COLUMNS if name in names]:
+            raise UsageError(gettext("the frame already has a column {clash!r}; drop or rename it", clash=clash[0]))
+        for name in RECORD_COLUMNS:
+            if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
+                raise UsageError(
+                    gettext("the column {name!r} holds {schema}; give text or numbers", name=name, schema=schema[name])
+                )
+        work = frame.select(
+            pl.all().name.prefix(_HOME), *_record(schema, numbered), _row_problem(schema), **_optional_columns(schema)
+        )
+        work = work.with_columns(pl.when(pl.col(ROW_PROBLEM).is_null()).then("key").alias("key"))
+        work = work.with_columns(
+            (pl.col("key").is_not_null() if has_numbers else pl.col(ROW_PROBLEM).is_null()).alias(_VALID),
+            business_number.checksum_expr(pl.col("key")).alias("check_digit_ok"),
+            business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
+        )
+        work = self._attach_statuses(work, names="name" in schema)
+        work = attach_history(work.with_columns(_blank_invalid_rows()), self.history, self.today or seoul_day())
+        work = self._attach_addresses(work)
+        possible = levels(
+            self.today or seoul_day(),
+            registry=bool(self.registry),
+            gazetteer=bool(self.gazetteer),
+            stale_after=self.model.stale_after,
+            columns=self._known_besides(schema),
+            numbers=has_numbers,
+        )
+        origin = StatusOrigin(self.today or seoul_day(), self.status.aged_before) if self.status else None
+        work = self.model.assess(work, possible, self.lang, origin, every_row=not has_numbers)
+        work = for_few(work, ~pl.col(_VALID), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
+        return work.select(
+            *(pl.col(f"{_HOME}{name}").alias(name) for name in names), *self._select_answers(), "row_note", *more
+        )
+
+    def _attach_statuses(self, work: pl.LazyFrame, *, names: bool) -> pl.LazyFrame:
+        """Add what registry and ``status`` say of each row's number."""
+        if self.status is not None:
+            return self.status.attach(work, "key", self.registry, names=names)
+        return self.registry.attach(work, "key", names=names) if self.registry else without_registry(work)
+
+    def _attach_addresses(self, work: pl.LazyFrame) -> pl.LazyFrame:
+        """Add what each row's address means, or the one that was chosen for it."""
+        if self.choices is None:
+            return attach(work, self.gazetteer, self.lang)
+        return self.choices.tell(attach(self.choices.replace(work), self.gazetteer, self.lang), self.lang)
+
+    def _note(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add why rows without a number have none, in words."""
+        problem = pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no")))
+        return rows.with_columns(business_number.note_expr(problem, self.lang, _PROBLEMS).alias("row_note"))
+
+    def _known_besides(self, schema: pl.Schema) -> set[str]:
+        """The optional columns that the features may use: the registry's, the input's, and the region."""
+        known = {"region", *_optional_columns(schema), *(self.registry.more if self.registry else ())}
+        if self.status is not None:
+            known |= set(self.status.more)
+        if self.history is not None:
+            known.add("history")
+        return (
+            known if "name" in schema else known - {"registry_name"}
+        )  # without names there is nothing to hold it against
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While a query of :meth:`answer` runs: if it fails for a damaged registry or gazetteer, say that.
+
+        Raises :class:`RegistryError`, :class:`GazetteerError`.
+        """
+        try:
+            yield
+        except (GazetteerError, RegistryError) as error:  # polars adds the expression it came from, which says nothing
+            raise type(error)(str(error).partition("\n\nThis error occurred in")[0]) from error
+        except (pl.exceptions.PolarsError, RuntimeError):
+            for index in (self.registry, self.status, self.gazetteer):
+                if index is not None:
+                    index.check()
+            raise
+
+    def _select_answers(self) -> list[pl.Expr]:
+        """The answer's seven columns, only where the row is valid, and ``row_status``."""
+        valid = pl.col(_VALID)
+        answers = {
+            "biz_status": pl.col("biz_status").cast(pl.String).fill_null("unknown"),
+            "fixed_zipcode": pl.coalesce("fixed_zipcode", restored_zipcode()),
+        }
+        seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
+        status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
+        return [*seven, status]
+
+
+def _unsure() -> pl.Expr:
+    """Why an address is one for a person to decide on."""
+    unsupported = ~pl.col("supported") & pl.col("fixed_address").is_not_null()
+    ambiguous = pl.when(pl.col("match_level") == "ambiguous").then(pl.lit("ambiguous"))
+    return pl.coalesce(ambiguous, pl.when(unsupported).then(pl.lit("unsupported"))).alias(UNSURE)
+
+
+def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:
+    """Aggregations over rows of :meth:`LocalEngine.answer` with ``status``.
+
+    How many rows have a status of the tax authority's own, and the oldest day of these; how many statuses are of before
+    the day from which on the overlay tells no age, and the oldest day of these.
+    """
+    day, by_nts = pl.col(STATUS_DAY), pl.col(STATUS_BY_NTS)
+    aged = day < (status.aged_before or date.min)
+    return [
+        by_nts.sum().alias("status:nts"),
+        day.filter(by_nts).min().alias("status:nts_oldest"),
+        aged.sum().alias("status:aged"),
+        day.filter(aged).min().alias("status:aged_oldest"),
+    ]
+
+
+def _blank_invalid_rows() -> list[pl.Expr]:
+    """The address of rows that get an answer; to the others no work goes."""
+    return [pl.when(_VALID).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
+
+
+def _row_problem(schema: pl.Schema) -> pl.Expr:
+    """The optional column, null where it says nothing that is known: it may be the caller's own."""
+    if schema.get(ROW_PROBLEM) != pl.String:
+        return pl.lit(None, pl.String).alias(ROW_PROBLEM)
+    return pl.when(pl.col(ROW_PROBLEM).is_in(list(_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
+
+
+def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:
+    """The optional columns that say what the record does not; of another dtype one is the caller's own affair."""
+    found = {name: pl.col(name) for name in ("crowded", "several_addresses") if schema.get(name) == pl.Boolean}
+    if "confirmed" in schema and may_be_days(schema["confirmed"]):
+        found["confirmed"] = day_expr(pl.col("confirmed"), schema["confirmed"])
+    return found
+
+
+def _record(schema: pl.Schema, numbered: bool) -> list[pl.Expr]:
+    """The record's columns as text; the number as integer, and as it is: its dtype may say that it was rounded."""
+    texts = [
+        (pl.col(name).cast(pl.String) if name in schema else pl.lit(None, pl.String)).alias(name)
+        for name in RECORD_COLUMNS
+        if name != "b_no"
+    ]
+    read_before = numbered and schema.get(NUMBER) == pl.UInt64
+    b_no = pl.col("b_no") if "b_no" in schema else pl.lit(None, pl.String).alias("b_no")
+    key = pl.col(NUMBER) if read_before else business_number.key_expr(b_no)
+    return [b_no, *texts, key.alias("key")]

@@ -1,0 +1,292 @@
+"""The registry: a local snapshot of businesses and their status, one Parquet file sorted by number.
+
+Columns: ``b_no`` UInt64, ``biz_status`` Enum (active, suspended, closed, unregistered), ``since`` Date (closed or
+suspended since; null when not known), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is). A registry
+whose sources know more also has ``taxation`` Enum (general, simplified, exempt), ``merged`` Boolean (closed because it
+was merged into unit taxation, 사업자단위과세 전환), ``name`` String; each null where nobody says.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.key_index import KeyIndex
+from bansong.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
+from bansong.errors import RegistryError
+from bansong.translation import gettext
+
+STATUSES: Final = ("active", "suspended", "closed", "unregistered")
+STATUS_DTYPE: Final = pl.Enum(STATUSES)
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "b_no": pl.UInt64,
+    "biz_status": STATUS_DTYPE,
+    "since": pl.Date,
+    "opened": pl.Date,
+    "as_of": pl.Date,
+}
+TAXATIONS: Final = ("general", "simplified", "exempt")
+MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "taxation": pl.Enum(TAXATIONS),
+    "merged": pl.Boolean,
+    "name": pl.String,
+}
+"""Columns that a registry has only if one of its rows says something there: what is not there costs nothing."""
+
+STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
+"""The columns of a frame of statuses: those of a registry, without names."""
+
+METADATA_KEY: Final = "bizverify.registry"
+FORMAT: Final = 2
+_FORMATS: Final = (1, FORMAT)
+"""Format 1 had none of :data:`MORE`."""
+
+
+ATTACHED: Final = ("biz_status", "since", "opened", "as_of")
+"""The columns that every registry gives to a row."""
+
+ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
+"""Names of the columns of :data:`MORE` beside a row, which has a name of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """An opened registry file, and what was read of it. ``version`` names the snapshot in reports and manifests.
+
+    ``more``: which of :data:`ATTACHED_MORE` it gives to rows. A column is read when it is first needed and then held:
+    one object serves all queries and threads.
+    """
+
+    path: Path
+    version: str
+    rows: int
+    more: tuple[str, ...] = ()
+    _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Registry:
+        """Open a registry built by ``bansong data build-registry``; raise :class:`RegistryError`."""
+        path = Path(path)
+        remedy = gettext("build one with: bansong data build-registry SRC… -o OUT.parquet")
+        if not path.is_file():
+            from bansong.tables.compression import refuse_url
+
+            refuse_url(path, RegistryError)
+            raise RegistryError(gettext("{path}: there is no such registry file; {remedy}", path=path, remedy=remedy))
+        try:
+            with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
+                text = pl.read_parquet_metadata(file).get(METADATA_KEY)
+                file.seek(0)
+                schema = pl.read_parquet_schema(file)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise RegistryError(
+                gettext("{path}: is not a registry (not even a Parquet file); {remedy}", path=path, remedy=remedy)
+            ) from error
+        if text is None:
+            raise RegistryError(
+                gettext("{path}: is a Parquet file but not a registry; {remedy}", path=path, remedy=remedy)
+            )
+        about = parse_json_object(text)
+        more = [name for name in MORE if name in schema]
+        if about.get("format") not in _FORMATS or dict(schema) != SCHEMA | {name: MORE[name] for name in more}:
+            raise RegistryError(
+                gettext(
+                    "{path}: is a registry of another format ({about}); {remedy}",
+                    path=path,
+                    about=about.get("format"),
+                    remedy=remedy,
+                )
+            )
+        if not isinstance(about.get("version"), str) or not isinstance(about.get("rows"), int):
+            raise RegistryError(
+                gettext(
+                    "{path}: is a registry without its version or number of rows; {remedy}", path=path, remedy=remedy
+                )
+            )
+        return cls(path, about["version"], about["rows"], tuple(ATTACHED_MORE[name] for name in more))
+
+    @property
+    def newest(self) -> date | None:
+        """The newest day of a status in it, which its version begins with; ``None`` where that is not known."""
+        try:
+            return date.fromisoformat(self.version[:10])
+        except ValueError:
+            return None
+
+    def check(self) -> None:
+        """Read the whole file; raise :class:`RegistryError` where it is damaged."""
+        try:
+            pl.scan_parquet(self.path, glob=False).select(pl.all().hash().sum()).collect(engine="streaming")
+        except (pl.exceptions.PolarsError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise RegistryError(
+                gettext("{path}: the registry is damaged, build it again: {reason}", path=self.path, reason=reason)
+            ) from error
+
+    def __getstate__(self) -> list[Any]:
+        return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
+
+    def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
+        """Add :data:`ATTACHED` to each row by its UInt64 number ``key``, nulls where absent.
+
+        So are those of :attr:`more` that it has, ``registry_name`` only if ``names``. Order and number of rows stay; no
+        column of the frame is moved. This and :meth:`find` are the seam: nothing else knows how numbers are found.
+        """
+        dtypes = {name: SCHEMA[name] for name in ATTACHED}
+        dtypes |= {ours: MORE[name] for name, ours in ATTACHED_MORE.items() if ours in self.more}
+        if not names:
+            dtypes.pop("registry_name", None)
+        found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
+        return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
+
+    def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
+        """Return the columns of each number as a struct, its fields null where the number is not there."""
+        places = self._column("b_no").find(numbers)
+        return gather(places, {name: self._column(name) for name in columns})
+
+    def _column(self, name: str) -> Any:
+        """A column, by the name that rows get of it; ``b_no`` is the index of the numbers."""
+        if name not in self._held:  # several threads may read it, and what the last one read is kept
+            theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}.get(name, name)
+            try:
+                with self.path.open("rb") as file:  # one file, whatever takes its name meanwhile
+                    about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
+                    file.seek(0)
+                    column = pl.read_parquet(file, columns=[theirs]).to_series().rechunk()
+            except (pl.exceptions.PolarsError, OSError, RuntimeError):
+                self.check()
+                raise
+            if about.get("version") != self.version or len(column) != self.rows:  # no column of another file
+                raise RegistryError(
+                    gettext(
+                        "{path}: was replaced by version {about} while version {version} was in use; run it again",
+                        path=self.path,
+                        about=about.get("version"),
+                        version=self.version,
+                    )
+                )
+            if name == "b_no" and not column.is_sorted():
+                raise RegistryError(
+                    gettext(
+                        "{path}: the registry is damaged, build it again: its numbers are in no order", path=self.path
+                    )
+                )
+            self._held[name] = KeyIndex(column) if name == "b_no" else column
+        return self._held[name]
+
+
+def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
+    """Return the values of columns at places as a struct, its fields null where a place is."""
+    return pl.DataFrame([column[places].alias(name) for name, column in columns.items()]).to_struct("found")
+
+
+def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the columns of :meth:`Registry.attach`, all null."""
+    return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ATTACHED)
+
+
+def observations(
+    frame: pl.LazyFrame,
+    *,
+    b_no: str,
+    status: str,
+    since: str | None,
+    opened: str | None,
+    as_of: str | pl.Expr,
+    taxation: str | None = None,
+    merged: str | None = None,
+    name: str | None = None,
+) -> pl.LazyFrame:
+    """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
+
+    ``problem`` says why a row cannot be used (a code of :data:`bansong.business_number.PROBLEMS`, ``unknown_status``
+    or ``no_status``), null for usable rows; ``word`` is the source's status. ``strange`` is a word about taxation or
+    merging that is not understood; it says nothing, and the row is used. Dates are read by
+    :func:`~bansong.engine.text_values.day_expr`. Where the tax authority's column of statuses is blank, the one of
+    taxation says that a number is not registered. A masked name says nothing.
+    """
+    status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
+    if taxation is not None:
+        unregistered = meaning_expr(words["taxation"]) == "unregistered"
+        frame = frame.with_columns((unregistered & (status_word.fill_null("") == "")).alias("o:unregistered"))
+        status_word = pl.when("o:unregistered").then(words["taxation"]).otherwise(status_word)
+    frame = frame.with_columns(status_word.alias("o:word"))  # step by step: each is used by several of the next
+    frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
+    word, meaning, said = pl.col("o:word"), pl.col("o:meaning"), _word_expr(name)
+    found = business_number.problem_expr(pl.col(b_no))
+    meanings = {what: _look_up_meaning(given, _meanings("taxation_words.toml", what)) for what, given in words.items()}
+    strange = [pl.when(meanings[what].is_null() & (given != "")).then(given) for what, given in words.items()]
+    taxed, was_merged = meanings["taxation"], meanings["merged"]
+    return frame.select(
+        business_number.key_expr(pl.col(b_no)).alias("b_no"),
+        pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
+        _day_expr(since).alias("since"),
+        _day_expr(opened).alias("opened"),
+        (as_of if isinstance(as_of, pl.Expr) else _day_expr(as_of)).alias("as_of"),
+        pl.when(taxed.is_in(TAXATIONS)).then(taxed).cast(MORE["taxation"]).alias("taxation"),
+        pl.when(was_merged != "unknown").then(was_merged == "yes").alias("merged"),
+        pl.when(~is_blank(said) & ~is_masked(said)).then(said).alias("name"),
+        pl.when(found.is_not_null())
+        .then(found)
+        .when(word.is_null() | (word == "") | (meaning == "unknown"))
+        .then(pl.lit("no_status"))
+        .when(meaning.is_null())
+        .then(pl.lit("unknown_status"))
+        .alias("problem"),
+        word.alias("word"),
+        pl.coalesce(strange).alias("strange"),
+    )
+
+
+def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
+    """One row a number: the newest ``as_of`` wins, among equals the later row; sorted by number.
+
+    ``more``: which of :data:`MORE` to keep. Taxation and name are those of the newest row that says them; whether it
+    was merged belongs to the status.
+    """
+    newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
+    found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
+    for name in {"taxation", "name"}.intersection(more):
+        newest_said = newest.filter(pl.col(name).is_not_null()).unique("b_no", keep="last", maintain_order=True)
+        found = found.join(newest_said.select("b_no", name), on="b_no", how="left", maintain_order="left")
+    return found.select(*SCHEMA, *(name for name in MORE if name in more))
+
+
+def meaning_expr(word: pl.Expr) -> pl.Expr:
+    """Return the meaning of a word for a status, in Korean or English, by ``status_words.toml`` (String, else null)."""
+    return _look_up_meaning(word, _meanings("status_words.toml"))
+
+
+def _look_up_meaning(word: pl.Expr, meanings: dict[str, str]) -> pl.Expr:
+    compact = word.str.to_lowercase().str.replace_all(r"\s", "")
+    look_up = partial(_meanings_of, meanings)  # a batch at a time: polars does not stream `Expr.replace_strict`
+    return compact.map_batches(look_up, return_dtype=pl.String, is_elementwise=True)
+
+
+def _meanings_of(meanings: dict[str, str], words: pl.Series) -> pl.Series:
+    return words.replace_strict(meanings, default=None, return_dtype=pl.String)
+
+
+@cache
+def _meanings(file: str, table: str | None = None) -> dict[str, str]:
+    """Return what each word of a vocabulary means: of the whole file, or of one table in it."""
+    content: dict[str, Any] = tomllib.loads(files("bansong.engine").joinpath(file).read_text(encoding="utf-8"))
+    vocabulary: dict[str, list[str]] = content if table is None else content[table]
+    return {word.lower().replace(" ", ""): meaning for meaning, words in vocabulary.items() for word in words}
+
+
+def _word_expr(column: str | None) -> pl.Expr:
+    return pl.lit(None, pl.String) if column is None else pl.col(column).cast(pl.String).str.strip_chars()
+
+
+def _day_expr(column: str | None) -> pl.Expr:
+    return pl.lit(None, pl.Date) if column is None else day_expr(pl.col(column))

@@ -1,0 +1,344 @@
+"""Score, probability, grade, action and reasons of a batch of rows: worked out once for each pattern of levels.
+
+What is known of a row is one number, its *pattern*: the codes of its levels and the day of its status, as digits.
+Thousands of rows share one, so each pattern is worked out once, kept for the batches to come, and gathered by the rows
+that have it. What is put into a text from the row itself (a date, a name, a change) is the only work done row by row.
+
+A pattern is worked out from tables made beforehand: those of ``reason_tables``, and what follows from each score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from functools import lru_cache, reduce
+from itertools import accumulate
+from math import prod
+from operator import add, mul
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bansong.engine.memo import KEY, Memo
+from bansong.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
+from bansong.engine.risk.reason_tables import MARK, MILDEST, POINTS, column_of, make_reason_tables
+from bansong.engine.risk.reason_texts import (
+    BASE,
+    BY_NTS,
+    StatusOrigin,
+    Term,
+    list_reasons,
+    placeholder_of,
+)
+from bansong.engine.text_values import is_blank
+from bansong.schema import GRADES, REASON_SEPARATOR, Lang
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.engine.risk.scorecard import Scorecard
+
+ASSESSABLE: Final = "assessable"
+ADDED: Final[dict[str, type[pl.DataType]]] = {
+    "score": pl.Int32,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "action": pl.String,
+    "reasons": pl.String,
+}
+"""The columns that :func:`assess` adds, beside ``assessable`` and the levels."""
+
+_ACTIONS: Final = {"usual": pl.String, "action": pl.String}
+_GIVEN: Final = "given"
+_RESTRAINED: Final = "restrained"
+"""Whether a level has kept a row from being sent (Boolean)."""
+
+_PATTERN: Final = "pattern"
+_PARTS: Final = "parts"
+_STATES: Final = 3
+"""The first digit of a pattern: neither name nor address given, one given, assessable."""
+
+_DAY: Final = "as_of"
+_EARLIEST: Final = 3_000_000
+"""More days before and after 1970 than the years 1 to 9999 have; a day's digit is positive, 0 where there is none."""
+
+_DAYS: Final = 2 * _EARLIEST + 2
+"""One more than the digit of the last day that there is."""
+
+_MOST_KEPT: Final = 1 << 14
+"""How many patterns are kept, of some hundred bytes each; when they are more, only the newest are."""
+_MOST_NEW: Final = 1 << 10
+"""Up to so many new patterns of a batch are always kept; more than a quarter of its rows pay nobody back."""
+
+
+def assess(
+    card: Scorecard,
+    frame: pl.LazyFrame,
+    levels: dict[str, Levels],
+    lang: Lang,
+    origin: StatusOrigin | None = None,
+    *,
+    every_row: bool = False,
+) -> pl.LazyFrame:
+    """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
+
+    A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
+    """
+    answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
+    frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
+    # null for most rows, and on nulls patterns cost nothing
+    name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
+    given = pl.lit(True) if every_row else ~is_blank(name) | ~is_blank(address)
+    frame = frame.with_columns(*_level_codes(levels), given.alias(_GIVEN))
+    answered = pl.struct(answers.pattern_expr(), *answers.sources).map_batches(
+        answers, return_dtype=pl.Struct(ADDED), is_elementwise=True
+    )
+    frame = frame.with_columns(answered.alias("bv:risk"))
+    return frame.with_columns(pl.col("bv:risk").struct.field(*ADDED)).drop("bv:risk", _GIVEN)
+
+
+def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
+    """For each feature the place (from 1) of the level that holds, 0 for none, as ``level:<feature>``."""
+    codes = []
+    for feature, names in FEATURES.items():
+        code = pl.lit(0, pl.UInt8)
+        for place, name in reversed(list(enumerate(names, 1))):
+            if name not in levels.get(feature, {}):
+                continue
+            code = pl.when(levels[feature][name]).then(pl.lit(place, pl.UInt8)).otherwise(code)
+        if feature not in WITHOUT_ASSESSMENT:
+            code = pl.when(ASSESSABLE).then(code).otherwise(pl.lit(0, pl.UInt8))
+        codes.append(code.alias(f"level:{feature}"))
+    return codes
+
+
+@lru_cache(maxsize=8)
+def _assessor_of(
+    card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], ...], lang: Lang, origin: StatusOrigin | None
+) -> _Assessor:
+    """The tables of a card: made once, for whoever asks about one business after another."""
+    return _Assessor(card, dict(possible), lang, origin)
+
+
+class _Assessor:
+    """Assesses batches of rows by one card in one language; called with Struct(pattern, *:attr:`sources`).
+
+    ``possible``: for each feature the levels that can hold at all. ``origin``: given where the tax authority itself may
+    have told facts; the frame has the columns of :data:`BY_NTS` then. ``sources``: the columns of the placeholders that
+    are filled row by row.
+    """
+
+    def __init__(
+        self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang, origin: StatusOrigin | None
+    ) -> None:
+        terms, by_nts = list_reasons(card, possible), origin is not None
+        names = dict.fromkeys(name for term in terms for name in term.placeholders(lang, by_nts=by_nts))
+        self.lang: Lang = lang
+        self._origin = origin
+        self._dated = _DAY in names
+        of_pattern = [_DAY, *(name for name in names if placeholder_of(name).column in BY_NTS.values())]
+        self._of_rows = {name: placeholder_of(name) for name in names if name not in of_pattern}
+        self.sources = list(dict.fromkeys(placeholder.column for placeholder in self._of_rows.values()))
+        columns = {column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
+        self._strides = dict(zip(columns, accumulate(columns.values(), mul, initial=_STATES), strict=False))
+        self._facts = list(BY_NTS.values()) if by_nts else []
+        self._facts_stride = prod(columns.values()) * _STATES
+        self._day_stride = self._facts_stride * 2 ** len(self._facts)
+        if self._day_stride * _DAYS > 2**64:
+            raise RuntimeError(gettext("a row's levels are too many for one pattern of 64 bits"))
+        deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
+        repairs = card.actions.repair_features
+        self.tables = make_reason_tables(deciding, lang, repairs, by_nts=by_nts)
+        self._deciding = len(self.tables)
+        others = [term for term in terms if term not in deciding]
+        self.tables += make_reason_tables(others, lang, repairs, by_nts=by_nts)
+        self.base = Term(None, BASE, card.base)
+        bounds = pl.concat(
+            table.combinations.select(low=pl.min("score"), high=pl.max("score")) for table in self.tables
+        ).sum()
+        self.lowest = bounds["low"].item() + card.base.points
+        self.outcomes = _outcomes(card, self.lowest, bounds["high"].item() + card.base.points)
+        # the expressions are made once: for a few rows, making them would take as long as computing them
+        self._digits = self._read_digits()
+        self._prefixed = [
+            {name: f"{at}:{name}" for name in table.combinations.columns} for at, table in enumerate(self.tables)
+        ]
+        self._sums = self._sum_tables()
+        self._reasons, self._reasons_of_rows = (self._join_reasons(filled) for filled in (of_pattern, list(names)))
+        self._known = Memo(_MOST_KEPT)
+
+    def pattern_expr(self) -> pl.Expr:
+        """All that is known of a row (UInt64), as digits: state, codes of levels, who told, day of status."""
+        state = pl.when(ASSESSABLE).then(pl.lit(_STATES - 1, pl.UInt64)).otherwise(pl.col(_GIVEN).cast(pl.UInt64))
+        digits = [state, *(pl.col(column).cast(pl.UInt64) * stride for column, stride in self._strides.items())]
+        for place, column in enumerate(self._facts):
+            digits.append(pl.col(column).fill_null(False).cast(pl.UInt64) * (self._facts_stride << place))
+        if self._dated:
+            since_1970 = pl.col(_DAY).to_physical().cast(pl.Int64).clip(-_EARLIEST, _EARLIEST)
+            days = (since_1970 + _EARLIEST + 1).fill_null(0)
+            digits.append(days.cast(pl.UInt64) * self._day_stride)
+        return reduce(add, digits).alias(_PATTERN)
+
+    def __call__(self, rows: pl.Series) -> pl.Series:
+        """Return Struct(:data:`ADDED`)."""
+        try:
+            return self._answer(rows.struct.unnest())
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
+            raise RuntimeError(gettext("the risk could not be worked out: {error}", error=error)) from error
+
+    def _answer(self, rows: pl.DataFrame) -> pl.Series:
+        answers = self._look_up(rows)
+        if answers[_PARTS].count():
+            answers = self._fill(pl.concat([answers, rows.drop(_PATTERN)], how="horizontal"))
+        return answers[list(ADDED)].to_struct("answer")
+
+    def _fill(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Join the reasons that are cut, each with the values of its row between."""
+        pieces = [f"piece:{place}" for place in range(rows.select(pl.col(_PARTS).list.len().max()).item())]
+        rows = rows.with_columns(
+            pl.col(_PARTS).list.get(place, null_on_oob=True).alias(piece) for place, piece in enumerate(pieces)
+        )
+        texts = [self._value(pl.col(piece)) if place % 2 else pl.col(piece) for place, piece in enumerate(pieces)]
+        whole = pl.when(pl.col(_PARTS).is_not_null()).then(pl.concat_str(texts, ignore_nulls=True))
+        return rows.with_columns(pl.coalesce(whole, "reasons").alias("reasons"))
+
+    def _value(self, name: pl.Expr) -> pl.Expr:
+        """What a row puts in the place of a name."""
+        value = pl.lit(None, pl.String)
+        for known, placeholder in self._of_rows.items():
+            value = pl.when(name == known).then(placeholder.fill(self.lang)).otherwise(value)
+        return value
+
+    def _look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the line of each row's pattern; those that are new are worked out and kept."""
+        answers = self._known.look_up(rows[_PATTERN], lambda new: self._explain_new(rows, new))
+        return self._explain(rows, self._reasons_of_rows).drop(KEY) if answers is None else answers
+
+    def _explain_new(self, rows: pl.DataFrame, new: pl.Series) -> pl.DataFrame | None:
+        """Return a line for each new pattern, ``None`` where they are too many to be worth it."""
+        patterns = rows.select(_PATTERN).filter(new).unique()
+        most = max(_MOST_NEW, rows.height // 4)
+        return self._explain(patterns, self._reasons) if patterns.height <= most else None
+
+    def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
+        """Return a line for each pattern: it as :data:`KEY`, :data:`ADDED`, ``parts``.
+
+        ``parts``: the reasons cut where values of the row belong, null where they are whole.
+        """
+        frame = patterns.with_columns(self._digits)
+        looked_up = [
+            table.look_up(frame).rename(names) for table, names in zip(self.tables, self._prefixed, strict=True)
+        ]
+        frame = pl.concat([frame, *looked_up], how="horizontal").with_columns(self._sums)
+        outcomes = self.outcomes[frame.select(self._place())["place"]]
+        frame = pl.concat([frame, outcomes], how="horizontal").with_columns(reasons)
+        parts = pl.when(pl.col("reasons").str.contains(MARK, literal=True)).then(pl.col("reasons").str.split(MARK))
+        return frame.select(pl.col(_PATTERN).alias(KEY), *ADDED, parts.alias(_PARTS))
+
+    def _read_digits(self) -> list[pl.Expr]:
+        """Return the columns that a pattern is made of, read back from it."""
+        pattern, columns = pl.col(_PATTERN), []
+        for column, stride in self._strides.items():
+            size = len(FEATURES[column.removeprefix("level:")]) + 1
+            columns.append((pattern // stride % size).cast(pl.UInt32).alias(column))
+        for place, column in enumerate(self._facts):
+            columns.append((pattern // (self._facts_stride << place) % 2 == 1).alias(column))
+        state = pattern % _STATES
+        day = pattern // self._day_stride
+        days = pl.when(day > 0).then(day.cast(pl.Int64) - _EARLIEST - 1).cast(pl.Int32).cast(pl.Date)
+        return [*columns, (state == _STATES - 1).alias(ASSESSABLE), (state == 1).alias(_GIVEN), days.alias(_DAY)]
+
+    def _sum_tables(self) -> list[pl.Expr]:
+        """Return the sums over the lines of all tables."""
+        score = pl.sum_horizontal(self._every("score")) + self.base.level.points
+        return [
+            score.cast(pl.Int32).alias("score"),
+            *(pl.max_horizontal(self._every(name)).alias(name) for name in POINTS[1:]),
+        ]
+
+    def _place(self) -> pl.Expr:
+        """The line of :attr:`outcomes`."""
+        to_repair = (pl.col("repair") > 0) & (pl.col("repair") >= pl.col("others"))
+        line = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
+        return (line * len(MILDEST) + pl.col("at_best")).cast(pl.UInt32).alias("place")
+
+    def _join_reasons(self, filled: Collection[str]) -> pl.Expr:
+        """The reasons as one text: what kept a row from being sent, the largest effect first, the base last.
+
+        ``filled``: the placeholders that are filled from the columns of the frame; others keep their marks.
+        """
+        texts = [self._fill_text(at, filled) for at in range(len(self.tables))]
+        first, later = (
+            [pl.when(pl.col(_RESTRAINED) == restrained).then(text) for text in texts[: self._deciding]]
+            for restrained in (True, False)
+        )
+        base = pl.when(ASSESSABLE).then(pl.lit(REASON_SEPARATOR + self.base.text(self.lang)))
+        pieces = [*first, *texts[self._deciding :], *later, base]
+        return pl.concat_str(pieces, ignore_nulls=True).str.slice(len(REASON_SEPARATOR)).alias("reasons")
+
+    def _fill_text(self, at: int, filled: Collection[str]) -> pl.Expr:
+        text, templates = pl.col(f"{at}:text"), self.tables[at].combinations["text"]
+        for name in filled:
+            mark = f"{MARK}{name}{MARK}"
+            if templates.str.contains(mark, literal=True).any():
+                text = text.str.replace_all(mark, self._fill_placeholder(name), literal=True)
+        return text
+
+    def _fill_placeholder(self, name: str) -> pl.Expr:
+        if name == _DAY and self._origin is not None:
+            return self._origin.fill_day(self.lang)
+        return placeholder_of(name).fill(self.lang)
+
+    def _every(self, name: str) -> list[pl.Expr]:
+        return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]
+
+
+def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
+    """Return the outcome of each score: without an assessment, no address given and one given; then two lines a score.
+
+    The second of the two is for rows in which nothing weighs more than what a repair of the address would mend. Of each
+    line there is one for each of :data:`MILDEST`.
+    """
+    scores = pl.select(score=pl.int_range(lowest, highest + 1, dtype=pl.Int32)).lazy()
+    doublings = -pl.col("score") / card.points_to_double
+    scores = scores.with_columns(
+        bounce_prob=(card.ceiling / (1 + (doublings * math.log(2)).exp())).round(4), grade=_grade(card)
+    )
+    assessed = pl.concat(
+        scores.with_columns(usual=_action(card, repair=False), action=_action(card, repair), repair=repair)
+        for repair in (False, True)
+    )
+    without = pl.LazyFrame({"usual": [None, "do_not_send"], "action": [None, "fix_address"]}, schema=_ACTIONS)
+    lines = pl.concat([without, assessed.sort("score", "repair")], how="diagonal")
+    every = lines.join(pl.LazyFrame({"mildest": MILDEST}), how="cross", maintain_order="left_right")
+    restrained = (pl.col("mildest") == "confirm") & (pl.col("action") == "send").fill_null(False)
+    return every.select("bounce_prob", "grade", _restrict_action(), restrained.alias(_RESTRAINED)).collect()
+
+
+def _restrict_action() -> pl.Expr:
+    """The action where it may be no milder than ``mildest``; ``usual``: what it is without a repair of the address."""
+    mildest, action, usual = pl.col("mildest"), pl.col("action"), pl.col("usual")
+    held = pl.when(usual.is_null() | usual.is_in(["hold", "do_not_send"])).then(usual).otherwise(pl.lit("hold"))
+    return (
+        pl.when(mildest == "hold")
+        .then(held)
+        .when((mildest == "confirm") & (action == "send"))
+        .then(pl.lit("confirm"))
+        .otherwise(action)
+        .alias("action")
+    )
+
+
+def _grade(card: Scorecard) -> pl.Expr:
+    grade = pl.lit(GRADES[-1])
+    for name in reversed(GRADES[:-1]):
+        grade = pl.when(pl.col("score") <= card.grades[name]).then(pl.lit(name)).otherwise(grade)
+    return grade
+
+
+def _action(card: Scorecard, repair: bool) -> pl.Expr:
+    action = pl.lit(None, pl.String)
+    for grade in GRADES:
+        mended = repair and grade >= card.actions.repair_from
+        usual = "fix_address" if mended else getattr(card.actions, grade)
+        action = pl.when(pl.col("grade") == grade).then(pl.lit(usual)).otherwise(action)
+    return action

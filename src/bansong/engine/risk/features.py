@@ -1,0 +1,402 @@
+"""The features of a row, as expressions: each feature has at most one level that holds."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Collection
+from datetime import MINYEAR, date, timedelta
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.business_names import names_differ
+from bansong.engine.text_values import is_blank, is_masked, is_plain
+
+Levels = dict[str, pl.Expr]
+
+FEATURES: Final[dict[str, tuple[str, ...]]] = {
+    "status": (
+        "merged",
+        "closed_under_3_months",
+        "closed_3_to_12_months",
+        "closed_over_12_months",
+        "closed_undated",
+        "suspended",
+        "unregistered",
+        "active",
+        "active_stale",
+        "not_found",
+        "not_checked",
+        "without_numbers",
+    ),
+    "status_age": ("stale",),
+    "number": ("wrong_check_digit",),
+    "kind": ("corporation", "public_or_non_profit", "simplified"),
+    "age": ("under_1_year", "from_1_to_3_years", "over_10_years"),
+    "name": ("missing", "masked", "differs"),
+    "freshness": ("under_6_months", "from_12_to_24_months", "from_24_to_48_months", "over_48_months"),
+    "address": (
+        "blank",
+        "masked",
+        "not_korean",
+        "ambiguous",
+        "corrected_unsupported",
+        "corrected",
+        "exact_with_unit",
+        "found",
+        "building_only",
+        "abolished",
+        "no_number",
+        "number_absent",
+        "road_absent",
+        "lot_unknown",
+        "no_road_or_lot",
+        "not_covered",
+        "not_found",
+    ),
+    "form": ("lot_number",),
+    "unit": ("missing",),
+    "change": ("changed", "read_as"),
+    "completeness": ("beside", "no_place", "no_region"),
+    "postal": ("other_district", "outside_region", "neighbouring", "differs", "old_six_digits", "malformed"),
+    "postal_filled": ("filled",),
+    "place": ("crowded",),
+    "spread": ("several_addresses",),
+    "history": ("moved", "absent", "delivered"),
+    "region": (
+        "seoul",
+        "busan",
+        "daegu",
+        "incheon",
+        "daejeon",
+        "ulsan",
+        "sejong",
+        "gyeonggi",
+        "gangwon",
+        "chungbuk",
+        "chungnam",
+        "jeonbuk",
+        "jeonnam_gwangju",
+        "gyeongbuk",
+        "gyeongnam",
+        "jeju",
+    ),
+}
+"""The features and their levels; a scorecard gives points to exactly these."""
+
+LABELS: Final = {
+    "status_age": "status",
+    "form": "address",
+    "unit": "address",
+    "change": "address",
+    "completeness": "address",
+    "postal_filled": "postal",
+    "spread": "place",
+}
+"""Names of features in the reasons, where that is not their own name: one subject, one label."""
+
+STALE_AFTER: Final = 90
+"""Days for which a status is taken to hold, unless the scorecard says otherwise."""
+
+_CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
+_UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
+
+_UNSURE_ADDRESS: Final = (
+    *("not_korean", "ambiguous", "corrected_unsupported"),
+    *("no_road_or_lot", "abolished", "no_number"),
+)
+
+AT_BEST: Final[dict[tuple[str, str], str]] = {
+    **{("status", level): "hold" for level in _CLOSED},
+    **{("status", level): "confirm" for level in _UNCHECKED},
+    ("status_age", "stale"): "confirm",
+    **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
+    **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
+}
+"""The mildest action of a row in which a level holds, whatever its points and whatever a scorecard says.
+
+``confirm`` stands for `send` only; ``hold`` for every milder action, a repair of the address among them.
+"""
+
+WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
+"""The features that are stated even where no risk can be given."""
+
+_FOUND: Final = ("exact", "lot_to_road")
+_REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
+
+_FILLED_IN: Final = date(1970, 1, 1)
+"""Up to this day dates are those that machines put where there is none: 0001-01-01, 1900-01-01, 1970-01-01."""
+
+_HANGUL: Final = "[가-힣\u1100-\u11ff\u3131-\u318e]"
+_DIGIT: Final = "[0-9０-９]"
+_STARTS_LIKE_POSTAL: Final = r"^\W*[0-9]{3}"
+_POSTAL_AT_HEAD: Final = r"^\W*(?:[0-9]{3}-[0-9]{3}|[0-9]{5,6})\b"
+_OLD_POSTAL_AT_HEAD: Final = r"^\W*[0-9]{3}-[0-9]{3}\b"
+_POSTAL: Final = "^[0-9]{5}$"
+_OLD_POSTAL: Final = "^[0-9]{3}-?[0-9]{3}$"
+_LOST_ZERO: Final = "^[1-9][0-9]{3}$"
+_FIRST_POSTAL: Final = "01000"
+_LAST_POSTAL: Final = "63999"
+_SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
+
+
+WRITING: Final = "writing"
+"""How the address is written (Enum): blank, masked, plain (:func:`~bansong.engine.text_values.is_plain`), or odd."""
+
+ODD_ZIPCODE: Final = "odd_zipcode"
+"""The postal code as written (String, stripped), null where it is the one given: on nulls patterns cost nothing."""
+
+_WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
+_OTHER: Final = "address:other"
+
+
+def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`: ``address`` and ``zipcode`` are looked at once for all levels.
+
+    ``zipcode_given``: the postal code's five digits, if it has as many.
+    """
+    address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
+    writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
+    writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
+    for name, holds in reversed(writings.items()):
+        writing = pl.when(holds).then(pl.lit(name, _WRITINGS)).otherwise(writing)
+    odd_code = pl.when(pl.col("zipcode").ne_missing(pl.col("zipcode_given"))).then("zipcode").str.strip_chars()
+    return (
+        frame.with_columns(
+            pl.when(~is_plain(address)).then(address).alias(_OTHER),
+            odd_code.str.strip_suffix(".0").alias(ODD_ZIPCODE),
+        )
+        .with_columns(writing.alias(WRITING))
+        .drop(_OTHER)
+    )
+
+
+def is_assessable() -> pl.Expr:
+    """Whether a risk can be given: there is an address and it can be read."""
+    return ~pl.col(WRITING).is_in(["blank", "masked"])
+
+
+def _odd_address() -> pl.Expr:
+    """The address where it is neither plain nor blank nor masked, else null."""
+    return pl.when(pl.col(WRITING) == "odd").then("address")
+
+
+OPTIONAL: Final = (
+    *("taxation", "merged", "registry_name"),
+    *("confirmed", "crowded", "several_addresses", "history", "region"),
+)
+"""Columns that a frame may have for :func:`levels` or not."""
+
+
+def levels(
+    today: date,
+    *,
+    registry: bool,
+    gazetteer: bool,
+    stale_after: int = STALE_AFTER,
+    columns: Collection[str] = frozenset(),
+    numbers: bool = True,
+) -> dict[str, Levels]:
+    """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
+
+    ``registry``, ``gazetteer``: whether one was given. ``stale_after``: days after which a status has to be checked
+    again. ``numbers``: whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode``
+    (String), the columns of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's
+    ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of :func:`bansong.engine.address.attach`. A
+    level whose columns are null does not hold.
+
+    ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
+    ``taxation`` (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is
+    when the address was last made sure of, ``crowded`` and ``several_addresses`` (Boolean) say so of the row's address
+    and number, ``history`` and ``region`` (String) hold names of levels.
+    """
+    fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
+    unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
+    possible = _status(today, fresh, unchecked) | _always(today, gazetteer=gazetteer, numbers=numbers)
+    for column, feature, more in _optional(today):
+        if column in columns:
+            possible[feature] = possible.get(feature, {}) | more
+    return possible
+
+
+def _always(today: date, *, gazetteer: bool, numbers: bool) -> dict[str, Levels]:
+    address = _address(numbers) | (_match_levels() if gazetteer else {})
+    filled = pl.col("fixed_zipcode").is_not_null() & pl.col("zipcode_given").is_null()
+    return {
+        "number": {"wrong_check_digit": ~pl.col("check_digit_ok")},
+        "kind": {
+            "corporation": pl.col("kind") == "company",
+            "public_or_non_profit": (pl.col("kind") == "public") | (pl.col("kind") == "non_profit"),
+        },
+        "age": {
+            "under_1_year": pl.col("opened") > _months_before(today, 12),
+            "from_1_to_3_years": pl.col("opened") > _months_before(today, 36),
+            "over_10_years": pl.col("opened") <= _months_before(today, 120),
+        },
+        "name": {"missing": is_blank(pl.col("name")), "masked": is_masked(pl.col("name"))},
+        "address": address,
+        "form": {"lot_number": pl.col("form") == "lot"},
+        "unit": {"missing": pl.col("unit") == "missing"} if gazetteer else {},
+        "change": _change(),
+        "completeness": _completeness(address, gazetteer=gazetteer),
+        "postal": _postal(gazetteer),
+        "postal_filled": {"filled": filled} if gazetteer else {},
+    }
+
+
+def _optional(today: date) -> list[tuple[str, str, Levels]]:
+    """The levels that an optional column gives to a feature: (column, feature, levels)."""
+    sole_trader = pl.col("kind") == "sole_trader"
+    return [
+        ("merged", "status", {"merged": (pl.col("biz_status") == "closed") & pl.col("merged")}),
+        ("taxation", "kind", {"simplified": sole_trader & (pl.col("taxation") == "simplified")}),
+        ("registry_name", "name", {"differs": names_differ(pl.col("name"), pl.col("registry_name"))}),
+        ("confirmed", "freshness", _freshness(today)),
+        ("crowded", "place", {"crowded": pl.col("crowded")}),
+        ("several_addresses", "spread", {"several_addresses": pl.col("several_addresses")}),
+        *((name, name, {level: pl.col(name) == level for level in FEATURES[name]}) for name in ("history", "region")),
+    ]
+
+
+def _freshness(today: date) -> Levels:
+    """How old the address is; a day to come says nothing, nor does one that stands where no day is known."""
+    known = (pl.col("confirmed") > _FILLED_IN) & (pl.col("confirmed") <= today)
+    confirmed = pl.when(known).then(pl.col("confirmed"))
+    return {
+        "under_6_months": confirmed > _months_before(today, 6),
+        "from_12_to_24_months": _between(confirmed, today, 24, 12),
+        "from_24_to_48_months": _between(confirmed, today, 48, 24),
+        "over_48_months": confirmed <= _months_before(today, 48),
+    }
+
+
+def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
+    return (day > _months_before(today, most)) & (day <= _months_before(today, least))
+
+
+def _status(today: date, fresh: pl.Expr, unchecked: str) -> dict[str, Levels]:
+    """Return the levels of the registry's status, and whether it is too old; ``closed`` never is: none opens again."""
+    status, since = pl.col("biz_status"), pl.col("since")
+    closed = status == "closed"
+    levels = {
+        "closed_under_3_months": closed & (since > _months_before(today, 3)),
+        "closed_3_to_12_months": closed & (since > _months_before(today, 12)),
+        "closed_over_12_months": closed & since.is_not_null(),
+        "closed_undated": closed,
+        "suspended": status == "suspended",
+        "unregistered": status == "unregistered",
+        "active": (status == "active") & fresh,
+        "active_stale": status == "active",
+        unchecked: pl.lit(True),
+    }
+    return {"status": levels, "status_age": {"stale": status.is_in(["suspended", "unregistered"]) & ~fresh}}
+
+
+def _address(numbers: bool) -> Levels:
+    odd, blank = _odd_address(), pl.col(WRITING) == "blank"
+    coded = pl.when(odd.str.contains(_STARTS_LIKE_POSTAL)).then(odd)
+    numbered = pl.coalesce(coded.str.replace(_POSTAL_AT_HEAD, ""), odd).str.contains(_DIGIT)
+    return {
+        # with the number alone, no address was asked about
+        "blank": ~is_blank(pl.when(blank).then("name")) if numbers else blank,
+        "masked": pl.col(WRITING) == "masked",
+        "not_korean": ~odd.str.contains(_HANGUL) | (pl.col("form") == "english").fill_null(False),
+        "no_number": ~numbered,
+    }
+
+
+def _match_levels() -> Levels:
+    """Return the levels of the match in the gazetteer: absence says something only of a region that is in it."""
+    level, covered = pl.col("match_level"), pl.col("covered")
+    found = level.is_in(_FOUND)
+    without_building = (level == "region_only") & covered
+    return {
+        "ambiguous": level == "ambiguous",
+        "corrected_unsupported": _is_corrected() & ~pl.col("supported"),
+        "corrected": _is_corrected(),
+        "exact_with_unit": found & (pl.col("unit") == "given"),
+        "found": found,
+        "building_only": level == "building_only",
+        "abolished": level == "abolished",
+        "number_absent": (level == "road_only") & covered,
+        "road_absent": without_building & (pl.col("form") == "road"),
+        "lot_unknown": without_building & (pl.col("form") == "lot"),
+        "no_road_or_lot": covered & level.is_in(("region_only", "none")) & (pl.col("form") == "neither"),
+        "not_covered": (level == "region_only") & ~covered,
+        "not_found": (pl.col(WRITING) != "blank") & ~level.is_in(_REPAIRED).fill_null(False),  # found, but doubtful
+    }
+
+
+def _is_corrected() -> pl.Expr:
+    """Whether another building's address is given than the one that was written; ``building_only``: by its name."""
+    return pl.col("match_level").is_in(_REPAIRED) & pl.col("fixed_address").is_not_null()
+
+
+def _change() -> Levels:
+    """Return the levels of a change that ``address`` does not say: in the answer, or (``read_as``) only for reading."""
+    changed = pl.col("changes").is_not_null()
+    written = pl.col("fixed_address").is_not_null()
+    return {
+        "changed": changed & written & ~pl.col("match_level").is_in(_REPAIRED),
+        "read_as": changed & ~written & (pl.col("match_level") != "building_only"),
+    }
+
+
+def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
+    """Return what an address lacks to be mailed to, where no level of ``address`` says it already.
+
+    A postal code stands for the region; with a gazetteer only where that has the road in a district of the code.
+    """
+    said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
+    code = pl.col("zipcode_given")
+    odd = pl.col(ODD_ZIPCODE)
+    as_written = odd.is_null() | is_blank(odd) | odd.str.contains(_POSTAL)
+    coded = (code >= _FIRST_POSTAL) & (code <= _LAST_POSTAL) & as_written & ~_is_elsewhere()
+    if gazetteer:
+        coded &= ~pl.col("match_level").is_in(["region_only", "none"])
+    return {
+        "beside": pl.col("beside"),
+        "no_place": ~pl.col("numbered") & ~said.fill_null(False),
+        "no_region": ~pl.col("region_given") & ~coded.fill_null(False),
+    }
+
+
+def restored_zipcode() -> pl.Expr:
+    """Return the postal code where its four digits lost a zero, or where it is ``301-49``; null for all other rows."""
+    return pl.when((_lost_zero() | _is_split()) & ~_is_elsewhere()).then("zipcode_given")
+
+
+def _lost_zero() -> pl.Expr:
+    return pl.col(ODD_ZIPCODE).str.contains(_LOST_ZERO).fill_null(False)
+
+
+def _is_split() -> pl.Expr:
+    return pl.col(ODD_ZIPCODE).str.contains(_SPLIT_POSTAL).fill_null(False)
+
+
+def _is_elsewhere() -> pl.Expr:
+    return (pl.col("postal_match") == "other_district").fill_null(False)
+
+
+def _postal(gazetteer: bool) -> Levels:
+    """Return the levels of a postal code that is wrong. Four digits lack a zero, unless the address is not in Seoul."""
+    written, code = pl.col("zipcode"), pl.col(ODD_ZIPCODE)
+    blank = written.is_null() | (is_blank(code) & code.is_not_null())
+    elsewhere, lost = _is_elsewhere(), _lost_zero()
+    judged = {
+        "other_district": elsewhere & ~lost & pl.col("fixed_zipcode").is_not_null(),
+        "neighbouring": pl.col("postal_match") == "neighbouring",
+        "differs": pl.col("postal_match").is_null() & (pl.col("fixed_zipcode") != pl.col("zipcode_given")),
+    }
+    return (judged if gazetteer else {}) | {
+        "outside_region": elsewhere & ~lost,
+        "old_six_digits": (blank & _odd_address().str.contains(_OLD_POSTAL_AT_HEAD)) | code.str.contains(_OLD_POSTAL),
+        "malformed": (~blank & ~code.str.contains(_POSTAL) & ~lost & ~_is_split()) | (lost & elsewhere),
+    }
+
+
+def _months_before(today: date, months: int) -> pl.Expr:
+    """Return the day so many months before, the last of its month where that is shorter."""
+    year, month = divmod(today.year * 12 + today.month - 1 - months, 12)
+    year, month = max(year, MINYEAR), month + 1
+    return pl.lit(date(year, month, min(today.day, monthrange(year, month)[1])))

@@ -1,0 +1,196 @@
+"""The runs that wrote enriched files, read back from their manifests."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from bansong.cloud.remote_files import fetch_file
+from bansong.cloud.remote_path import as_path, describe_given, is_remote
+from bansong.errors import LabelError, parameter
+from bansong.storage.filesystem import state_directory
+from bansong.tables.publish import same_file
+from bansong.translation import gettext, ngettext
+
+Alternatives = tuple[tuple[str, ...], ...]
+"""The headers of a role: those that are joined, by alternative."""
+
+_SHOWN: Final = 5
+_RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """A run of enrichment, read from its manifest; ``id`` tells its table from others of the same run."""
+
+    id: str
+    run_id: str
+    input: str
+    output: str
+    sheet: str | None
+    engine: str
+    model: str
+    rows: int
+    started: datetime
+    headers: dict[str, Alternatives]
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a file is the manifest of a run."""
+    return _may_be_manifest(path) and bool(_read_manifest(path))
+
+
+def _may_be_manifest(path: Path) -> bool:
+    return path.suffix == ".json" and (is_remote(path) or path.is_file())
+
+
+def manifest_of(run_id: str) -> Path:
+    """Where the manifest of a run is, unless it was written elsewhere."""
+    return state_directory() / "runs" / f"{run_id}.json"
+
+
+def find_run(run: str | Path, file: Path | None) -> Enrichment:
+    """Return the run with an id or manifest; of one over several tables, that with the id of a part, or of a file."""
+    manifest, part = as_path(run), None
+    if not _may_be_manifest(manifest):
+        if not _RUN_ID.fullmatch(str(run)):
+            raise LabelError(
+                gettext(
+                    "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
+                    parameter=parameter("run", describe_given(run)),
+                )
+            )
+        manifest = manifest_of(str(run))
+        whole, _, place = str(run).rpartition("-")
+        if not manifest.is_file() and place.isdecimal() and manifest_of(whole).is_file():
+            manifest, part = manifest_of(whole), str(run)
+    if not _may_be_manifest(manifest):
+        raise LabelError(
+            gettext(
+                "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
+                "with the enriched file",
+                parameter=parameter("run", str(run)),
+                manifest=manifest,
+            )
+        )
+    found = _read_manifest(manifest)
+    if not found:
+        raise LabelError(
+            gettext(
+                "{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file",
+                manifest=manifest,
+            )
+        )
+    return _pick_part(found, part, file)
+
+
+def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None) -> Enrichment:
+    """Return the one that is meant of what a run wrote."""
+    meant = [one for one in found if part in (None, one.id)]
+    if file is not None and len(meant) > 1:
+        meant = [one for one in meant if same_file(as_path(one.output), file)]
+    if len(meant) == 1:
+        return meant[0]
+    parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
+    raise LabelError(
+        gettext(
+            "run {run} wrote {count:,} tables; give the id of one as `run=`, or its file as `file=`: {parts}",
+            run=found[0].run_id,
+            count=len(found),
+            parts=f"{parts}, …" if len(found) > _SHOWN else parts,
+        )
+    )
+
+
+def _read_manifest(path: Path) -> list[Enrichment]:
+    """Read what a manifest says was written: one table, or the parts of a run over several; nothing of another file."""
+    try:
+        with fetch_file(path) as data:
+            found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
+        return [_enrichment_of(one) for one in found.get("parts", [found])]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
+    return Enrichment(
+        id=str(found.get("id", found["run_id"])),
+        run_id=str(found["run_id"]),
+        input=str(found["input"]),
+        output=str(found["output"]),
+        sheet=found.get("sheet"),
+        engine=str(found["engine"]),
+        model=str(found["versions"]["model"]),
+        rows=int(found["rows"]),
+        started=datetime.fromisoformat(found["started"]),
+        headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
+    )
+
+
+def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
+    """Yield what runs over an input wrote, the last first, as far as it is still there as they wrote it.
+
+    ``before``: the id of a run, without which and what came after it; ids begin with their time.
+    """
+    folder, replaced = state_directory() / "runs", set[str]()
+    for manifest in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
+        for one in _read_manifest(manifest):
+            is_earlier = before is None or manifest.stem < before
+            if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
+                yield one
+            replaced.add(one.output)
+
+
+def output_of(by: Enrichment) -> Path:
+    """Return the file that a run wrote; raise :class:`LabelError` where it is not there any more."""
+    path = as_path(by.output)
+    if not is_remote(path) and not path.is_file():
+        raise LabelError(
+            gettext(
+                "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "
+                "as well: {parameter} `file='PATH'`",
+                run_id=by.run_id,
+                output=by.output,
+                parameter=parameter("run", by.run_id),
+            )
+        )
+    return path
+
+
+def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
+    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known.
+
+    ``name``: that of its table, with the sheet.
+    """
+    folder = state_directory() / "runs"
+    manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
+    written = (one for manifest in manifests for one in _read_manifest(manifest))
+    for found in written:
+        if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
+            continue
+        if found.rows == rows:
+            return found, ()
+        return None, (
+            gettext(
+                "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
+                "model answered is not known",
+                path=path,
+                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                run_id=found.run_id,
+                rows_2=found.rows,
+            ),
+        )
+    return None, (
+        gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
+    )
+
+
+def _headers_of(choice: Mapping[str, Any]) -> Alternatives:
+    """The headers of a role in a manifest; those of earlier versions join none, or have no alternatives."""
+    own = tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
+    return (own, *(one for other in choice.get("otherwise", ()) for one in _headers_of(other)))

@@ -1,0 +1,361 @@
+"""The label store: the outcomes of each mailing, and what was known when it went out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
+from bansong.errors import LabelError
+from bansong.labels.batch_merge import LabelBatch, add_known, merge_metadata, merge_recorded, silent_letters
+from bansong.labels.mailing_file import (
+    METADATA_KEY,
+    STORE_SCHEMA,
+    MailingMetadata,
+    collect_rows,
+    read_metadata,
+    refuse_other_name,
+    scan_rows,
+)
+from bansong.labels.mailing_terms import MailingTerms
+from bansong.library_messages import describe_os_error
+from bansong.storage.filesystem import make_folders, state_directory
+from bansong.tables import is_unfinished, publish_file, remove_unfinished
+from bansong.translation import gettext
+
+_HISTORY: Final = {"moved": "moved", "absent": "absent"}
+_HAS_OUTCOME: Final = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
+_WAIT: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mailing:
+    """A recorded mailing: its metadata, how many of its rows came back, arrived, or are not known.
+
+    ``letters``: how many of the mailed letters have an outcome; two rows may be one letter.
+    """
+
+    id: str
+    path: Path
+    about: MailingMetadata
+    rows: int
+    bounced: int
+    arrived: int
+    letters: int
+
+    @property
+    def declaration(self) -> MailingTerms:
+        """The terms of the mailing."""
+        return self.about.declaration
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """The outcome of recording: how many labels were ``new``, ``known`` before or ``replaced`` others.
+
+    ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
+    too. ``unmailed``: labels of rows that, by what was declared, were not mailed: nothing is learned from these.
+    ``frame``: the mailing's rows now.
+    """
+
+    id: str
+    path: Path
+    new: int
+    known: int
+    replaced: int
+    silent: int
+    unmailed: int
+    clashing: pl.Series
+    declaration: MailingTerms
+    frame: pl.DataFrame
+
+
+class LabelStore:
+    """A folder with one Parquet file a mailing, by default ``labels/`` in the state directory (mode 0700, files 0600).
+
+    Raises :class:`LabelError` where a file is damaged, naming it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder if folder is not None else state_directory() / "labels"
+
+    def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
+        """Merge labels with what is recorded of their mailing; the same ones again change nothing.
+
+        A label that contradicts a recorded one is not taken, unless ``replace``. Rows keep what was known of them when
+        they were first recorded. Where the declaration says that silence is delivery, letters without an outcome are
+        kept as well. Another process that records waits. ``dry_run`` writes nothing.
+        """
+        if dry_run:
+            return self._merge_batch(batch, replace)[0]
+        with self._lock():
+            recorded, about = self._merge_batch(batch, replace)
+            self._write(recorded, about)
+        return recorded
+
+    def mailings(self) -> list[Mailing]:
+        """All mailings, the earliest first."""
+        found = []
+        for path in self._files():
+            about = read_metadata(path)
+            counts = scan_rows(path).select(
+                pl.len().alias("rows"),
+                pl.col("bounced").sum().alias("bounced"),
+                (~pl.col("bounced")).sum().alias("arrived"),
+                pl.col("letter").filter(_HAS_OUTCOME, ~pl.col("doubt")).n_unique().alias("letters"),
+            )
+            found.append(Mailing(about.id, path, about, **collect_rows(counts, path).row(0, named=True)))
+        return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
+
+    def paid_mailings(self) -> list[str]:
+        """The ids of the mailings whose rows were charged."""
+        return [path.stem for path in self._files() if read_metadata(path).paid]
+
+    def read(self, path: Path) -> tuple[pl.DataFrame, MailingMetadata]:
+        """The rows (:data:`STORE_SCHEMA`) and the metadata of a mailing's file, of this store or of another."""
+        return collect_rows(scan_rows(path), path), read_metadata(path)
+
+    def put(self, rows: pl.DataFrame, about: MailingMetadata) -> None:
+        """Write the rows (:data:`STORE_SCHEMA`) of a mailing, in place of those that are recorded of it."""
+        with self._lock():
+            self._publish(self.path(about.id), rows, about)
+
+    def path(self, mailing: str) -> Path:
+        """The file of a mailing."""
+        return self.folder / f"{mailing}.parquet"
+
+    def evidence(
+        self, mailings: Iterable[str] | None = None, *, unread: bool = False, addressee: bool = False
+    ) -> pl.LazyFrame:
+        """The letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
+
+        ``mailings``: their ids, by default all. ``unread``: with the rows of which no scorecard gave the reasons (the
+        hosted service's), and a column ``unread`` that tells them; probabilities are there, levels are null.
+        ``addressee``: with ``b_no`` and ``address_key``. Raises :class:`LabelError` for a copy, whose letters would
+        count twice.
+        """
+        wanted = None if mailings is None else set(mailings)
+        paths = [path for path in self._files() if wanted is None or path.stem in wanted]
+        for path in paths:
+            refuse_other_name(path)
+        parts = [scan_rows(path).with_columns(pl.lit(path.stem).alias("mailing")) for path in paths]
+        empty = pl.LazyFrame(schema=STORE_SCHEMA | {"mailing": pl.String})
+        rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
+        if not unread:
+            rows = rows.filter(~pl.col("unread"))
+        more = [*(["unread"] if unread else []), *(["b_no", "address_key"] if addressee else [])]
+        return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
+
+    def outcomes(self) -> pl.LazyFrame:
+        """The newest outcome of each addressee, by number and address.
+
+        Columns: ``b_no`` (UInt64), ``address_key``, ``bounced`` (Boolean, as was said; silence only where it is
+        delivery), ``bounce_reason``, ``bounced_at`` (Date), ``mailed`` (Date).
+        """
+        rows = self._outcomes().with_columns(
+            pl.coalesce("said", "bounced").alias("bounced"),
+            pl.coalesce("reason", "reason_code").alias("bounce_reason"),
+            pl.col("returned").alias("bounced_at"),
+        )
+        return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
+
+    def history(
+        self, b_no: str | None = None, *, mailings: Collection[str] | None = None, assessed: bool = False
+    ) -> pl.LazyFrame | None:
+        """Return what the engine may know of each addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
+
+        ``b_no``: ten digits, to read one business alone. ``mailings``: their ids, by default all. ``assessed``: only
+        letters whose risk was assessed.
+
+        ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
+        outcomes say nothing here, and hide no older one.
+        """
+        if not self._files():
+            return None
+        came = pl.col("said").fill_null(False)
+        outcome = (
+            pl.when(came)
+            .then(pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String))
+            .when(~pl.col("bounced"))
+            .then(pl.lit("delivered"))
+        )
+        rows = self._outcomes(b_no, mailings, assessed=assessed)
+        rows = rows.with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
+        return _newest(rows).select(list(HISTORY_SCHEMA))
+
+    def _outcomes(
+        self, b_no: str | None = None, mailings: Collection[str] | None = None, *, assessed: bool = False
+    ) -> pl.LazyFrame:
+        """Rows with number and address of which something is known: one for the address as written, one as corrected.
+
+        A corrected address is the same place, and the one that the user's next list may have.
+        """
+        names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
+        both = ["address_key", "fixed_key"]
+        empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
+        files = [path for path in self._files() if mailings is None or path.stem in mailings]
+        is_wanted = pl.col("bounce_prob").is_not_null() if assessed else pl.lit(True)
+        rows = pl.concat([empty, *(scan_rows(path).filter(is_wanted).select(*names, *both) for path in files)])
+        wanted = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
+        keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
+        found = rows.filter(_HAS_OUTCOME, wanted).select(*names, keys).explode("address_key")
+        return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
+
+    def holdings(self, numbers: Collection[str]) -> dict[Path, int]:
+        """Return how many letters each mailing's file holds of numbers (ten digits); files without any are left out."""
+        counts = {
+            path: int(collect_rows(scan_rows(path).select(_is_of(numbers).sum()), path).item())
+            for path in self._files()
+        }
+        return {path: count for path, count in counts.items() if count}
+
+    def erase(self, numbers: Collection[str]) -> None:
+        """Erase the letters of numbers (ten digits), also where names of files hold them; such files are written anew.
+
+        What a record that was killed has left is removed.
+        """
+        if not self.folder.is_dir():
+            return
+        with self._lock():
+            remove_unfinished(self.folder)
+            held = self.holdings(numbers)
+            for path in self._files():
+                before = read_metadata(path)
+                about = _without(before, numbers)
+                if path in held or about != before:
+                    self._publish(path, collect_rows(scan_rows(path).filter(~_is_of(numbers)), path), about)
+
+    def purge(self, before: date) -> int:
+        """Delete the files of mailings that went out before a day; return how many. What was learned of them stays."""
+        old = [path for path in self._files() if read_metadata(path).declaration.mailed < before]
+        if old:
+            with self._lock():
+                for path in old:
+                    path.unlink(missing_ok=True)
+        return len(old)
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is that of a file of the store, or would be."""
+        return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
+
+    def _files(self) -> list[Path]:
+        try:  # a folder that cannot be read is none without files, to which `glob` makes it
+            found = list(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            if not self.folder.exists():  # a folder above it is a file
+                return []
+            raise LabelError(gettext("{folder}: is a file; a label store is a folder", folder=self.folder)) from error
+        except OSError as error:
+            raise LabelError(
+                gettext(
+                    "{folder}: cannot be read: {strerror}; make it readable",
+                    folder=self.folder,
+                    strerror=describe_os_error(error),
+                )
+            ) from error
+        return sorted(path for path in found if path.suffix == ".parquet" and not is_unfinished(path))
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        from filelock import FileLock, Timeout
+
+        try:
+            make_folders(self.folder)
+            with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):
+                yield
+        except Timeout as error:
+            raise LabelError(
+                gettext(
+                    "{folder}: another process has been recording for {wait:.0f} s; try again",
+                    folder=self.folder,
+                    wait=_WAIT,
+                )
+            ) from error
+        except OSError as error:
+            why = describe_os_error(error)
+            raise LabelError(
+                gettext("{folder}: the label store cannot be written: {why}", folder=self.folder, why=why)
+            ) from error
+
+    def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
+        """Return a mailing's rows and metadata with those of a batch; nothing is written."""
+        path = self.path(batch.about.id)
+        before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
+        if path.exists():
+            before, about = (
+                collect_rows(scan_rows(path), path),
+                merge_metadata(read_metadata(path), batch.about, replace),
+            )
+        known = before.filter(pl.col("said").is_not_null())
+        labels, clashing, replaced = merge_recorded(known, batch.labels, replace)
+        again = batch.labels.join(known, on="row_id", how="semi").height - clashing.len() - replaced
+        doubts = pl.concat([before.filter("doubt").select("row_id", "letter"), batch.doubtful])
+        doubtful = silent_letters(doubts, labels, doubt=True)
+        mailed = batch.sent(about.declaration)
+        if about.declaration.tells_who_was_sent:
+            labels = labels.with_columns(doubt=~pl.col("letter").is_in(mailed["letter"].implode()))
+        quiet = mailed.clear() if batch.unplaced else mailed
+        silent = silent_letters(quiet, pl.concat([labels, doubtful]), doubt=False)
+        frame = add_known(pl.concat([labels, doubtful, silent]), before, batch, about.declaration)
+        result = RecordResult(
+            id=about.id,
+            path=path,
+            new=batch.labels.height - clashing.len() - replaced - again,
+            known=again,
+            replaced=replaced,
+            silent=silent.height,
+            unmailed=int(labels["doubt"].sum()),
+            clashing=clashing,
+            declaration=about.declaration,
+            frame=frame,
+        )
+        return result, about
+
+    def _write(self, recorded: RecordResult, about: MailingMetadata) -> None:
+        """Write the mailing's file in one step, unless nothing has changed."""
+        path = recorded.path
+        if (
+            path.exists()
+            and read_metadata(path) == about
+            and collect_rows(scan_rows(path), path).equals(recorded.frame)
+        ):
+            return
+        self._publish(path, recorded.frame, about)
+
+    @staticmethod
+    def _publish(path: Path, frame: pl.DataFrame, about: MailingMetadata) -> None:
+        with publish_file(path) as temporary:
+            frame.write_parquet(temporary, metadata={METADATA_KEY: msgspec.json.encode(about).decode()})
+
+
+def _is_of(numbers: Collection[str]) -> pl.Expr:
+    """Return whether a row's letter went to one of the numbers (Boolean, never null)."""
+    return pl.col("b_no").is_in(list(numbers)).fill_null(value=False)
+
+
+def _without(about: MailingMetadata, numbers: Collection[str]) -> MailingMetadata:
+    """Return a mailing's metadata with ``…`` where the name of a file holds one of the numbers."""
+    spellings = [re.escape(spelling) for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
+    blank = partial(re.compile("|".join(spellings)).sub, "…")
+    sources = tuple(msgspec.structs.replace(source, name=blank(source.name)) for source in about.sources)
+    return msgspec.structs.replace(about, file=blank(about.file), sources=sources)
+
+
+def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Keep one row an addressee: of the newest mailing, in it the one that came back, if any did."""
+    came = pl.col("said").fill_null(False)
+    order = rows.with_columns(came.alias("came")).sort("mailed", "came", "row_id", descending=[False, False, True])
+    return order.unique(["b_no", "address_key"], keep="last", maintain_order=True)

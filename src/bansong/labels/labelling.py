@@ -1,0 +1,462 @@
+"""``bansong label``: the outcomes of a mailing, read, matched, recorded, written and sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final, Unpack
+
+import polars as pl
+
+from bansong import business_number
+from bansong.cloud.remote_path import as_path, is_remote
+from bansong.column_words import word_of
+from bansong.engine.risk.reason_parser import KNOWN_DTYPES
+from bansong.engine.risk.reason_parser import parse_reasons as known_from
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.engine.text_values import day_given
+from bansong.errors import BansongError, LabelError, ModelError, UsageError, parameter
+from bansong.forking import refuse_after_fork
+from bansong.labels.batch_merge import LabelBatch
+from bansong.labels.label_store import LabelStore, RecordResult
+from bansong.labels.mailing import LETTER_SCHEMA, OpenMailing, open_mailing
+from bansong.labels.mailing_file import MailingMetadata, OutcomeSource
+from bansong.labels.mailing_terms import MailingTerms, parse_terms
+from bansong.labels.matching import MatchResult, address_keys, find_candidates, letter_expr, match
+from bansong.labels.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
+from bansong.labels.output_columns import label_target, write_labels
+from bansong.labels.report import LabelReport, unused_outcomes, write_unused
+from bansong.models.model_store import ModelStore
+from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
+from bansong.run.output_layout import keep_apart
+from bansong.schema import seoul_day
+from bansong.translation import current_language, gettext, ngettext
+
+_LABELLED: Final = (
+    pl.col("row_id"),
+    pl.coalesce("said", "bounced").alias("bounced"),
+    pl.coalesce("reason", "reason_code").alias("bounce_reason"),
+    pl.col("returned").alias("bounced_at"),
+)
+"""The columns of a mailing's file as those of a labelled file."""
+
+
+def label(
+    outcomes: str | Path,
+    *,
+    run: str | Path | None = None,
+    file: str | Path | None = None,
+    mailed: date | str | None = None,
+    returns_requested: bool | None = None,
+    complete: bool = False,
+    mail_class: str | None = None,
+    sent: str | Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    delimiter: str | None = None,
+    file_sheet: str | None = None,
+    file_encoding: str | None = None,
+    file_json_path: str | None = None,
+    file_delimiter: str | None = None,
+    output: str | Path | None = None,
+    output_encoding: str | None = None,
+    unmatched: str | Path | None = None,
+    replace: bool = False,
+    book: str | Path | LabelStore | None = None,
+    dry_run: bool = False,
+    today: date | str | None = None,
+    send: bool | None = None,
+    resend: bool = False,
+    first_row: int | None = None,
+    **service: Unpack[ServiceKeywords],
+) -> LabelReport:
+    """Record what became of the letters of one mailing: which came back, why and when.
+
+    ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
+    that says whether a letter came back each row is one that did.
+
+    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
+    ``file_encoding``, ``file_json_path`` and ``file_delimiter`` are that file's, as ``sheet``, ``encoding``,
+    ``json_path`` and ``delimiter`` are those of ``outcomes``.
+    ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
+    ``returns_requested``: whether undeliverable letters were to come back;
+    must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
+    ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
+    guessed. They are merged with what the ``book`` (a folder, by default in the state directory) has of the mailing;
+    what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
+    with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
+    own). ``unmatched``: where a CSV of what could not be
+    used is written.
+
+    ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
+    default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
+    again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
+    say. ``service``: as for :func:`bansong.enrich`. The ledger has what was sent: it is sent once.
+
+    Raises :class:`bansong.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
+    contradicts an earlier one), :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`: nothing
+    was recorded then. :class:`bansong.errors.OutputError` for an output that cannot be written, when the outcomes may
+    be recorded already: the same call again goes on.
+    """
+    check_keywords(label, service)
+    refuse_after_fork()
+    now, path = datetime.now(UTC), as_path(outcomes)
+    today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
+    store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
+    labelled, unused = (None if given is None else as_path(given) for given in (output, unmatched))
+    outputs = _Outputs(labelled, output_encoding, unused)
+    with open_mailing(
+        run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path, delimiter=file_delimiter
+    ) as mailing:
+        service_terms, notes = _service_terms(send, mailing, service)
+        outputs.check(path, mailing, store)
+        read = read_outcomes(
+            path,
+            columns,
+            sheet=sheet,
+            encoding=encoding,
+            json_path=json_path,
+            delimiter=delimiter,
+            mailed=mailed,
+        )
+        terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
+        refuse_future(read, today)
+        _check_actions(terms, mailing)
+        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
+        if matched.labels.is_empty():
+            raise _no_match_error(read, mailing, matched)
+        recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
+        matched = _add_clashes(matched, recorded)
+        report = _report(read, mailing, matched, recorded, dry_run)
+        report = replaced(report, warnings=(*report.warnings, *notes))
+        if dry_run:
+            return report
+        if service_terms is None:
+            return outputs.write(report, mailing, matched, recorded)
+        from bansong.labels.label_sender import labels_with_lookups, send_labels
+
+        try:  # before the output is written, which may replace the file
+            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+        except BansongError:  # nothing can be sent; what was recorded is written all the same
+            outputs.write(report, mailing, matched, recorded)
+            raise
+        report = outputs.write(report, mailing, matched, recorded)
+    day = recorded.declaration.mailed
+    posted = send_labels(lookups, mailing.path, terms=service_terms, mailed=day, resend=resend, first_row=first_row)
+    return replaced(report, sent=posted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The files that a call of :func:`label` writes beside the label store."""
+
+    labelled: Path | None
+    encoding: str | None
+    unmatched: Path | None
+
+    def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
+        """Raise :class:`UsageError` where an output would replace what is read; only the enriched file may be.
+
+        A file of the label store is never anything else.
+        """
+        for path in (outcomes, mailing.path, self.labelled, self.unmatched):
+            if path is not None and store.is_own(path):
+                raise UsageError(
+                    gettext(
+                        "{path}: is of the label store itself, which only `label` writes; give another file", path=path
+                    )
+                )
+        keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
+        read = {
+            "outcomes": outcomes,
+            gettext("enriched file"): mailing.path,
+            gettext("labelled file"): self.labelled,
+        }
+        keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
+        if self.labelled is not None:
+            if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
+                raise UsageError(
+                    gettext("{path}: is the enriched file itself; give another output", path=self.labelled)
+                )
+            label_target(mailing.table, self.labelled, self.encoding)
+
+    def write(
+        self, report: LabelReport, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult
+    ) -> LabelReport:
+        """Write the outputs; return the report with their paths and warnings."""
+        if self.unmatched is not None:
+            write_unused(matched.listed, self.unmatched)
+            report = replaced(report, unmatched=str(self.unmatched))
+        if self.labelled is None:
+            return report
+        warnings = list(report.warnings)
+        write_labels(
+            mailing.table,
+            self.labelled,
+            recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null()),
+            output_encoding=self.encoding,
+            prefix=mailing.prefix,
+            warned=warnings.append,
+        )
+        return replaced(report, output=str(self.labelled), warnings=tuple(warnings))
+
+
+def _service_terms(
+    send: bool | None, mailing: OpenMailing, service: ServiceKeywords
+) -> tuple[ServiceOptions | None, tuple[str, ...]]:
+    """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
+    if send is False or (send is None and not mailing.has_jobs):
+        if service:
+            raise UsageError(
+                gettext(
+                    "{parameter} is for outcomes that are sent: give `send=True`",
+                    parameter=parameter(next(iter(service))),
+                )
+            )
+        return None, ()
+    from bansong.client.base_url import ENV_BASE_URL, BaseUrl
+
+    terms = service_options("batch", service)
+    if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
+        return None, (
+            gettext(
+                "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
+                env_base_url=ENV_BASE_URL,
+            ),
+        )
+    # to say it before anything is recorded
+    BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
+    return terms, ()
+
+
+def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
+    """The labels that are sent: returns, and arrivals that are certain. Silence is not sent, whatever it means."""
+    certain = pl.col("said") | ~pl.col("bounced")
+    return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
+
+
+def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
+    """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
+    if terms.sent is None or terms.sent == ("all",):
+        return
+    actions = (
+        mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")["action"].drop_nulls().sort()
+    )
+    if strange := [action for action in terms.sent if action not in actions]:
+        raise LabelError(
+            gettext(
+                "{parameter}: {name} has no row with the action {strange!r}; it has {names}",
+                parameter=parameter("sent", ",".join(terms.sent)),
+                name=mailing.name,
+                strange=word_of(strange[0], current_language()),
+                names=", ".join(word_of(action, current_language()) for action in actions),
+            )
+        )
+
+
+def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
+    """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
+    others = matched.listed.filter(pl.col("problem") == "other_mailing").height
+    if others == matched.listed.height:
+        days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
+        return LabelError(
+            gettext(
+                "{name}: none of its outcomes is of that day; its mailing dates are {days}", name=read.name, days=days
+            )
+        )
+    used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
+    theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
+    remedy = (
+        gettext("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
+        if "b_no" in mailing.columns
+        else gettext("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
+    )
+    return LabelError(
+        gettext(
+            "{name}: of {outcomes} none is of {name_2}; read were the columns {used}; its numbers are "
+            "{first_numbers}, those of the mailed file {first_numbers_2}; {remedy}",
+            name=read.name,
+            outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", read.frame.height),
+            name_2=mailing.name,
+            used=used,
+            first_numbers=_first_numbers(read.frame["digits"]),
+            first_numbers_2=_first_numbers(theirs),
+            remedy=remedy,
+        )
+    )
+
+
+def _first_numbers(numbers: pl.Series) -> str:
+    few = numbers.drop_nulls().unique(maintain_order=True).head(3)
+    shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
+    return " ".join(shown) if few.len() else "none"
+
+
+def _label_batch(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms, now: datetime
+) -> LabelBatch:
+    source = OutcomeSource(read.sha256, read.path.name, now)
+    metadata = MailingMetadata(
+        id=f"{mailing.id}-{terms.mailed:%Y%m%d}",
+        file=str(mailing.path),
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=terms,
+        sources=(source,),
+        recorded_at=now,
+    )
+    cards = _candidate_scorecards(mailing.model)
+
+    def read_known(rows: pl.Series) -> pl.DataFrame:
+        wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        return _evidence_of(wanted, mailing, cards).collect(engine="streaming").with_columns(address_keys())
+
+    def list_sent(terms: MailingTerms) -> pl.DataFrame:
+        if not (terms.silence_is_delivery and terms.sent):
+            return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
+        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
+        # without a number no outcome but one with a row_id could have been of it
+        can_be_named = pl.col("b_no").is_not_null() | pl.lit(mailing.is_address_list)
+        every = rows.filter(can_be_named).collect(engine="streaming").with_columns(letter_expr())
+        return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
+
+    unplaced = _count_unplaced(mailing, matched) > 0
+    return LabelBatch(metadata, matched.labels, matched.doubtful, read_known, list_sent, now, unplaced=unplaced)
+
+
+def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
+    """Return how many outcomes may be of any row, since they name none and the list has no business numbers."""
+    unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
+    return unplaced.height if mailing.is_address_list else 0
+
+
+def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
+    """Return the evidence of letters, read from the reasons of the enriched file and never computed again."""
+    if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
+        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
+        return letters.with_columns(*nothing, unread=pl.lit(True))
+    versioned = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
+    return known_from(versioned, "reasons", address="address", cards=cards)
+
+
+def _candidate_scorecards(version: str | None) -> list[Scorecard]:
+    """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
+    store = ModelStore()
+    if version is not None:
+        try:
+            return [store.load(version)]
+        except ModelError:  # a file of the user's own, given with `model`
+            pass
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
+def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
+    """List the outcomes that the store did not take because it has others."""
+    target = pl.col("target").is_in(recorded.clashing.implode())
+    clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
+    if clashing.is_empty():
+        return matched
+    others = matched.listed.join(clashing, on="place", how="anti")
+    matches = matched.matches.filter(~target)
+    labels = matched.labels.filter(~pl.col("row_id").is_in(recorded.clashing.implode()))
+    return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
+
+
+def _report(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult, dry_run: bool
+) -> LabelReport:
+    came = matched.labels.filter(pl.col("said"))
+    codes = came["reason_code"].fill_null("none").value_counts(sort=True)
+    frame = recorded.frame
+    usable = pl.col("bounced").is_not_null() & pl.col("bounce_prob").is_not_null() & ~pl.col("unread")
+    return LabelReport(
+        outcomes=read.name,
+        rows=read.rows,
+        blank=read.blank,
+        only_returns=read.only_returns,
+        columns=read.columns,
+        mailing=recorded.id,
+        file=str(mailing.path),
+        mailed_rows=mailing.rows,
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=recorded.declaration,
+        ways=matched.ways,
+        repeated=matched.repeated,
+        bounced=came.height,
+        not_bounced=matched.labels.height - came.height,
+        by_reason=dict(codes.iter_rows()),
+        new=recorded.new,
+        known=recorded.known,
+        replaced=recorded.replaced,
+        silent=recorded.silent,
+        unmailed=recorded.unmailed,
+        unread=frame.filter("unread").height,
+        usable=frame.filter(usable).height,
+        book=str(recorded.path),
+        listed=unused_outcomes(matched.listed),
+        problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
+        dry_run=dry_run,
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded)),
+    )
+
+
+def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> tuple[str, ...]:
+    found = []
+    terms = recorded.declaration
+    if read.only_returns:
+        found.append(
+            gettext(
+                "{name} has no column that says whether a letter came back: each of its rows is one that did",
+                name=read.name,
+            )
+        )
+    enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
+    if enriched is not None and enriched > terms.mailed:
+        found.append(
+            gettext(
+                "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
+                "not be what was known when the letters went out",
+                started=enriched,
+                mailed=terms.mailed,
+            )
+        )
+    if not terms.silence_is_delivery:
+        why = (
+            gettext("returns were not requested")
+            if not terms.returns_requested
+            else gettext("the outcomes are not complete")
+        )
+        found.append(
+            gettext(
+                "{why}: that a letter did not come back does not mean that it arrived, so only returns are "
+                "learned from",
+                why=why,
+            )
+        )
+    elif terms.sent is None:
+        found.append(
+            gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+        )
+    elif unplaced := _count_unplaced(mailing, matched):
+        found.append(
+            ngettext(
+                "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
+                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+                "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
+                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+                unplaced,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,265 @@
+"""The mailing that outcomes are about: an enriched file, with its letters and the run that wrote it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.cloud.remote_path import as_path
+from bansong.column_words import HEADERS, code_expr
+from bansong.errors import ColumnError, LabelError, UsageError
+from bansong.labels.enrichments import Enrichment, find_run, find_writer, output_of
+from bansong.options import ENGINE_KINDS
+from bansong.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice
+from bansong.tables import FILE_OPTIONS, Table, open_table, reading
+from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
+from bansong.tables.nested import choose_nested, unfold
+from bansong.tables.role_content import role_cell
+from bansong.translation import gettext, ngettext
+
+LETTER_SCHEMA: Final = {
+    "row_id": pl.UInt32,
+    "b_no": pl.String,
+    "address": pl.String,
+    "fixed_address": pl.String,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "action": pl.String,
+    "reasons": pl.String,
+}
+"""The mailed rows, as the enriched file holds them; ``b_no`` is ten digits, ``reasons`` joined to one text."""
+
+_IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMailing:
+    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
+
+    ``id`` tells it from other files: the run's id, with a number where the run wrote several tables, else the start of
+    a hash of its answers. ``prefix``: of the nine columns. ``columns``: where number, name and address are, as ``#3``.
+    """
+
+    id: str
+    table: Table
+    prefix: str
+    letters: pl.LazyFrame
+    rows: int
+    columns: Mapping[str, str]
+    by: Enrichment | None
+    notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The enriched file."""
+        assert self.table.path is not None  # noqa: S101 - it was opened by its path
+        return self.table.path
+
+    @property
+    def name(self) -> str:
+        """The enriched file as messages call it."""
+        return self.table.name
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that wrote the file."""
+        return self.by.run_id if self.by else None
+
+    @property
+    def engine(self) -> str | None:
+        """The engine of that run."""
+        return self.by.engine if self.by else None
+
+    @property
+    def model(self) -> str | None:
+        """The version of the scorecard that answered; ``None`` where that is not known, or none did."""
+        return self.by.model if self.by and not self.is_bought else None
+
+    @property
+    def is_bought(self) -> bool:
+        """Whether no answer is the scorecard's, since all are the service's."""
+        kind = ENGINE_KINDS.get(self.engine or "")
+        return kind is not None and not kind.answers_locally
+
+    @property
+    def is_address_list(self) -> bool:
+        """Whether its rows never had business numbers, so that an outcome can name its row by ``row_id`` alone."""
+        headers = {*self.columns, *(self.by.headers if self.by else ())}
+        return "b_no" not in headers and "address" in self.columns
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether rows may belong to jobs of the service."""
+        kind = ENGINE_KINDS.get(self.engine or "")
+        return kind is not None and kind.has_jobs
+
+
+@contextmanager
+def open_mailing(
+    run: str | Path | None,
+    file: str | Path | None,
+    *,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    delimiter: str | None = None,
+    besides: Sequence[str] = (),
+) -> Iterator[OpenMailing]:
+    """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
+
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file, where they are not found rightly.
+    ``besides``: columns of the record or of the nine that the letters have as text, too.
+
+    Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
+    output is gone, or the file is not an enriched one.
+    """
+    given = as_path(file) if file is not None else None
+    by = find_run(run, given) if run is not None else None
+    path = output_of(by) if given is None and by is not None else given
+    if path is None:
+        raise UsageError(
+            gettext("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
+        )
+    if sheet is None and by is not None:
+        sheet = by.sheet
+    with open_table(
+        path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, options=FILE_OPTIONS
+    ) as table:
+        prefix, ours = _find_our_columns(table)
+        notes: tuple[str, ...] = ()
+        with reading(table):
+            table = replace(table, rows=table.count())
+        rows = table.count()
+        if by is not None and rows != by.rows:
+            raise LabelError(
+                gettext(
+                    "{path}: has {rows}, run {run_id} wrote {rows_2:,}; give the file as it was written",
+                    path=path,
+                    rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                    run_id=by.run_id,
+                    rows_2=by.rows,
+                )
+            )
+        if by is None:
+            by, notes = find_writer(path, rows, table.name)
+        unfolded, columns = _record_columns(table, ours.places, by)
+        letters = _letters(unfolded, ours.nine, columns, besides)
+        with reading(table):
+            id_ = by.id if by else _content_id(letters)
+        places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
+        with _blame_file(table, letters):
+            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
+
+
+@contextmanager
+def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
+    """While the letters are used: what polars says is laid to the file only where the file by itself cannot be read."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
+        with reading(table):
+            letters.select(pl.all().null_count()).collect(engine="streaming")
+        raise
+
+
+def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
+    """The prefix of the nine columns, and where they are."""
+    ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
+    firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
+    prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
+    for prefix in sorted(prefixes, key=len):
+        with reading(table):
+            ours = find_earlier_columns(table, prefix)
+        if ours.is_whole:
+            return prefix, ours
+    raise LabelError(
+        gettext(
+            "{name}: has not the nine columns ({added_columns} … {added_columns_2}) that enrichment adds; "
+            "give the file that `bansong enrich` wrote, with all of them",
+            name=table.name,
+            added_columns=ADDED_COLUMNS[0],
+            added_columns_2=ADDED_COLUMNS[-1],
+        )
+    )
+
+
+def _letters(
+    table: Table, ours: Mapping[str, int], chosen: Mapping[str, Choice], besides: Sequence[str] = ()
+) -> pl.LazyFrame:
+    """The rows of an enriched file as :data:`LETTER_SCHEMA`, and the columns ``besides`` as text."""
+    ids, schema = table.ids, table.frame.collect_schema()
+    places = {name: ids[place] for name, place in ours.items()}
+    record = {role: role_cell(table, role, choice) for role, choice in chosen.items()}
+    nested = [name for name, dtype in schema.items() if dtype == pl.List(pl.String)]
+
+    def text(role: str) -> pl.Expr:
+        if role in record:
+            return record[role].cast(pl.String)
+        if role not in places:
+            return pl.lit(None, pl.String)
+        column = pl.col(places[role])
+        return column.list.join(REASON_SEPARATOR) if places[role] in nested else code_expr(column.cast(pl.String), role)
+
+    digits = business_number.compact_expr(record["b_no"]) if "b_no" in record else pl.lit(None, pl.String)
+    rows = table.frame.with_row_index("row_id").select(
+        pl.col("row_id").cast(pl.UInt32),
+        digits.alias("b_no"),
+        text("address").alias("address"),
+        text("fixed_address").alias("fixed_address"),
+        text("bounce_prob").cast(pl.Float64, strict=False).alias("bounce_prob"),
+        *(pl.when(text(name) != "").then(text(name)).alias(name) for name in ("grade", "action", "reasons")),
+        *(text(name).alias(name) for name in besides),
+    )
+    return rows.select([*LETTER_SCHEMA, *besides])
+
+
+def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
+    """Find the columns of the record: under the headers that the run chose, as far as each of them is there once.
+
+    The positions are those of the returned table, which has the values within objects as columns.
+    """
+    headers = unfold(table).headers
+    users = [header for place, header in enumerate(headers) if place not in ours]
+    known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
+    given: dict[str, str] = {
+        role: "|".join("+".join(f"#{headers.index(header) + 1}" for header in parts) for parts in alternatives)
+        for role, alternatives in known.items()
+        if all(header and users.count(header) == 1 for parts in alternatives for header in parts)
+    }
+    try:
+        with reading(table):
+            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, ours, address_list=True)
+    except ColumnError as error:
+        if error.missing != "b_no":
+            raise
+        return table, {}  # left out by --select: rows can still be named by their row_id
+    return unfolded, dict(chosen.columns)
+
+
+class _HashingFile:
+    """A file that keeps nothing but the hash of what is written to it."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _content_id(letters: pl.LazyFrame) -> str:
+    """A hash of number, address and answers, the same whatever format or encoding they are kept in."""
+    hashed = _HashingFile()
+    letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
+    return hashed.sha256.hexdigest()[:16]

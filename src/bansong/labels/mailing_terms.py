@@ -1,0 +1,164 @@
+"""The terms of a mailing, as the user says them: when, how, to whom it went, and whether silence means delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from bansong.column_words import KOREAN_WORDS
+from bansong.errors import LabelError, parameter
+from bansong.labels.outcomes import SAYS_NOTHING
+from bansong.translation import current_language, gettext
+
+ALL: Final = "all"
+_KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}
+_FIRST_YEAR: Final = 2000
+"""A year before this is a slip: no file was enriched then."""
+
+
+class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The terms of one mailing, as the user says them.
+
+    ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
+    bulk letters only do where they are marked so). ``complete``: whether all that came back is recorded by now.
+    ``mail_class``: a word of the user's (``ordinary``, ``registered``, ``bulk``). ``sent``: the actions whose rows were
+    mailed, or ``("all",)``; ``None`` where that was not said.
+    """
+
+    mailed: date
+    returns_requested: bool
+    complete: bool = False
+    mail_class: str | None = None
+    sent: tuple[str, ...] | None = None
+
+    @property
+    def silence_is_delivery(self) -> bool:
+        """Whether a letter of which nothing was heard has arrived: all that can come back has come back."""
+        return self.returns_requested and self.complete
+
+    @property
+    def tells_who_was_sent(self) -> bool:
+        """Whether it is known of every row if it was mailed, so that an outcome of another contradicts that."""
+        return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
+
+    def certain_outcome(self) -> pl.Expr:
+        """Return what learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
+
+        True: the letter came back, unless the addressee refused it. False: it did not, by an outcome or by silence,
+        and it would have. ``said`` is what an outcome says, null for a mailed row without one.
+        """
+        came = pl.col("said").fill_null(False)
+        silent = pl.col("reason_code").is_in(SAYS_NOTHING).fill_null(False)
+        return pl.when(came & ~silent).then(True).when(~came & pl.lit(self.silence_is_delivery)).then(False)
+
+    def was_sent(self) -> pl.Expr:
+        """Whether a row was mailed, by its ``action`` (Boolean)."""
+        if self.sent is None:
+            return pl.lit(False)
+        return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
+
+    def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
+        """Return the terms with what later ones for the same mailing add.
+
+        Complete once is complete; what was not said before may be said now. Raises :class:`LabelError` where the two
+        contradict each other, unless ``replace``: then the later one counts.
+        """
+        if replace:
+            return msgspec.structs.replace(
+                later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
+            )
+        for name, before, now in (
+            (gettext("returns requested"), self.returns_requested, later.returns_requested),
+            (gettext("mail class"), self.mail_class, later.mail_class),
+            (gettext("sent"), self.sent, later.sent),
+        ):
+            if before is not None and now is not None and before != now:
+                raise LabelError(
+                    gettext(
+                        "the mailing of {mailed} was declared before with {name} {format_value}, now with "
+                        "{format_value_2}; say the same, or give `replace=True` if the earlier was wrong",
+                        mailed=self.mailed,
+                        name=name,
+                        format_value=_format_value(before),
+                        format_value_2=_format_value(now),
+                    )
+                )
+        return msgspec.structs.replace(
+            self,
+            complete=self.complete or later.complete,
+            mail_class=self.mail_class or later.mail_class,
+            sent=self.sent or later.sent,
+        )
+
+
+def parse_terms(
+    mailed: date,
+    returns_requested: bool | None,
+    complete: bool,
+    mail_class: str | None,
+    sent: str | Sequence[str] | None,
+    today: date,
+) -> MailingTerms:
+    """Return the terms of a mailing, checked; raise :class:`LabelError` naming the option and the remedy."""
+    if mailed > today:
+        raise LabelError(
+            gettext(
+                "{parameter}: is in the future, so nothing of it can have come back yet",
+                parameter=parameter("mailed", str(mailed)),
+            )
+        )
+    if mailed.year < _FIRST_YEAR:
+        raise LabelError(
+            gettext(
+                "{parameter}: is before {first_year}; give the day as 2026-10-05",
+                parameter=parameter("mailed", str(mailed)),
+                first_year=_FIRST_YEAR,
+            )
+        )
+    if returns_requested is None:
+        raise LabelError(
+            gettext(
+                "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or "
+                "registered mail) or `returns_requested=False`; it decides whether silence means delivered"
+            )
+        )
+    words = (mail_class or "").strip() or None
+    return MailingTerms(mailed, returns_requested, complete, words, _parse_actions(sent))
+
+
+def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if sent is None:
+        return None
+    items = sent.split(",") if isinstance(sent, str) else list(sent)
+    actions = tuple(sorted({_KOREAN_ACTIONS.get(item.strip(), item.strip()) for item in items} - {""}))
+    if not actions:
+        raise LabelError(
+            gettext(
+                "{parameter}: names no action; give all, or actions as in send,confirm",
+                parameter=parameter("sent", sent),
+            )
+        )
+    if ALL in actions and len(actions) > 1:
+        raise LabelError(
+            gettext("{parameter}: is either all, or a list of actions", parameter=parameter("sent", ",".join(actions)))
+        )
+    return actions
+
+
+def name_actions(actions: Sequence[str]) -> str:
+    """Return actions, or :data:`ALL`, in the words of the current language."""
+    korean = current_language() == "ko"
+    words = {action: word for word, action in _KOREAN_ACTIONS.items()} if korean else {}
+    return ", ".join(words.get(action, action) for action in actions)
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return name_actions(value)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    return repr(value)

@@ -1,0 +1,138 @@
+"""The three label columns of an enriched file: ``bounced``, ``bounce_reason``, ``bounced_at``.
+
+:func:`write_labels` adds them to a file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong.column_words import language_of_columns
+from bansong.errors import LabelError
+from bansong.run import accounting
+from bansong.run.alerts import kept_alert
+from bansong.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
+from bansong.run.records import ROW_ID
+from bansong.schema import LABEL_COLUMNS
+from bansong.tables import Enriched, Table, publish_file, reading, write_table
+from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.publish import backed_up, find_foreign, same_file
+from bansong.translation import gettext, ngettext
+
+log = logging.getLogger(__name__)
+
+LABEL_DTYPES: Final[dict[str, pl.DataType]] = {
+    ROW_ID: pl.UInt32(),
+    "bounced": pl.Boolean(),
+    "bounce_reason": pl.String(),
+    "bounced_at": pl.Date(),
+}
+"""A frame of labels: the row they are about, whether its letter came back, why, and the day."""
+
+
+def write_labels(
+    table: Table,
+    output: Path,
+    labels: pl.DataFrame,
+    *,
+    output_encoding: str | None = None,
+    prefix: str = "",
+    warned: Callable[[str], None],
+) -> None:
+    """Write an enriched file again with ``bounced``, ``bounce_reason`` and ``bounced_at`` behind its columns.
+
+    ``table``: the enriched file, open. ``labels``: columns and dtypes of :data:`LABEL_DTYPES`, at most one a row, in
+    any order; rows without one get nulls. CSV has them as ``true``, ``false`` and ``2026-11-22``, a workbook of the
+    user's as TRUE, FALSE and the date as text, JSON and Parquet in their own types. Columns of an earlier labelling are
+    replaced where they stand; where the user has a column of such a name it is kept and ours gets ``_bv``. All other
+    cells, their order, the dialect, the workbook around them stay as they are. ``output`` may be the file of ``table``:
+    it is replaced in one step, when the new file is whole and its rows are counted. ``output_encoding``: of a CSV
+    output, by default the file's own. ``prefix``: as the file was enriched with. ``warned`` is called with each
+    warning.
+
+    Raises :class:`LabelError` for labels that fit no row of the file, :class:`bansong.errors.InputError`,
+    :class:`bansong.errors.OutputError`, :class:`bansong.errors.UsageError`, :class:`AccountingError`; nothing was
+    published then.
+    """
+    with reading(table):
+        labels = check_labels(labels, table)
+        target, over = label_target(table, output, output_encoding)
+        earlier = find_earlier_columns(table, prefix)
+        lang = language_of_columns(table.headers, earlier.nine) or "en"
+        every = range(len(table.headers))
+        layout, notes = lay_out_columns(table.headers, prefix, earlier.labels, every, LABEL_COLUMNS, lang)
+        notes += find_losses(table, target, over, leaves_out=False, header_unsure=False)
+        for note in (*notes, *find_changes(table, target, layout)):
+            warned(note)
+        joined = table.frame.with_row_index(ROW_ID).join(labels.lazy(), on=ROW_ID, how="left", maintain_order="left")
+        rows = accounting.number_rows(joined)
+        with ExitStack() as backups, publish_file(output) as temporary:
+            tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
+            result = Enriched(table, rows, layout, tally, warn=warned)
+            counts, count_written = write_table(result, temporary, target.format, target.encoding)
+            found = counts.row(0, named=True)
+            lost = labels["bounced"].count() - found["labelled"]
+            faults = (
+                [gettext("in no row: {labels}", labels=ngettext("{count:,} label", "{count:,} labels", lost))]
+                if lost
+                else []
+            )
+            accounting.check_rows(
+                table.count(), found["rows"], count_written(), *faults, in_order=bool(found["in_order"])
+            )
+            foreign = find_foreign({output: temporary}, extends=over)
+            for path in [] if over else foreign:
+                warned(kept_alert(path, backups.enter_context(backed_up(path, path))))
+    log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
+
+
+def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the labels in their dtypes; raise :class:`LabelError` unless each is about one row of the table."""
+    if missing := [name for name in LABEL_DTYPES if name not in labels.columns]:
+        raise LabelError(
+            gettext(
+                "{name}: the labels have no column {missing!r}; they need {names}",
+                name=table.name,
+                missing=missing[0],
+                names=", ".join(LABEL_DTYPES),
+            )
+        )
+    labels = labels.select(pl.col(name).cast(dtype) for name, dtype in LABEL_DTYPES.items())
+    twice = labels.filter(pl.col(ROW_ID).is_duplicated())
+    if not twice.is_empty():
+        raise LabelError(
+            gettext(
+                "{name}: row {twice} has several labels; decide which is right", name=table.name, twice=twice[ROW_ID][0]
+            )
+        )
+    rows = table.count()
+    beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
+    if not beyond.is_empty():
+        raise LabelError(
+            gettext(
+                "{name}: a label is about row {beyond}, the file has {rows} (from 0); give the file that was mailed",
+                name=table.name,
+                beyond=beyond[ROW_ID][0],
+                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+            )
+        )
+    return labels
+
+
+def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
+    """Return what is to be written, in the format that the output's name asks for, and whether it replaces the file.
+
+    Over the file it is written in the file's own format.
+
+    Raises :class:`bansong.errors.UsageError`, :class:`bansong.errors.OutputError` for what cannot be written so.
+    """
+    assert table.path is not None  # noqa: S101 - a mailing is a file
+    over = same_file(table.path, output)
+    other = None if over else output
+    return choose_target(table.path, table.format, other, over, encoding=encoding, backup=True, summary=False), over

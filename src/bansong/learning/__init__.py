@@ -1,0 +1,87 @@
+"""The scorecard learns from what really bounced, behind its gate.
+
+- ``training_data``: the rows of the label store that may be used; ``quarantine``: doubted labels, and their audit
+- ``label_checks``: which labels are doubted; ``label_noise``: wrong returns; ``control_group``: missing returns
+- ``fit``: letters counted by pattern, as numbers, and the points that follow from them
+- ``challenger``: a scorecard made of a fit, and what it would change
+- ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole;
+  ``calibration_outcome``: what came of it
+- ``calibration``: probabilities held against outcomes; ``significance``: intervals and drift
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from bansong.errors import LabelError
+from bansong.forking import refuse_after_fork
+from bansong.labels.label_store import LabelStore
+from bansong.learning.calibration_outcome import Calibrated
+from bansong.learning.calibration_run import CalibrationRun
+from bansong.learning.fit import numpy
+from bansong.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
+from bansong.models.model_store import ModelStore
+from bansong.translation import gettext
+
+__all__ = ["Calibrated", "audit_sample", "calibrate"]
+
+
+def calibrate(
+    *,
+    labels: str | Path | None = None,
+    store: ModelStore | None = None,
+    today: date | str | None = None,
+    dry_run: bool = False,
+    audited: str | Path | None = None,
+    now: datetime | None = None,
+) -> Calibrated:
+    """Relearn the scorecard from the label store, and let it answer if it is surely better.
+
+    ``labels``: the label store's folder, by default the user's. ``store``: where scorecards are kept, by default the
+    user's. ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
+    decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears, by default the
+    current one.
+
+    Raises :class:`bansong.errors.LabelError` where it holds no labels or is damaged,
+    :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError` without numpy. The champion stays
+    then.
+    """
+    numpy()  # says at once what is missing
+    run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
+    verdict = None if audited is None else _audit(run, Path(audited), dry_run=dry_run)
+    return run.finish(verdict, dry_run=dry_run)
+
+
+def audit_sample(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    store: ModelStore | None = None,
+    today: date | str | None = None,
+    size: int = SIZE,
+) -> int:
+    """Write letters of quarantined mailings to a CSV file; somebody fills in its column ``checked``.
+
+    Returns how many letters there are. Raises as :func:`calibrate`.
+    """
+    numpy()
+    run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
+    return draw_sample(run.labels, run.auditable(), Path(path), size)
+
+
+def _open_store(folder: str | Path | None) -> LabelStore:
+    refuse_after_fork()
+    store = LabelStore(None if folder is None else Path(folder))
+    if not store.mailings():
+        raise LabelError(
+            gettext("{folder}: no labels are recorded there; record outcomes with `bansong label`", folder=store.folder)
+        )
+    return store
+
+
+def _audit(run: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
+    verdict = evaluate_audit(run.labels, run.auditable(), path)
+    if not dry_run:
+        run.models.note("released" if verdict.releases else "kept", verdict.as_dict())
+    return verdict

@@ -1,0 +1,394 @@
+"""The fit: how the points would be if they followed the labels as far as these reach, and the expert beyond.
+
+A hierarchical maximum a posteriori estimate. With the expert's points in log-odds (10 points are ln 2)::
+
+    η = base + shift + slope · Σ points + Σ δ(level)          p = ceiling · σ(η)
+    P(the label says it came back) = e0 + (1 - e0) · p
+
+The priors are those of :class:`Priors`: without labels the expert's scorecard is the answer, and every label moves
+it a little. ``e0``, the share of letters that are said to have come back and did not, is estimated so that wrong
+labels do not raise every probability; it is not served. A rate of missed bounces is not estimated: nothing could
+tell it from the ceiling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.errors import UsageError
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+    Codes = np.ndarray[Any, np.dtype[np.intp]]
+    Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def numpy() -> ModuleType:
+    """Return the module numpy (the extra ``learn``); raise :class:`UsageError` where it is not installed."""
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise UsageError(gettext('learning needs numpy: pip install "bansong[learn]"')) from error
+    return np
+
+
+LEVELS: Final = tuple(LEVEL_DTYPES)
+"""The columns that make a pattern: ``level:<feature>``."""
+
+COUNTS: Final = ("n", "bounced")
+
+
+def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows of evidence that say something: the outcome is known, and all reasons could be read."""
+    known = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
+    if "unread" in evidence.collect_schema().names():
+        known &= ~pl.col("unread")
+    return evidence.filter(known)
+
+
+def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
+    """Count usable evidence by pattern: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32), any order."""
+    counted = usable(evidence).group_by(LEVELS).agg(pl.len().alias("n"), pl.col("bounced").sum())
+    return counted.collect(engine="streaming")
+
+
+def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Patterns of several parts as one."""
+    return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
+
+
+TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
+"""Every level of every feature: the columns of a design."""
+
+_ROWS: Final = 1 << 16
+_SIZES: Final = tuple(map(len, FEATURES.values()))
+
+
+def expert_points(card: Scorecard) -> list[int]:
+    """A scorecard's points in the order of :data:`TERMS`."""
+    return [card.features[feature][level].points for feature, level in TERMS]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """One row a pattern, one column a term: 1 where the level holds. Of a feature one level holds at most.
+
+    ``codes`` has an array for each feature: the place of the level that holds, one beyond the last where none does.
+    """
+
+    codes: tuple[Codes, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes[0])
+
+    def __matmul__(self, weights: Array) -> Array:
+        """The sum of the weights of the levels that hold, for each row."""
+        np = numpy()
+        total: Array = np.zeros(len(self))
+        for codes, part in zip(self.codes, self._parts(weights), strict=True):
+            total += np.append(part, 0.0)[codes]
+        return total
+
+    def sums(self, values: Array) -> Array:
+        """The sum of the rows' values over those in which a level holds, for each term."""
+        np = numpy()
+        counts = [
+            np.bincount(codes, weights=values, minlength=size + 1)[:size]
+            for codes, size in zip(self.codes, _SIZES, strict=True)
+        ]
+        found: Array = np.concatenate(counts)
+        return found
+
+    def products(self, weights: Array, sides: Array) -> tuple[Array, Array]:
+        """For each two terms the sum of the weights of rows in which both hold; for each term the sums of the sides.
+
+        ``sides`` has a column for each of several values of the rows. In single precision: this steers the steps of a
+        fit and does not decide where it ends.
+        """
+        np = numpy()
+        width = len(TERMS) + len(_SIZES)
+        pairs: Array = np.zeros((width, width))
+        sums: Array = np.zeros((width, sides.shape[1]))
+        for first in range(0, len(self), _ROWS):
+            rows = slice(first, first + _ROWS)
+            block = self._dense_rows(rows)
+            sums += block.T @ sides[rows].astype(np.float32)
+            pairs += block.T @ (block * weights[rows, None].astype(np.float32))
+        kept = _term_columns()
+        return pairs[np.ix_(kept, kept)], sums[kept]
+
+    def matrix(self) -> Array:
+        """Return the whole matrix (for benchmarks of other models)."""
+        np = numpy()
+        whole: Array = self._dense_rows(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
+        return whole
+
+    def _dense_rows(self, rows: slice) -> Any:
+        """Rows of the matrix, in single precision, with one column more behind each feature: none of its levels."""
+        np = numpy()
+        width = len(TERMS) + len(_SIZES)
+        length = len(self.codes[0][rows])
+        block = np.zeros((length, width), dtype=np.float32)
+        flat, starts, first = block.reshape(-1), np.arange(length) * width, 0
+        for codes, size in zip(self.codes, _SIZES, strict=True):
+            flat[starts + first + codes[rows]] = 1.0
+            first += size + 1
+        return block
+
+    def _parts(self, weights: Array) -> Iterator[Array]:
+        first = 0
+        for size in _SIZES:
+            yield weights[first : first + size]
+            first += size
+
+
+def design(patterns: pl.DataFrame) -> Design:
+    """The design of a frame with ``level:<feature>`` columns."""
+    return Design(
+        tuple(
+            patterns[column].to_physical().cast(pl.Int64).fill_null(size).to_numpy()
+            for column, size in zip(LEVELS, _SIZES, strict=True)
+        )
+    )
+
+
+def _term_columns() -> list[int]:
+    """The columns of terms among those of :meth:`Design._dense_rows`."""
+    kept, first = list[int](), 0
+    for size in _SIZES:
+        kept += range(first, first + size)
+        first += size + 1
+    return kept
+
+
+_STEPS: Final = 60
+_HALVINGS: Final = 30
+_GAIN: Final = 5e-3
+"""Log-posterior that a last step must win: less moves no estimate by more than a tenth of its own uncertainty."""
+
+_FAR: Final = 1.0
+"""Log-posterior that a step must have won for the curvature to be looked at again."""
+
+_FEW: Final = 20_000
+_PART: Final = 8
+_E0_MOST: Final = 0.5
+_SURE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Priors:
+    """The standard deviations, in log-odds, by which labels may move the expert's points (normal distributions).
+
+    ``delta``: a level's own deviation, by feature, ``others`` where a feature is not named. ``false_bounces``: the two
+    parameters of e0's beta distribution. ``ceiling`` is in log-odds of the ceiling.
+    """
+
+    shift: float = 0.25
+    slope: float = 0.10
+    others: float = 0.30
+    delta: Mapping[str, float] = field(
+        default_factory=lambda: {"status": 0.45, "address": 0.45, "history": 0.45, "freshness": 0.38, "region": 0.15}
+    )
+    ceiling: float = 0.30
+    false_bounces: tuple[float, float] = (1.0, 15.0)
+
+    def of(self, feature: str) -> float:
+        """The standard deviation of a feature's levels."""
+        return self.delta.get(feature, self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The estimate from labels. ``deltas`` are in the order of :data:`TERMS`, in log-odds; the rest see the module."""
+
+    prior: Scorecard
+    shift: float
+    slope: float
+    deltas: Array
+    ceiling: float
+    false_bounces: float
+
+    def points(self) -> dict[tuple[str, str], float]:
+        """Each level's points as they come out, before they are rounded."""
+        unit = math.log(2) / self.prior.points_to_double
+        expert = expert_points(self.prior)
+        return {term: self.slope * expert[place] + float(self.deltas[place]) / unit for place, term in enumerate(TERMS)}
+
+    @property
+    def base(self) -> float:
+        """The base's points as they come out: the expert's score is stretched around 0, not around its base."""
+        return self.prior.base.points + self.shift * self.prior.points_to_double / math.log(2)
+
+    def theta(self) -> Array:
+        """The parameters as one vector, to start another fit from."""
+        np = numpy()
+        theta: Array = np.concatenate(
+            [[self.shift, self.slope], self.deltas, [_logit(self.ceiling), self.false_bounces]]
+        )
+        return theta
+
+
+def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
+    """Fit to patterns (of :func:`bansong.learning.fit.count_patterns`); ``start`` only makes it faster."""
+    priors = priors or Priors()
+    if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
+        start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
+    problem = _Problem.of(patterns, prior, priors)
+    here = problem.at(problem.mode if start is None else start.theta())
+    gained, halved = math.inf, 0
+    for _ in range(_STEPS):
+        if gained > _FAR:
+            information = problem.information(here)
+        step = problem.step(here, information)
+        halved = max(halved - 1, 0)
+        while (there := problem.at(here.theta + step / 2**halved)).value < here.value:
+            halved += 1
+            if halved > _HALVINGS:
+                return problem.fit(here)
+        gained, here = there.value - here.value, there
+        if gained < _GAIN:
+            break
+    return problem.fit(here)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Parameters with what follows from them: σ(η), the probability that the label of a letter says that it came back.
+
+    ``value``: the log-posterior, but for a constant.
+    """
+
+    theta: Array
+    sigma: Array
+    label: Array
+    value: float
+
+    @property
+    def ceiling(self) -> float:
+        """The most that a probability can be."""
+        return _sigmoid(float(self.theta[-2]))
+
+    @property
+    def e0(self) -> float:
+        """The rate of false bounces."""
+        return float(self.theta[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """The penalised likelihood of shift, slope, deltas, the ceiling's log-odds and e0, in this order."""
+
+    prior: Scorecard
+    design: Design
+    expert: Array
+    """The sum of the expert's points, in log-odds, for each pattern."""
+    offset: float
+    n: Array
+    bounced: Array
+    mode: Array
+    precision: Array
+    beta: tuple[float, float]
+
+    @classmethod
+    def of(cls, patterns: pl.DataFrame, prior: Scorecard, priors: Priors) -> _Problem:
+        np = numpy()
+        unit = math.log(2) / prior.points_to_double
+        levels = design(patterns)
+        points = np.array(expert_points(prior), dtype=float) * unit
+        sds = [priors.shift, priors.slope, *(priors.of(feature) for feature, _ in TERMS), priors.ceiling]
+        return cls(
+            prior=prior,
+            design=levels,
+            expert=levels @ points,
+            offset=prior.base.points * unit,
+            n=patterns["n"].cast(pl.Float64).to_numpy(),
+            bounced=patterns["bounced"].cast(pl.Float64).to_numpy(),
+            mode=np.array([0.0, 1.0, *[0.0] * len(TERMS), _logit(prior.ceiling), 0.0]),
+            precision=np.append(np.array(sds) ** -2.0, 0.0),
+            beta=priors.false_bounces,
+        )
+
+    def fit(self, here: _Point) -> Fit:
+        """Return the parameters of a point as a fit."""
+        shift, slope = map(float, here.theta[:2])
+        return Fit(self.prior, shift, slope, here.theta[2:-2], here.ceiling, here.e0)
+
+    def at(self, theta: Array) -> _Point:
+        """The point of these parameters, e0 brought back to where it may be."""
+        np = numpy()
+        theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _E0_MOST)
+        sigma = 1 / (1 + np.exp(-(self.offset + theta[0] + theta[1] * self.expert + self.design @ theta[2:-2])))
+        label = np.clip(e0 + (1 - e0) * _sigmoid(float(theta[-2])) * sigma, _SURE, 1 - _SURE)
+        likelihood = self.bounced @ np.log(label) + (self.n - self.bounced) @ np.log1p(-label)
+        a, b = self.beta
+        prior = (a - 1) * math.log(max(e0, _SURE)) + (b - 1) * math.log(1 - e0)
+        value = float(likelihood - 0.5 * self.precision @ (theta - self.mode) ** 2 + prior)
+        return _Point(theta, sigma, label, value)
+
+    def step(self, here: _Point, information: Array) -> Array:
+        """Return the step of Fisher scoring; e0 stays where it is if it is 0 and would become less."""
+        np = numpy()
+        theta, label = here.theta, here.label
+        d_eta, others = self._slopes(here)
+        by_label = (self.bounced - self.n * label) / (label * (1 - label))
+        by_eta = d_eta * by_label
+        gradient = np.concatenate(
+            [[by_eta.sum(), by_eta @ self.expert], self.design.sums(by_eta), others @ by_label]
+        ) - self.precision * (theta - self.mode)
+        a, b = self.beta
+        gradient[-1] += (a - 1) / max(theta[-1], _SURE) - (b - 1) / (1 - theta[-1])
+        free = np.ones(len(theta), dtype=bool)
+        free[-1] = theta[-1] > 0 or gradient[-1] > 0
+        step: Array = np.zeros(len(theta))
+        step[free] = np.linalg.solve(information[np.ix_(free, free)], gradient[free])
+        return step
+
+    def information(self, here: _Point) -> Array:
+        """The Fisher information with the priors' precision: terms by their products, the slope from the terms' own."""
+        np = numpy()
+        d_eta, others = self._slopes(here)
+        weights = self.n / (here.label * (1 - here.label))
+        squared, crossed = weights * d_eta**2, weights * d_eta * others
+        count = len(TERMS)
+        terms = slice(2, 2 + count)
+        found: Array = np.zeros((count + 4, count + 4))
+        sides = np.column_stack([squared, squared * self.expert, *crossed])
+        found[terms, terms], sums = self.design.products(squared, sides)
+        found[0, terms], found[1, terms], found[terms, -2], found[terms, -1] = sums.T
+        found[0, 0], found[0, 1], found[1, 1] = squared.sum(), squared @ self.expert, squared @ self.expert**2
+        for place, cross in enumerate(crossed, count + 2):
+            found[0, place], found[1, place] = cross.sum(), cross @ self.expert
+        found[-2:, -2:] = (others * weights) @ others.T
+        upper = np.triu(found)
+        whole: Array = upper + upper.T - np.diag(np.diag(found)) + np.diag(self.precision)
+        a, b = self.beta
+        whole[-1, -1] += (a - 1) / max(here.e0, _SURE) ** 2 + (b - 1) / (1 - here.e0) ** 2
+        return whole
+
+    def _slopes(self, here: _Point) -> tuple[Array, Array]:
+        """Derivatives of a label's probability by η, and by the ceiling's log-odds and e0 (a row each)."""
+        np = numpy()
+        ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
+        d_eta: Array = (1 - e0) * p * (1 - here.sigma)
+        return d_eta, np.stack([(1 - e0) * p * (1 - ceiling), 1 - p])
+
+
+def _logit(p: float) -> float:
+    p = min(max(p, _SURE), 1 - _SURE)
+    return math.log(p / (1 - p))
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))

@@ -1,0 +1,179 @@
+"""Label noise: which share of the letters that arrived is recorded as returned, told apart from a wrong base rate.
+
+Wrong labels do not care what is known of a letter: they lift the returns of the safest letters and leave their rate
+flat. Where instead the expert is wrong (more comes back everywhere, or for other causes), the rate goes on falling
+towards the safest letters, once these are ranked by what the labels themselves say. So each half of the letters is
+ranked by a fit to the other half whose intercept is free, and a curve is laid through the rates by rank::
+
+    P(the label says it came back) = e0 + (1 - e0) · ceiling · σ(a + b · score)
+
+``e0``, where the curve levels off, is the share of wrong returns; a, b and the ceiling are free.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.learning.fit import Fit, Priors, count_patterns, design, fit_points, numpy
+
+if TYPE_CHECKING:
+    from bansong.learning.fit import Array, Flags
+
+RANKING: Final = Priors(
+    shift=2.0,
+    slope=0.3,
+    others=0.45,
+    delta={"status": 0.7, "address": 0.7, "history": 0.7, "freshness": 0.5, "region": 0.2},
+    false_bounces=(1.0, 200.0),
+)
+"""The priors of the fits that rank: a free intercept, and freedom enough for a world that is none of the expert's."""
+
+MOST: Final = 20_000
+"""Letters that the ranking is learned from: more would take longer and tell no more about one rate."""
+
+_BINS, _LEAST = 40, 10
+_SHARES: Final = tuple(step / 200 for step in range(51))
+_DROP: Final = 1.35
+"""Log-likelihood below the best: the limits of a 90 % interval."""
+
+_STEPS, _STOP, _SHORTEST = 40, 1e-4, 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class FalseBounces:
+    """The ``share`` of arrived letters that are recorded as returned, with its 90 % interval ``low`` to ``high``."""
+
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedLetters:
+    """Letters with the ``score`` that ranks them (log-odds, by a fit to others); ``bounced`` is 1 or 0."""
+
+    score: Array
+    bounced: Array
+
+    @classmethod
+    def of(cls, letters: pl.DataFrame, prior: Scorecard) -> RankedLetters:
+        """Rank evidence in its order, every second letter by a fit to those between."""
+        np = numpy()
+        odd = pl.Series(np.arange(letters.height) % 2 == 1)
+        scores = np.zeros(letters.height)
+        for half in (odd, ~odd):
+            taught = letters.filter(~half)
+            taught = taught.gather_every(max(1, math.ceil(2 * taught.height / MOST)))
+            fit = fit_points(count_patterns(taught.lazy()), prior, RANKING)
+            scores[half.to_numpy()] = _scores(fit, letters.filter(half))
+        return cls(scores, letters["bounced"].cast(pl.Float64).to_numpy())
+
+    def take(self, chosen: slice | Flags) -> RankedLetters:
+        """Some of the letters, by their places or flags."""
+        return RankedLetters(self.score[chosen], self.bounced[chosen])
+
+    def false_bounces(self) -> FalseBounces:
+        """Estimate the share of wrong returns, with the best curve for each share."""
+        bins, theta, values = _Bins.of(self), _middle(), list[float]()
+        for share in _SHARES:
+            theta, value = bins.climb(theta, share)
+            values.append(value)
+        return _likeliest(values)
+
+    def riskiest(self, least: int) -> tuple[int, int]:
+        """Of the fiftieth part that ranks highest, or of so many at ``least``: letters, and how many came back."""
+        np = numpy()
+        count = min(len(self.score), max(least, len(self.score) // 50))
+        highest = np.argsort(self.score, kind="stable")[len(self.score) - count :]
+        return count, round(float(self.bounced[highest].sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bins:
+    """Ranked letters in bins of about equal count: mean score, letters, returns."""
+
+    score: Array
+    n: Array
+    bounced: Array
+
+    @classmethod
+    def of(cls, letters: RankedLetters) -> _Bins:
+        np = numpy()
+        count = max(1, min(_BINS, len(letters.score) // _LEAST))
+        parts = np.array_split(np.argsort(letters.score, kind="stable"), count)
+        return cls(
+            np.array([letters.score[part].mean() for part in parts]),
+            np.array([float(len(part)) for part in parts]),
+            np.array([letters.bounced[part].sum() for part in parts]),
+        )
+
+    def value(self, theta: Array, share: float) -> float:
+        """The log-posterior of a curve and a share of wrong returns."""
+        np = numpy()
+        p = share + (1 - share) * _sigmoid(theta[2]) * _sigmoid(theta[0] + math.exp(theta[1]) * self.score)
+        likelihood = self.bounced @ np.log(p) + (self.n - self.bounced) @ np.log1p(-p)
+        return float(likelihood) - 0.5 * float((((theta - _middle()) * _spread()) ** 2).sum())
+
+    def climb(self, theta: Array, share: float) -> tuple[Array, float]:
+        """The best curve for a share, and its log-posterior: Fisher scoring with halved steps."""
+        value = self.value(theta, share)
+        for _ in range(_STEPS):
+            step, length = self._step(theta, share), 1.0
+            while (there := self.value(theta + length * step, share)) < value and length > _SHORTEST:
+                length /= 2
+            if there - value < _STOP:
+                break
+            theta, value = theta + length * step, there
+        return theta, value
+
+    def _step(self, theta: Array, share: float) -> Array:
+        np = numpy()
+        ceiling, slope = _sigmoid(theta[2]), math.exp(theta[1])
+        sigma = _sigmoid(theta[0] + slope * self.score)
+        p = share + (1 - share) * ceiling * sigma
+        rise = (1 - share) * ceiling * sigma * (1 - sigma)
+        slopes = np.stack([rise, rise * slope * self.score, (1 - share) * sigma * ceiling * (1 - ceiling)])
+        away = theta - _middle()
+        gradient = slopes @ ((self.bounced - self.n * p) / (p * (1 - p))) - away * _spread() ** 2
+        information = (slopes * (self.n / (p * (1 - p)))) @ slopes.T + np.diag(_spread() ** 2)
+        step: Array = np.linalg.solve(information, gradient)
+        return step
+
+
+def _scores(fit: Fit, letters: pl.DataFrame) -> Array:
+    """The log-odds that a fit gives to letters."""
+    np = numpy()
+    unit = math.log(2) / fit.prior.points_to_double
+    scores: Array = unit * (fit.base + design(letters) @ np.array(list(fit.points().values())))
+    return scores
+
+
+def _likeliest(values: list[float]) -> FalseBounces:
+    best = max(values)
+    within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
+    return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
+
+
+def _middle() -> Array:
+    """What is believed of a curve beforehand: the score is right, and 93 % of what must come back does."""
+    np = numpy()
+    middle: Array = np.array([0.0, 0.0, 2.6])
+    return middle
+
+
+def _spread() -> Array:
+    """How surely: one over the standard deviations."""
+    np = numpy()
+    spread: Array = 1 / np.array([3.0, 0.5, 0.5])
+    return spread
+
+
+def _sigmoid(x: Array) -> Array:
+    np = numpy()
+    found: Array = 1 / (1 + np.exp(-x))
+    return found

@@ -1,0 +1,96 @@
+"""What the calibration reads of a labelled file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong.column_words import HEADERS, code_expr
+from bansong.errors import LabelError
+from bansong.labels.outcomes import came_back
+from bansong.tables import Table, open_table, reading
+from bansong.tables.table import TEXTS
+from bansong.translation import gettext
+
+_NEEDED: Final = ("bounced", "bounce_prob")
+_READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
+_NAMES: Final = {name: name for name in _READ} | {
+    header: name for headers in HEADERS.values() for name, header in headers.items() if name in _READ
+}
+"""What our columns are called by their headers, English or Korean."""
+
+
+@contextmanager
+def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
+    """Yield what the report reads of a labelled file: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
+    with open_table(path, options={}) as table, reading(table):
+        places = _find_columns(table.headers)
+        for name in _NEEDED:
+            if name not in places:
+                raise LabelError(
+                    gettext(
+                        "{name}: there is no column {name_2!r}; a labelled file is an enriched one with outcomes, as "
+                        "`bansong label OUTCOMES --file ENRICHED --output LABELLED` writes it",
+                        name=table.name,
+                        name_2=name,
+                    )
+                )
+        columns = {name: pl.col(table.ids[place]) for name, place in places.items()}
+        rows = table.frame.select(expression.alias(name) for name, expression in columns.items())
+        yield _parse_columns(rows, table), table
+
+
+def _find_columns(headers: Sequence[str]) -> dict[str, int]:
+    """Find our columns: of several with a name the last, since ours stand behind the user's."""
+    found = {}
+    for place, header in enumerate(headers):
+        name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
+        if name is not None:
+            found[name] = place
+    return found
+
+
+def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
+    schema = rows.collect_schema()
+    read = {}
+    if schema["bounced"] != pl.Boolean:
+        read["bounced"] = came_back(_non_blank(pl.col("bounced")), "bounced")
+    if not schema["bounce_prob"].is_numeric():
+        read["bounce_prob"] = _non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
+    for name, expression in read.items():
+        text = _non_blank(pl.col(name))
+        odd = (
+            rows.select(name)
+            .with_row_index("row", table.first_row)
+            .filter(text.is_not_null() & expression.is_null())
+            .head(1)
+        )
+        for row, value in odd.select("row", text).collect().iter_rows():
+            expected = {
+                "bounced": gettext("true, false or nothing"),
+                "bounce_prob": gettext("a fraction between 0 and 1"),
+            }[name]
+            raise LabelError(
+                gettext(
+                    "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}",
+                    name=table.name,
+                    row=row,
+                    name_2=name,
+                    value=value,
+                    expected=expected,
+                )
+            )
+    texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
+    return rows.with_columns(**read).with_columns(
+        code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts
+    )
+
+
+def _non_blank(text: pl.Expr) -> pl.Expr:
+    stripped = text.cast(pl.String).str.strip_chars()
+    return pl.when(stripped != "").then(stripped)

@@ -1,0 +1,419 @@
+"""What can happen to a lookup and to an upload, each as a value that writes itself.
+
+::
+
+    lookup   ── LookupAsked ─▶ asking
+                                 ├── LookupAnswered ───▶ done
+                                 ├── LookupUnreadable ─▶ unreadable
+                                 ├── LookupDoubted ────▶ doubt
+                                 ├── LookupRefused ────▶ refused
+                                 └── LookupRetracted ──▶ as it was
+             ── UploadPrepared ─▶ uploaded ── JobFetched ─▶ done, or missing
+                                           ── JobLost ────▶ missing
+
+    upload   ── UploadPrepared ─▶ prepared ── UploadGated ─▶ gated ── UploadSent ─▶ sent
+             prepared, gated       ── UploadDropped ────▶ dropped
+             prepared, gated, sent ── UploadRefused ────▶ refused
+             prepared, gated, sent ── UploadUnreadable ─▶ unreadable
+             prepared, gated, sent ── UploadDoubted ────▶ doubt
+             gated, sent           ── JobKnown ─────────▶ known
+                                 known ├── JobUnfetched ─▶ known
+                                       ├── JobFetched ───▶ done ── JobFetched ─▶ done
+                                       └── JobLost ──────▶ lost
+
+A change that does not follow from what is recorded is refused with its whole transaction. A lookup is asked, or
+prepared, where nothing is known of it, where it was refused, and where it is done (its answer may be too old); never
+where it may have been paid and has no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bansong.ledger.transaction import OF_UPLOAD, ONE, RAW_KEPT, StoredRequest, Transaction, Value, clean, whole
+from bansong.ledger.trial_limits import end_trial
+from bansong.schema import Answer
+from bansong.translation import gettext, gettext_noop
+
+NO_ANSWER: Final = gettext_noop("the service returned no answer for this row")
+
+_ASK: Final = """
+    INSERT INTO lookups (key, b_no, state, since, run, upload) VALUES (:key, :b_no, :state, :now, :run, :upload)
+    ON CONFLICT (key) DO UPDATE SET
+        state = excluded.state, since = excluded.since, run = excluded.run, upload = excluded.upload, note = NULL
+    WHERE state = 'done' OR state = 'refused'
+"""
+_ROWS: Final = """
+    SELECT r.place, l.id, l.state FROM upload_rows r
+    LEFT JOIN lookups l ON l.key = r.key AND l.upload = r.upload AND l.state IN ('uploaded', 'missing')
+    WHERE r.upload = ? ORDER BY r.place
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAsked:
+    """A lookup is about to be sent to /verify; with a ``request`` it may be sent again."""
+
+    key: bytes
+    b_no: str
+    run_id: str
+    request: StoredRequest | None = None
+
+    def write(self, tx: Transaction) -> None:
+        """Note the lookup, unless it may have been paid already."""
+        run = tx.run(self.run_id)
+        values: dict[str, Value] = {
+            "key": self.key,
+            "b_no": self.b_no,
+            "state": "asking",
+            "now": tx.now,
+            "run": run,
+            "upload": None,
+        }
+        tx.one(self, _ASK, values)
+        tx.store_request(self.request, key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswered:
+    """The service answered: the lookup is paid and done."""
+
+    key: bytes
+    answer: Answer
+
+    def write(self, tx: Transaction) -> None:
+        """Keep the answer and count it as paid."""
+        tx.one(
+            self,
+            "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'",
+            {"key": self.key, "now": tx.now},
+        )
+        keep_answer(tx, self.key, self.answer)
+
+
+def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
+    """Keep the answer of a lookup that is done, count it as paid, and forget how it was asked."""
+    lookup, run = tx.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (key,)).fetchone()
+    tx.answer([(lookup, answer)], run, None)
+    tx.count(run, paid=1, answered=1)
+    tx.delete_request(key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupUnreadable:
+    """The service answered in a shape that cannot be read: probably paid, never asked again by itself."""
+
+    key: bytes
+    raw: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Keep the first 64 KiB of what came, and count it as paid."""
+        tx.one(
+            self,
+            "UPDATE lookups SET state = 'unreadable', since = :now, note = :note, raw = :raw "
+            "WHERE key = :key AND state = 'asking'",
+            {"key": self.key, "now": tx.now, "note": clean(self.note), "raw": self.raw[:RAW_KEPT]},
+        )
+        (run,) = tx.connection.execute("SELECT run FROM lookups WHERE key = ?", (self.key,)).fetchone()
+        tx.count(run, paid=1)
+        tx.delete_request(key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRefused:
+    """The service refused the lookup: not paid, may be asked again."""
+
+    key: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Back to an earlier answer, else refused."""
+        if not tx.refuse(ONE, "asking", {"key": self.key, "note": clean(self.note)}):
+            raise tx.out_of_order(self)
+        tx.delete_request(key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRetracted:
+    """The lookup was certainly not sent."""
+
+    key: bytes
+
+    def write(self, tx: Transaction) -> None:
+        """Back to what was before it was asked."""
+        if not tx.release(ONE, "'asking'", {"key": self.key}):
+            raise tx.out_of_order(self)
+        tx.delete_request(key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupDoubted:
+    """The lookup was sent, or perhaps; what became of it is not known."""
+
+    key: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Hold it; doubting twice is doubting."""
+        if not tx.hold(ONE, "'asking', 'doubt'", "doubt", {"key": self.key, "note": clean(self.note)}):
+            raise tx.out_of_order(self)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPrepared:
+    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be done again.
+
+    ``trial``: the upload is to show whether the service answers at all.
+    """
+
+    upload: str
+    run_id: str
+    rows: Sequence[tuple[bytes, str]]
+    offline: bool | None
+    paid: bool | None
+    origin: str
+    request: StoredRequest | None = None
+    trial: bool = False
+
+    def write(self, tx: Transaction) -> None:
+        """Note the upload and its rows, unless one of them may have been paid already."""
+        run = tx.run(self.run_id)
+        known = tx.connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (self.upload,)).fetchone()
+        if known or not self.rows:
+            raise tx.out_of_order(self)
+        number = tx.connection.execute(
+            "INSERT INTO uploads (upload, run, origin, state, since, created, rows, offline, paid, trial) "
+            "VALUES (?, ?, ?, 'prepared', ?, ?, ?, ?, ?, ?)",
+            (self.upload, run, self.origin, tx.now, tx.now, len(self.rows), self.offline, self.paid, self.trial),
+        ).lastrowid
+        shared = {"state": "uploaded", "now": tx.now, "run": run, "upload": number}
+        asked = tx.connection.executemany(_ASK, ({"key": key, "b_no": b_no} | shared for key, b_no in self.rows))
+        if asked.rowcount != len(self.rows):
+            raise tx.out_of_order(self)
+        tx.connection.executemany(
+            "INSERT INTO upload_rows VALUES (?, ?, ?, ?)",
+            ((number, place, key, b_no) for place, (key, b_no) in enumerate(self.rows)),
+        )
+        tx.store_request(self.request, upload=number)
+
+
+def step_upload(
+    change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value
+) -> dict[str, Value]:
+    """Take an upload from one of the ``legal`` states to ``state``; return what names it in SQL."""
+    columns = "".join(f", {name} = :{name}" for name in more)
+    tx.one(
+        change,
+        f"UPDATE uploads SET state = :state, since = :now{columns} "  # noqa: S608 - the names are this module's
+        f"WHERE upload = :id AND state IN ({legal})",
+        {"id": upload, "state": state, "now": tx.now, **more},
+    )
+    (number,) = tx.connection.execute("SELECT number FROM uploads WHERE upload = ?", (upload,)).fetchone()
+    if state not in ("gated", "sent", "doubt"):
+        tx.delete_request(upload=number)
+    return {"upload": number}
+
+
+@dataclass(frozen=True, slots=True)
+class UploadGated:
+    """All but the last bytes of the upload are sent: from now on it may have been taken."""
+
+    upload: str
+
+    def write(self, tx: Transaction) -> None:
+        """Pass the gate, once."""
+        step_upload(self, tx, self.upload, "gated", "'prepared'")
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSent:
+    """The upload's last byte is sent."""
+
+    upload: str
+
+    def write(self, tx: Transaction) -> None:
+        """Note that it is out, once."""
+        step_upload(self, tx, self.upload, "sent", "'gated'")
+
+
+@dataclass(frozen=True, slots=True)
+class JobKnown:
+    """The service took the upload and named its job: its rows are paid."""
+
+    upload: str
+    job_id: str
+    total: int | None
+
+    def write(self, tx: Transaction) -> None:
+        """Note the job; saying the same again changes nothing."""
+        job_id = clean(self.job_id)
+        same = "SELECT 1 FROM uploads WHERE upload = ? AND job_id = ? AND state = 'known'"
+        if tx.connection.execute(same, (self.upload, job_id)).fetchone():
+            return
+        job = {"job_id": job_id, "total": whole(self.total), "note": None}
+        step_upload(self, tx, self.upload, "known", "'gated', 'sent'", **job)
+        count_upload(tx, self.upload)
+
+
+def count_upload(tx: Transaction, upload: str) -> None:
+    """Count the rows of an upload as paid, once, whichever way its job became known."""
+    find = "SELECT run, rows, counted FROM uploads WHERE upload = ?"
+    run, rows, counted = tx.connection.execute(find, (upload,)).fetchone()
+    if not counted:
+        tx.connection.execute("UPDATE uploads SET counted = 1 WHERE upload = ?", (upload,))
+        tx.count(run, paid=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFetched:
+    """The job's answers by place in the upload, and what is wrong with other places; ``note`` is about the whole.
+
+    ``base`` is what the service calls the first row, where its results prove that: labels name rows in the same way.
+
+    A done upload may be fetched again, which is free: rows that were missing may be found, none gets lost.
+    """
+
+    upload: str
+    answers: Mapping[int, Answer]
+    faults: Mapping[int, str]
+    note: str | None
+    base: int | None = None
+
+    def write(self, tx: Transaction) -> None:
+        """Answered rows are done, the others missing."""
+        number = step_upload(self, tx, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]
+        (run,) = tx.connection.execute("SELECT run FROM uploads WHERE number = ?", (number,)).fetchone()
+        if self.base is not None:
+            tx.connection.execute("UPDATE uploads SET base = ? WHERE number = ?", (self.base, number))
+        rows = tx.connection.execute(_ROWS, (number,)).fetchall()
+        if not (self.answers.keys() | self.faults.keys()) <= set(range(len(rows))):
+            raise tx.out_of_order(self)
+        # a row that went another way since (settled by hand, or done in an earlier fetch) has no id here
+        found = [(lookup, self.answers[place]) for place, lookup, _ in rows if lookup and place in self.answers]
+        tx.answer(found, run, number if isinstance(number, int) else None)
+        tx.connection.executemany(
+            "UPDATE lookups SET state = 'done', since = ?, upload = NULL, note = NULL WHERE id = ?",
+            ((tx.now, lookup) for lookup, _ in found),
+        )
+        tx.connection.executemany(
+            "UPDATE lookups SET state = 'missing', since = ?, note = ? WHERE id = ?",
+            (
+                (tx.now, clean(self.faults.get(place, gettext(NO_ANSWER))), lookup)
+                for place, lookup, state in rows
+                if lookup and place not in self.answers and (state == "uploaded" or place in self.faults)
+            ),
+        )
+        tx.count(run, answered=len(found))
+        if found and isinstance(number, int):
+            end_trial(tx, number)
+
+
+@dataclass(frozen=True, slots=True)
+class JobUnfetched:
+    """The results of the upload's job could not be fetched; a later run tries again, which is free."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Note why, so that the upload is listed for somebody to settle."""
+        tx.one(
+            self,
+            "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'",
+            {"id": self.upload, "note": clean(self.note)},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRefused:
+    """The service refused the upload (it may do so before it has the whole of it): not paid.
+
+    It is refused as a whole, for its size or the account's sake, which says nothing of any one row.
+    """
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Its rows go back to what they were."""
+        which = step_upload(self, tx, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
+        tx.release(OF_UPLOAD, "'uploaded'", which)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadDropped:
+    """The upload's last bytes were certainly not sent."""
+
+    upload: str
+
+    def write(self, tx: Transaction) -> None:
+        """Its rows go back to what they were."""
+        # gated too: the run may be stopped between the commit and the bytes, and knows it
+        tx.release(OF_UPLOAD, "'uploaded'", step_upload(self, tx, self.upload, "dropped", "'prepared', 'gated'"))
+
+
+@dataclass(frozen=True, slots=True)
+class UploadDoubted:
+    """The upload was sent, or perhaps; what became of it is not known."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Hold it with its rows; doubting twice is doubting."""
+        step_upload(self, tx, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
+
+
+@dataclass(frozen=True, slots=True)
+class UploadUnreadable:
+    """The service took the upload, but what it said cannot be read: paid perhaps, and its job is not known."""
+
+    upload: str
+    raw: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Hold it with its rows, and keep the first 64 KiB of what came."""
+        more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
+        step_upload(self, tx, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """The service does not have the upload's job, or it failed: no answers will come of it."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Undecided rows are missing. A job that was fetched before stays done."""
+        note = clean(self.note)
+        done = "SELECT 1 FROM uploads WHERE upload = ? AND state IN ('done', 'lost')"
+        if not tx.connection.execute(done, (self.upload,)).fetchone():
+            which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
+            tx.hold(OF_UPLOAD, "'uploaded'", "missing", which | {"note": note})
+
+
+Change = (
+    LookupAsked
+    | LookupAnswered
+    | LookupUnreadable
+    | LookupRefused
+    | LookupRetracted
+    | LookupDoubted
+    | UploadPrepared
+    | UploadGated
+    | UploadSent
+    | JobKnown
+    | JobFetched
+    | JobUnfetched
+    | UploadRefused
+    | UploadDropped
+    | UploadDoubted
+    | UploadUnreadable
+    | JobLost
+)
+"""Any of them."""

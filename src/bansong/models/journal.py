@@ -1,0 +1,127 @@
+"""The journal of a store of scorecards: what was promoted, rolled back, refused and quarantined.
+
+It has one JSON object a line and is only appended to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from bansong.errors import ModelError
+from bansong.library_messages import describe_os_error
+from bansong.storage.filesystem import open_private
+from bansong.translation import gettext
+
+PROMOTED: Final = "promoted"
+ROLLED_BACK: Final = "rolled_back"
+
+
+DECIDING: Final = (PROMOTED, ROLLED_BACK)
+"""The kinds that say who the champion is. All others are notes, whatever they are called."""
+_OWN: Final = ("at", "kind", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An entry of the journal: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
+
+    ``version`` is the scorecard that it is about, if any; ``data`` what else was recorded (``e_value``, ``labels``, …).
+    """
+
+    at: datetime
+    kind: str
+    version: str | None
+    data: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, object]:
+        """The event as plain values, as ``--json`` prints it."""
+        return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
+
+
+def read_events(path: Path) -> list[Event]:
+    """All events, the oldest first; none where there is no journal.
+
+    A last line that a crash cut off is no event: what it was to say never held. Raises :class:`ModelError` for any
+    other line that cannot be read, since it might be the one that names the champion.
+    """
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
+        return []
+    except OSError as error:
+        raise ModelError(
+            gettext(
+                "{path}: the journal of the scorecards cannot be read: {reason}; let it be read by the user who runs "
+                "bansong, or name another place",
+                path=path,
+                reason=describe_os_error(error),
+            )
+        ) from error
+    *whole, last = content.split(b"\n")
+    events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
+    torn = _parse_event(last)
+    return events if torn is None else [*events, torn]
+
+
+def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
+    """Write an event behind the others, on disk when this returns; a last line that was cut off is taken away.
+
+    The caller holds the store's lock. Raises :class:`ModelError`.
+    """
+    own = {"at": datetime.now(UTC).isoformat(), "kind": kind, "version": version}
+    record = own | {name: value for name, value in data.items() if name not in _OWN}
+    line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
+    try:
+        descriptor = open_private(path)
+        with os.fdopen(descriptor, "r+b") as file:
+            content = file.read()
+            cut = content.rfind(b"\n") + 1
+            start = b"\n" if _parse_event(content[cut:]) is not None else b""  # whole but for its line end
+            file.seek(len(content) if start else cut)
+            file.truncate()
+            file.write(start + line + b"\n")
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        raise ModelError(
+            gettext(
+                "{path}: the journal of the scorecards cannot be written: {reason}",
+                path=path,
+                reason=describe_os_error(error),
+            )
+        ) from error
+    event = _parse_event(line)
+    assert event is not None  # noqa: S101 - it has just been written from its parts
+    return event
+
+
+def _parse_line(path: Path, place: int, line: bytes) -> Event:
+    event = _parse_event(line)
+    if event is None:
+        raise ModelError(
+            gettext(
+                "{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
+                "backup or take the line out; until then, `model='builtin'` or a scorecard file answers",
+                path=path,
+                place=place,
+            )
+        )
+    return event
+
+
+def _parse_event(line: bytes) -> Event | None:
+    """The event of a line, ``None`` where it is none. No beginning of an object is one, so a cut line never is."""
+    try:
+        record = json.loads(line)
+        at, kind, version = datetime.fromisoformat(record["at"]), record["kind"], record["version"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(kind, str) or not isinstance(version, str | None) or at.tzinfo is None:
+        return None
+    return Event(at, kind, version, {name: value for name, value in record.items() if name not in _OWN})

@@ -1,0 +1,322 @@
+"""The store of learned scorecards: a file each, never changed, and a journal that says which one answers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bansong.engine.risk.scorecard import Scorecard, check_scorecard
+from bansong.errors import ModelError, parameter
+from bansong.library_messages import describe_os_error
+from bansong.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
+from bansong.models.scorecard_levels import add_missing_levels
+from bansong.storage.filesystem import make_folders, state_directory
+from bansong.tables.compression import refuse_url
+from bansong.tables.publish import publish_file
+from bansong.translation import gettext
+
+BUILTIN: Final = "builtin"
+"""The name of the scorecard of the release, beside its version."""
+_JOURNAL: Final = "journal.jsonl"
+
+
+_VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+"""A version that can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
+_WAIT: Final = 10.0
+
+
+_SINCE: Final = "release"
+"""In the event of a promotion: the version of the built-in scorecard at that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScorecard:
+    """A scorecard as the store gives it. ``added``: levels that its file lacks and the built-in scorecard lent it.
+
+    ``release``: the built-in scorecard's version when it was promoted, ``None`` if that is not recorded.
+    """
+
+    card: Scorecard
+    added: tuple[str, ...] = ()
+    release: str | None = None
+
+
+class ModelStore:
+    """The scorecards of a user, in a folder: by default ``models`` in the state directory.
+
+    ``<version>.toml`` is written once and never changed; ``journal.jsonl`` says what was promoted, rolled back, refused
+    and quarantined, and so which scorecard is the champion. Without a promotion that is the built-in one. Reading
+    makes no folder and takes no lock; writing waits ten seconds for another process at most.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = Path(folder) if folder is not None else state_directory() / "models"
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self.folder / _JOURNAL
+
+    def champion(self) -> Scorecard:
+        """The scorecard that answers; raise :class:`ModelError` where its file is missing, damaged or was changed."""
+        return self.load_stored(None).card
+
+    def champion_version(self) -> str:
+        """The version of the scorecard that answers, ``builtin`` for the one of the release."""
+        return _succession(self.history())[-1]
+
+    def load(self, version: str) -> Scorecard:
+        """The scorecard of a version, ``builtin`` or the built-in's own among them; raise :class:`ModelError`."""
+        return self.load_stored(version).card
+
+    def load_stored(self, version: str | None) -> StoredScorecard:
+        """The scorecard of a version, of the champion for ``None``, with what the store knows of it."""
+        events = self.history()
+        champion = _succession(events)[-1]
+        wanted = champion if version is None else version
+        if wanted in (BUILTIN, Scorecard.load().version) and wanted not in _promotions(events):
+            return StoredScorecard(Scorecard.load(), release=Scorecard.load().version)
+        if wanted not in _promotions(events):
+            raise ModelError(
+                gettext(
+                    "{wanted}: no scorecard of that version is stored; {list_versions}",
+                    wanted=wanted,
+                    list_versions=_list_versions(events),
+                )
+            )
+        return self._read(wanted, _promotions(events)[wanted], champion)
+
+    def versions(self) -> list[str]:
+        """The versions that were promoted, the oldest first; without the built-in one."""
+        return list(_promotions(self.history()))
+
+    def history(self) -> list[Event]:
+        """Return the journal's entries, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
+        orphan = next(self.folder.glob("*.toml"), None)
+        if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
+            raise ModelError(
+                gettext(
+                    "{path}: the journal is missing, so it is not known whether {stem} answers; restore it from a "
+                    "backup, or begin a new one with `bansong model rollback {builtin}`",
+                    path=self.path,
+                    stem=orphan.stem,
+                    builtin=BUILTIN,
+                )
+            )
+        return read_events(self.path)
+
+    def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
+        """Make a scorecard the champion, and record the event with it.
+
+        Raises :class:`ModelError` where its version was promoted before, cannot be the name of a file, or where it was
+        learned from another scorecard than the one that answers now (another process was faster).
+        """
+        if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
+            raise ModelError(
+                gettext(
+                    "{version!r} cannot be a version: letters, digits and . _ + - only, not {builtin!r}",
+                    version=card.version,
+                    builtin=BUILTIN,
+                )
+            )
+        builtin, text = Scorecard.load(), card.to_toml()
+        with self._lock():
+            events = self.history()
+            known = {version.casefold() for version in (*_promotions(events), builtin.version)}
+            if card.version.casefold() in known:  # two names that differ in case alone may be one file
+                raise ModelError(
+                    gettext("{file}: this version exists already, and is never changed", file=self._file(card.version))
+                )
+            champion = _succession(events)[-1]
+            answering = builtin.version if champion == BUILTIN else champion
+            if card.learned is not None and card.learned.parent != answering:
+                raise ModelError(
+                    gettext(
+                        "{version} was learned to replace {parent}, but {answering} answers by now; learn again with "
+                        "`bansong calibrate`",
+                        version=card.version,
+                        parent=card.learned.parent,
+                        answering=answering,
+                    )
+                )
+            if not events:
+                self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
+            with publish_file(self._file(card.version)) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+            own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
+            append_event(self.path, PROMOTED, card.version, {**event, **own})
+
+    def note(self, kind: str, event: Mapping[str, Any]) -> None:
+        """Record what was decided without a change of the champion: ``refused``, ``quarantined``, ``released``, …"""
+        if kind in DECIDING:
+            raise ValueError(gettext("{kind!r} changes the champion; use promote() or rollback()", kind=kind))
+        version = event.get("version")
+        with self._lock():
+            self.history()
+            append_event(self.path, kind, None if version is None else str(version), event)
+
+    def rollback(self, to: str | None = None) -> Scorecard:
+        """Let an earlier scorecard answer again, by default the one before the champion; recorded, nothing is deleted.
+
+        ``to``: a version or ``builtin``. Raises :class:`ModelError` where there is nothing to go back to, or where
+        what is gone back to cannot be read: the champion stays then.
+        """
+        with self._lock():
+            lost = to == BUILTIN and not self.path.exists()
+            events = [] if lost else self.history()
+            line = _succession(events)
+            if to is None and len(line) == 1:
+                raise ModelError(
+                    gettext(
+                        "there is nothing to go back to: the built-in scorecard answers; {list_versions}",
+                        list_versions=_list_versions(events),
+                    )
+                )
+            wanted = line[-2] if to is None else to
+            wanted = BUILTIN if wanted == Scorecard.load().version and wanted not in _promotions(events) else wanted
+            if wanted == line[-1] and not lost:
+                raise ModelError(
+                    gettext(
+                        "{wanted}: is the scorecard that answers already; {list_versions}",
+                        wanted=wanted,
+                        list_versions=_list_versions(events),
+                    )
+                )
+            card = Scorecard.load() if wanted == BUILTIN else self.load(wanted)
+            append_event(self.path, ROLLED_BACK, wanted, {"replaced": line[-1]})
+        return card
+
+    def _file(self, version: str) -> Path:
+        return self.folder / f"{version}.toml"
+
+    def _read(self, version: str, promoted: Event, champion: str) -> StoredScorecard:
+        path = self._file(version)
+        remedy = gettext("restore it from a backup")
+        if version == champion:
+            remedy = gettext(
+                "`bansong model rollback` lets the one before it answer, {option} the built-in one",
+                option=parameter("model", BUILTIN),
+            )
+        try:
+            content = path.read_bytes()
+            if _digest(content) != promoted.data.get("sha256"):
+                raise ModelError(gettext("it is not what was promoted, somebody or something changed it"))
+            card, added = _parse_scorecard(content, version)
+            return StoredScorecard(card, added, promoted.data.get(_SINCE))
+        except (OSError, ModelError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            reason = describe_os_error(error) if isinstance(error, OSError) else error
+            raise ModelError(
+                gettext(
+                    "{path}: the scorecard {version} cannot be used: {reason}; {remedy}",
+                    path=path,
+                    version=version,
+                    reason=reason,
+                    remedy=remedy,
+                )
+            ) from error
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """The only process that writes: what is decided depends on what was decided before."""
+        from filelock import FileLock, Timeout
+
+        try:
+            make_folders(self.folder)
+            lock = FileLock(self.folder / "journal.lock", timeout=_WAIT, mode=0o600)
+            lock.acquire()
+        except Timeout as error:
+            raise ModelError(
+                gettext("{folder}: another process is changing the scorecards; try again later", folder=self.folder)
+            ) from error
+        except OSError as error:
+            raise ModelError(
+                gettext(
+                    "{folder}: scorecards cannot be kept here: {reason}",
+                    folder=self.folder,
+                    reason=describe_os_error(error),
+                )
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
+    """The scorecard that is meant: a file, ``builtin``, a stored version; ``None`` is the champion.
+
+    A file that exists goes before a version of the same name; one called ``builtin`` is reached as ``./builtin`` (a
+    ``Path`` drops the dot, so give a str). Raises :class:`ModelError`, which lists the versions there are.
+    """
+    if isinstance(model, Scorecard):
+        return model
+    store = store or ModelStore()
+    if model is None:
+        return store.champion()
+    name = str(model)
+    if name == BUILTIN:
+        return Scorecard.load()
+    with suppress(OSError, ValueError):  # a name too long for a file, or with a NUL, is none
+        if Path(name).exists() and not Path(name).is_dir():
+            return Scorecard.load(name)
+    if os.sep in name or name.endswith(".toml"):
+        refuse_url(Path(name), ModelError)
+        raise ModelError(gettext("{name}: there is no such scorecard file", name=name))
+    events = store.history()
+    if name in (*_promotions(events), Scorecard.load().version):
+        return store.load(name)
+    raise ModelError(
+        gettext(
+            "{name}: is neither a scorecard file nor a version that is stored; {list_versions}",
+            name=name,
+            list_versions=_list_versions(events),
+        )
+    )
+
+
+def _promotions(events: Sequence[Event]) -> dict[str, Event]:
+    return {event.version: event for event in events if event.kind == PROMOTED and event.version is not None}
+
+
+def _succession(events: Sequence[Event]) -> list[str]:
+    """The line of succession, from the built-in scorecard to the champion: what going back goes back along."""
+    line = [BUILTIN]
+    for event in events:
+        if event.kind not in DECIDING or event.version is None:
+            continue
+        if event.kind == ROLLED_BACK and event.version in line:
+            del line[line.index(event.version) + 1 :]
+        else:
+            line.append(event.version)
+    return line
+
+
+def _list_versions(events: Sequence[Event]) -> str:
+    versions = ", ".join(_promotions(events)) or gettext("none")
+    return gettext(
+        "stored versions: {versions}; {builtin} is the one of this release, {version}",
+        versions=versions,
+        builtin=BUILTIN,
+        version=Scorecard.load().version,
+    )
+
+
+@lru_cache(maxsize=8)
+def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
+    """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
+    card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
+    return check_scorecard(card, version), added
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

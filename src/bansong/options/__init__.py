@@ -1,0 +1,47 @@
+"""Options of a run: how it reads, writes and spends, checked when they are made; and which kinds of engines exist.
+
+- ``engine_kinds``: what all engines of one name have in common
+- ``file_options``: reading and writing; ``purchase_options``: buying; ``fetch_options``: asking for statuses
+- ``option_rules``: what values a field takes, and options that are given twice
+"""
+
+from bansong.options.engine_kinds import ENGINE_KINDS, EngineKind, EngineName, engine_kind
+from bansong.options.fetch_options import (
+    ENV_NTS_KEY,
+    ENV_NTS_KEY_FILE,
+    STATUS_SOURCES,
+    StatusOptions,
+    StatusSource,
+    status_options,
+)
+from bansong.options.file_options import ALL_SHEETS, ReadOptions, WriteOptions
+from bansong.options.option_rules import choose_options
+from bansong.options.purchase_options import (
+    ServiceKeywords,
+    ServiceOptions,
+    check_keywords,
+    hide_key,
+    service_options,
+)
+
+__all__ = [
+    "ALL_SHEETS",
+    "ENGINE_KINDS",
+    "ENV_NTS_KEY",
+    "ENV_NTS_KEY_FILE",
+    "STATUS_SOURCES",
+    "EngineKind",
+    "EngineName",
+    "ReadOptions",
+    "ServiceKeywords",
+    "ServiceOptions",
+    "StatusOptions",
+    "StatusSource",
+    "WriteOptions",
+    "check_keywords",
+    "choose_options",
+    "engine_kind",
+    "hide_key",
+    "service_options",
+    "status_options",
+]

@@ -1,0 +1,29 @@
+"""The display that a call of the library shows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bansong.progress.display import Progress
+from bansong.progress.notebook_bar import is_notebook, notebook_bar
+from bansong.progress.terminal_bar import terminal_bar
+
+AskedProgress = bool | Progress | None
+"""``True``: a bar where somebody looks on, in a notebook or on a terminal; ``False`` or ``None``: none."""
+
+
+@contextmanager
+def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
+    """Yield what a call of the library shows: what it was given, or a bar where somebody looks on."""
+    if asked is not True:
+        yield asked or None
+    elif is_notebook():
+        with notebook_bar(unit, doing) as bar:
+            yield bar
+    elif sys.stderr is not None and sys.stderr.isatty():
+        with terminal_bar(unit, doing) as display:
+            yield display
+    else:
+        yield None

@@ -1,0 +1,378 @@
+"""A fetch run under way: it hands out calls to the tax authority's open API, and stores in groups what they bring."""
+
+# ruff: noqa: ARG002 - a request is told more than this one needs
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bansong.cancellation import CancelToken
+from bansong.dispatch import Action, Dispatcher, Halt, OutgoingRequest, Slot, Task
+from bansong.errors import AuthenticationError, BansongError, PlanError, QuotaError, ServiceError
+from bansong.options import StatusOptions
+from bansong.progress.display import Progress
+from bansong.reference.day_allowance import DayAllowance, account_of
+from bansong.reference.fetch_report import StatusFetch
+from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
+from bansong.reference.status_store import DayUsage, StatusStore
+from bansong.translation import gettext, ngettext
+
+_COMMIT_EVERY: Final = 0.2
+"""Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
+_MOST_TAKEN: Final = 10_000
+"""Numbers that are taken out of the day's budget at a time, at most: what a run asks in a second."""
+_TRIES: Final = 3
+"""How often a number is asked that the replies leave out, or a call that is refused though the key was good before."""
+_CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
+_CLAIM_S: Final = 10.0
+"""Seconds for which a run claims numbers, again and again while it lasts: a killed run holds up others no longer."""
+_LOOK_EVERY_S: Final = 0.5
+_PAUSED: Final = 5
+_INTERRUPTED: Final = 130
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is to be stored in one commit."""
+
+    statuses: list[pl.DataFrame] = field(default_factory=list)
+    in_vain: list[int] = field(default_factory=list)
+    numbers: Counter[date] = field(default_factory=Counter)
+    calls: Counter[date] = field(default_factory=Counter)
+    exhausted: set[date] = field(default_factory=set)
+
+
+class FetchRun:
+    """One run over the numbers that are to be asked: it hands out calls, and stores in groups what they bring."""
+
+    def __init__(
+        self,
+        store: StatusStore,
+        options: StatusOptions,
+        key: NtsKey,
+        report: StatusFetch,
+        *,
+        progress: Progress | None,
+        watch: Callable[[StatusFetch], None] | None,
+        today: Callable[[], date],
+    ) -> None:
+        self.client = NtsClient(
+            key, options.base_url, concurrency=options.concurrency, timeout=options.timeout, today=today
+        )
+        self.dispatcher = Dispatcher(rate=options.rate, drain=options.drain)
+        self._store = store
+        self._options = options
+        self._report = report
+        self._progress = progress
+        self._watch = watch
+        self._today = today
+        self._account = account_of(key)
+        block = max(MAX_NUMBERS, int(min(_MOST_TAKEN, options.rate * MAX_NUMBERS)))
+        self._allowance = DayAllowance(store, self._account, options.budget, block, today)
+        self._run_id = secrets.token_hex(8)
+        self._queue = self._elsewhere = pl.Series("b_no", dtype=pl.UInt64)
+        self._place = 0
+        self._claimed: list[int] = []
+        self._waits = False
+        self._halves: list[tuple[list[int], int]] = []
+        self._again: list[list[int]] = [[] for _ in range(_TRIES)]
+        self._group = _Group()
+        self._total = 0
+        self.has_answered = store.has_answered(self._account)
+        self._answers = 0
+        self._spent: date | None = None
+        self._exhausted = False
+        self._began = 0.0
+        self._unanswered_since: float | None = None
+        self._last_error: ServiceError | None = None
+
+    async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
+        """Ask until nothing is left, or the run ends; the report says what came of it."""
+        self._began, day = anyio.current_time(), self._today()
+        self._read_usage()
+        allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
+        self._queue, self._total = allowed["b_no"], stale.height
+        cancel.set_handler(lambda: self.dispatcher.cancel(Halt("interrupted", "interrupted")))
+        try:
+            async with self.client:
+                await self._ask_and_store()
+            self._read_usage()
+            if allowed.height < stale.height:
+                self._halt_for_day(self._budget_note(), day)
+        finally:
+            cancel.set_handler(None)
+            self._conclude()
+
+    def next_call(self) -> Task | None:
+        """Return the next call, ``None`` if there is nothing to ask any more."""
+        if self._halves:
+            return self._call(*self._halves.pop(), is_first=False)
+        for tries in range(_TRIES):
+            numbers = self._take_again(tries) if tries else self._take_new()
+            if numbers:
+                return self._call(numbers, tries, is_first=not tries)
+        return None if self._elsewhere.is_empty() else self._look_again
+
+    def _call(self, numbers: list[int], tries: int, *, is_first: bool) -> Task:
+        call = _StatusCall(self, numbers, tries, is_first=is_first)
+        return lambda slot: self.dispatcher.deliver(call, slot)
+
+    async def take_numbers(self, numbers: int) -> int:
+        """Return how many of so many numbers may be asked now; if none, the run ends for the day."""
+        taken = await self._allowance.take(numbers)
+        if not taken:
+            self._halt_for_day(self._budget_note(), self._today())
+        return taken
+
+    def count_call(self, numbers: int, *, is_first: bool) -> None:
+        """Note that a call goes out."""
+        day = self._today()
+        self._allowance.count_sent(numbers)
+        if self._allowance.limit is None:  # else it was counted when it was taken
+            self._group.numbers[day] += numbers
+        self._group.calls[day] += 1
+        self._report.asked += numbers if is_first else 0
+        if self._unanswered_since is None:
+            self._unanswered_since = anyio.current_time()
+
+    def note_error(self, error: ServiceError) -> None:
+        """Note what a call came to; code 22, a limit without a time to wait, is the end of the key's day."""
+        self._last_error = error
+        if isinstance(error, QuotaError) and error.retry_after is None:
+            self._spent = self._today()
+            self._group.exhausted.add(self._spent)
+            self._exhausted = True
+
+    def split(self, numbers: list[int], tries: int) -> None:
+        """Ask half as many numbers a call; one that is refused alone has no answer today."""
+        if len(numbers) > 1:
+            half = len(numbers) // 2
+            self._halves += [(numbers[half:], tries), (numbers[:half], tries)]
+        elif self._answers:  # else the API refuses whatever it is asked
+            self._group.in_vain += numbers
+
+    def keep(self, reply: StatusReply, tries: int) -> None:
+        """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
+        self._unanswered_since = None
+        self._answers += reply.statuses.height
+        self.has_answered |= bool(self._answers)
+        self._group.statuses.append(reply.statuses)
+        missing = [int(number) for number in reply.missing]
+        (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
+        for problem, count in reply.problems.items():
+            self._report.problems[problem] = self._report.problems.get(problem, 0) + count
+
+    def _take_new(self) -> list[int]:
+        """Return the next numbers that no other run asks, and that none has asked meanwhile."""
+        while not self._claimed and self._place < len(self._queue):
+            piece = self._queue.slice(self._place, _CLAIMED_AT_ONCE)
+            self._place += len(piece)
+            self._claim(piece)
+        found, self._claimed = self._claimed[:MAX_NUMBERS], self._claimed[MAX_NUMBERS:]
+        return found
+
+    def _claim(self, piece: pl.Series) -> None:
+        """Claim the stale numbers of a piece for this run; those of another run are looked at again later."""
+        now = time.time()
+        mine = self._store.claim(piece, self._run_id, now, now + _CLAIM_S)
+        # after the claim: an answer that came meanwhile has ended the claim of its run
+        stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
+        self._report.from_store += len(piece) - len(stale)
+        self._report.left -= len(piece) - len(stale)
+        is_mine = stale.is_in(mine.implode())
+        self._claimed = stale.filter(is_mine).to_list()
+        self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])
+        is_answered = len(stale) < len(piece)
+        self._waits = not (is_answered or is_mine.any())
+        if is_answered:
+            self._unanswered_since = None
+
+    async def _look_again(self, _: Slot) -> None:
+        """Look for answers to numbers that other runs ask, and for claims that have ended; wait where none has."""
+        if self._waits:
+            self._unanswered_since = self._unanswered_since or anyio.current_time()
+            await self.dispatcher.sleep(_LOOK_EVERY_S)
+        if self._place == len(self._queue):
+            self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
+            self._elsewhere = self._elsewhere[_CLAIMED_AT_ONCE:]
+
+    def _take_again(self, tries: int) -> list[int]:
+        waiting = self._again[tries]
+        found, self._again[tries] = waiting[:MAX_NUMBERS], waiting[MAX_NUMBERS:]
+        return found
+
+    async def _ask_and_store(self) -> None:
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self._store_often)
+                await self.dispatcher.run(self.next_call, self._options.concurrency)
+                beside.cancel_scope.cancel()
+        finally:  # what was answered stays, even if the run is cut off
+            try:
+                group = self._take_group()
+                self._write(group)
+                self._count(group)
+            finally:
+                self._allowance.close()
+                self._store.release_claims(self._run_id)
+
+    async def _store_often(self) -> None:
+        """Store what came in, again and again; an error, a full disk say, ends the run."""
+        renewed = time.time()
+        while True:
+            await anyio.sleep(_COMMIT_EVERY)
+            try:
+                group = self._take_group()
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._write, group)
+                self._count(group)
+                if (now := time.time()) - renewed > _CLAIM_S / 4:
+                    self._store.renew_claims(self._run_id, now + _CLAIM_S)
+                    renewed = now
+                self._read_usage()
+            except BansongError as error:
+                self.dispatcher.cancel(Halt("fault", str(error), error))
+                return
+            self._give_up_in_time()
+            self._tell()
+
+    def _give_up_in_time(self) -> None:
+        """End the run where nobody has replied for long: whoever waits for it has other sources."""
+        since, patience = self._unanswered_since, self._options.patience
+        if since is not None and anyio.current_time() - since > patience:
+            silence = gettext(
+                "the tax authority's API has not answered for {patience:g} s; try again later", patience=patience
+            )
+            self.dispatcher.cancel(Halt("unreachable", str(self._last_error or silence)))
+
+    def _take_group(self) -> _Group:
+        group, self._group = self._group, _Group()
+        return group
+
+    def _write(self, group: _Group) -> None:
+        """Commit what came in since the last commit."""
+        if not (group.calls or group.statuses or group.in_vain or group.exhausted):
+            return
+        statuses = pl.concat(group.statuses) if group.statuses else None
+        answered = {self._today()} if statuses is not None and not statuses.is_empty() else set()
+        usage = {
+            (self._account, day): DayUsage(
+                group.numbers[day], group.calls[day], day in group.exhausted, day in answered
+            )
+            for day in {*group.calls, *group.exhausted, *answered}
+        }
+        in_vain = pl.Series("b_no", group.in_vain, pl.UInt64)
+        self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
+
+    def _count(self, group: _Group) -> None:
+        """Count in the report what has been committed; not in the thread that commits, which has company."""
+        answered = sum(statuses.height for statuses in group.statuses)
+        self._report.answered += answered
+        self._report.unregistered += sum(
+            int((statuses["biz_status"] == "unregistered").sum()) for statuses in group.statuses
+        )
+        self._report.unanswered += len(group.in_vain)
+        self._report.left -= answered + len(group.in_vain)
+
+    def _read_usage(self) -> None:
+        """Heed what all processes have asked today with this key."""
+        budget, used = self._options.budget, self._store.usage(self._account, self._today())
+        self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
+        if used.exhausted:
+            self._exhausted = True
+            self._halt_for_day(gettext("the key's requests of the day are used up"), self._today())
+
+    def _budget_note(self) -> str:
+        return ngettext(
+            "the budget of {count:,} number a day is used up",
+            "the budget of {count:,} numbers a day is used up",
+            self._options.budget or 0,
+        )
+
+    def _halt_for_day(self, note: str, day: date) -> None:
+        """End the run because nothing more may be asked on a day, unless it has ended for another reason."""
+        if self.dispatcher.halt is None:
+            self._spent = day
+            self.dispatcher.cancel(Halt("quota", note))
+
+    def _tell(self) -> None:
+        """Tell the callbacks how far the run is."""
+        self._report.seconds = anyio.current_time() - self._began
+        self._report.calls = self.dispatcher.counts.requests
+        self._report.retries = self.dispatcher.counts.retries
+        if self._progress is not None:
+            self._progress(self._total - self._report.left, self._total)
+        if self._watch is not None:
+            self._watch(self._report)
+
+    def _conclude(self) -> None:
+        """Write into the report why the run ended early, if it did; raise what is a defect, or the store's."""
+        self._tell()
+        halt = self.dispatcher.halt
+        if halt is not None and halt.why == "fault" and halt.error is not None:
+            raise halt.error
+        if not self._report.left:
+            return
+        note = str(self._last_error or gettext("some calls came to nothing")) if halt is None else halt.note
+        if self._spent is not None:
+            note += gettext("; it goes on from {spent} 00:00 in Seoul", spent=self._spent + timedelta(days=1))
+        self._report.halt = ngettext(
+            "{note} ({count:,} number still to be asked)",
+            "{note} ({count:,} numbers still to be asked)",
+            self._report.left,
+            note=note,
+        )
+        self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
+        if halt is not None and isinstance(halt.error, BansongError):  # a refused key
+            self._report.exit_code = halt.error.exit_code
+        self._report.refused = self._exhausted or self._report.exit_code == AuthenticationError.exit_code
+
+
+class _StatusCall(OutgoingRequest[StatusReply]):
+    """One call for up to 100 numbers: asking again is free, so nothing is recorded before it."""
+
+    def __init__(self, run: FetchRun, numbers: list[int], tries: int, *, is_first: bool) -> None:
+        self._run = run
+        self._numbers = numbers
+        self._tries = tries
+        self._is_first = is_first
+        self._answered = False
+
+    def choose_action(self, error: ServiceError, attempt: int) -> Action:
+        is_refusal = isinstance(error, AuthenticationError | PlanError)
+        if is_refusal and self._run.has_answered and attempt < _TRIES - 1:
+            return Action.RETRY
+        return super().choose_action(error, attempt)
+
+    async def skip(self) -> bool:
+        self._numbers = self._numbers[: await self._run.take_numbers(len(self._numbers))]
+        return not self._numbers
+
+    async def prepare(self) -> None:
+        self._run.count_call(len(self._numbers), is_first=self._is_first)
+        self._is_first = False
+
+    async def send(self, slot: Slot) -> StatusReply:
+        return await self._run.client.status(self._numbers)
+
+    async def record_reply(self, reply: StatusReply, slot: Slot) -> None:
+        self._answered = not reply.statuses.is_empty()
+        self._run.keep(reply, self._tries)
+
+    async def record_error(self, error: ServiceError, action: Action) -> None:
+        self._run.note_error(error)
+        if action is Action.REFUSE:
+            self._run.split(self._numbers, self._tries)
+
+    async def complete(self) -> bool:
+        return self._answered

@@ -1,0 +1,97 @@
+"""What the building of a gazetteer read, refused and kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from bansong.reference.source_files import format_counts
+from bansong.report_display import Shown
+from bansong.translation import gettext, ngettext
+
+_NAMED: Final = 5
+"""So many files that were passed over are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class GazetteerReport(Shown):
+    """Counts of rows read, refused and kept. ``refused``: rows by what is wrong, ``examples`` names the first."""
+
+    output: str
+    version: str
+    sources: tuple[dict[str, object], ...]
+    passed_over: tuple[str, ...]
+    read: dict[str, int]
+    refused: dict[str, int]
+    examples: tuple[str, ...]
+    duplicates: int
+    changes: dict[str, int]
+    abolished: int
+    notes: tuple[str, ...]
+    buildings: int
+    lots: int
+    additional_lots: int
+    roads: int
+    dongs: int
+    administrative: int
+    districts: int
+    provinces: dict[str, int]
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values for JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        found = self._kept_lines()
+        if any(self.changes.values()):
+            gone = gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished)
+            found += [(gettext("changes"), format_counts(self.changes)), (gettext("abolished"), gone)]
+        found += self._left_lines()
+        found += [(gettext("note"), note) for note in self.notes]
+        return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
+
+    def _kept_lines(self) -> list[tuple[str, str]]:
+        """What was read and kept."""
+        read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
+        buildings = gettext(
+            "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
+            buildings=self.buildings,
+            roads=self.roads,
+            districts=self.districts,
+        )
+        lots = gettext(
+            "{lots:,}, {additional_lots:,} of them additional", lots=self.lots, additional_lots=self.additional_lots
+        )
+        dongs = gettext(
+            "{legal:,} legal, {administrative:,} administrative", legal=self.dongs, administrative=self.administrative
+        )
+        return [
+            (gettext("rows read"), read),
+            (gettext("buildings"), buildings),
+            (gettext("provinces"), format_counts(self.provinces)),
+            (gettext("lots"), lots),
+            (gettext("dongs"), dongs),
+        ]
+
+    def _left_lines(self) -> list[tuple[str, str]]:
+        """What was not kept: rows given twice, rows that are refused, files that are none of the official ones."""
+        found = []
+        if self.duplicates:
+            repeated = ngettext(
+                "{count:,} row of the same management number",
+                "{count:,} rows of the same management number",
+                self.duplicates,
+            )
+            found.append((gettext("repeated"), repeated))
+        if self.refused:
+            lacking = {gettext("no {what}", what=gettext(what)): count for what, count in self.refused.items()}
+            found.append((gettext("refused"), format_counts(lacking)))
+            found += [("", example) for example in self.examples]
+            more = sum(self.refused.values()) - len(self.examples)
+            found += [("", gettext("and {more:,} more", more=more))] if more else []
+        if self.passed_over:
+            named, more = ", ".join(self.passed_over[:_NAMED]), len(self.passed_over) - _NAMED
+            others = gettext(" and {count:,} more", count=more) if more > 0 else ""
+            found.append((gettext("passed over"), f"{named}{others}"))
+        return found

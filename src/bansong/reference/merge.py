@@ -1,0 +1,296 @@
+"""Puts the official files together: what is given twice, the post office's beside the agency's, the daily changes.
+
+The last daily change of a building, and of an additional lot, counts. Buildings that a change abolishes are kept:
+letters still go to such addresses, and some of them have a successor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.address import regions
+from bansong.errors import GazetteerError
+from bansong.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
+from bansong.reference.source_files import Kind, SourceFile
+from bansong.translation import gettext, gettext_noop
+
+_DELETES = [int(reason) for reason in DELETE]
+_INSERTS = [int(reason) for reason in INSERT]
+_HEIR: Final = {"id_high": "heir_high", "id_low": "heir_low"}
+_PLACE: Final = (*LOT, DAY)
+_REGION: Final = ("sido", "sigungu")
+_ORPHANS_SHARE: Final = 20
+_ORPHANS_ALWAYS: Final = 10
+_SHOWN: Final = 5
+
+
+def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
+    """Buildings after ``events``, which are in the order in which they happened; what went; counts of the changes.
+
+    ``events`` have the legal dong's ``dong_code`` and the ``day`` of the change, too. What went has the columns of the
+    buildings and ``heir_high``, ``heir_low``: the management number of the successor, null where none is certain.
+
+    An update of a building that is not there inserts it, an insert of one that is there replaces it: a day may be
+    applied twice. The deletion of one that is not there is counted and does nothing else.
+    """
+    last = _last(events, ID)
+    there = last.join(rows.select(ID), on=list(ID), how="semi")
+    gone = last["reason"].is_in(_DELETES)
+    goes_from_here = there["reason"].is_in(_DELETES)
+    counts = {
+        gettext_noop("inserted"): last.height - int(gone.sum()) - int((~goes_from_here).sum()),
+        gettext_noop("updated"): int((~goes_from_here).sum()),
+        gettext_noop("deleted"): int(goes_from_here.sum()),
+        gettext_noop("deleted but not there"): int(gone.sum()) - int(goes_from_here.sum()),
+    }
+    kept = rows.join(last.select(ID), on=list(ID), how="anti", maintain_order="left")
+    came = last.filter(~gone)
+    moved = rows.join(came.select(ID), on=list(ID), how="semi").with_columns(
+        *(pl.col(name).alias(heir) for name, heir in _HEIR.items())
+    )
+    return pl.concat([kept, came.select(rows.columns)]), pl.concat([_abolished_rows(last), moved]), counts
+
+
+def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
+    """The deleted buildings, each with the one building that came on the same day to the same lot as its successor."""
+    gone, came = (last.filter(pl.col("reason").is_in(reasons)) for reasons in (_DELETES, _INSERTS))
+    alone = came.filter((pl.col("lot_main") > 0) & (pl.len().over(_PLACE) == 1))
+    heirs = alone.select(*_PLACE, *(pl.col(name).alias(heir) for name, heir in _HEIR.items()))
+    return gone.join(heirs, on=list(_PLACE), how="left", maintain_order="left").drop("dong_code", DAY)
+
+
+def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Additional lots after ``events``; each is a pair of a building and a lot."""
+    pair = (*ID, *LOT)
+    last = _last(events, pair)
+    kept = lots.join(last.select(pair), on=list(pair), how="anti", maintain_order="left")
+    return pl.concat([kept, last.filter(~pl.col("reason").is_in(_DELETES))])
+
+
+def _last(events: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    return events.unique(list(key), keep="last", maintain_order=True)
+
+
+@dataclass(slots=True)
+class Together:
+    """Buildings (``rows``), additional ``lots``, and what they point to, with the names of the present day.
+
+    ``gone``: the buildings that daily changes abolished, as :func:`changed_rows` returns them; null without changes.
+    """
+
+    rows: pl.DataFrame
+    lots: pl.DataFrame
+    streets: pl.DataFrame
+    lot_dongs: pl.DataFrame
+    gone: pl.DataFrame | None = None
+    duplicates: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def of_street(self, rows: pl.DataFrame, name: str) -> pl.Series:
+        """A column of the street that each row is on; streets are numbered by their place."""
+        return self.streets[name].gather(rows["street"])
+
+
+def put_together(content: Content, found: list[SourceFile]) -> Together:
+    """Buildings and additional lots of all sources, after the daily changes.
+
+    Raises :class:`GazetteerError` where two files give the same district, or where lots have no buildings.
+    """
+    streets = present_day(pl.concat(content.streets), "emd")
+    _refuse_twice(streets, found, "buildings")
+    _refuse_twice(streets, found, "postal")
+    _refuse_lots_twice(content, found)
+    dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)
+    made = Together(pl.DataFrame(), _empty_lots(), streets, dongs.select(DONG).unique(maintain_order=True))
+    _add_buildings(made, content)
+    _add_lots(made, content, found)
+    _apply_changes(made, content)
+    _say_old_changes(made, found)
+    _keep_streets(made)
+    districts = made.streets.select(_REGION).unique()
+    made.lot_dongs = made.lot_dongs.join(districts, on=list(_REGION), how="semi", maintain_order="left")
+    return made
+
+
+def _keep_streets(made: Together) -> None:
+    """Keep the streets of buildings, and those of abolished ones in districts that have buildings; ``in_use`` which."""
+    in_use = made.streets["street"].is_in(made.rows["street"].unique().implode())
+    streets = made.streets.with_columns(in_use.alias("in_use"))
+    if made.gone is not None:
+        districts = streets.filter("in_use").select(_REGION).unique()
+        made.gone = made.gone.join(
+            streets.join(districts, on=list(_REGION), how="semi").select("street"), on="street", how="semi"
+        )
+        in_use |= streets["street"].is_in(made.gone["street"].unique().implode())
+    made.streets = streets.filter(in_use)
+
+
+def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
+    """Give province, district and town (the column ``town``) the names they have today."""
+    names = [*_REGION, town]
+    old = frame.select(names).unique()
+    new = old.with_columns(regions.present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
+    fields = dict(zip(("sido", "sigungu", "emd"), names, strict=True))
+    new = new.select(
+        *names, *(pl.col("new").struct.field(field).alias(f"new {name}") for field, name in fields.items())
+    )
+    found = frame.join(new, on=names, how="left", maintain_order="left")
+    return found.with_columns(pl.col(f"new {name}").alias(name) for name in names).select(frame.columns)
+
+
+def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
+    """A district comes from one file: two months of a province mixed would be neither."""
+    places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
+    _refuse_districts_twice(places, found, kind)
+
+
+def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
+    """The building's district counts: an additional lot may lie across the border, in the next province."""
+    if content.lot_districts:
+        places = pl.concat(content.lot_districts)
+        _refuse_districts_twice(
+            places.with_columns(("district " + pl.col("district").cast(pl.String)).alias("district")), found, "lots"
+        )
+
+
+def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
+    numbers = [number for number, source in enumerate(found) if source.kind == kind]
+    given = places.filter(pl.col("source").is_in(numbers)).group_by("district").agg(pl.col("source").unique().sort())
+    twice = given.filter(pl.col("source").list.len() > 1).sort("district")
+    if twice.height:
+        district, files = twice.row(0)
+        names = gettext(" and ").join(found[number].name for number in files[:2])
+        raise GazetteerError(
+            gettext(
+                "{district} is in two files, {names}; give each province once, of the newest month",
+                district=district,
+                names=names,
+            )
+        )
+
+
+def _add_buildings(made: Together, content: Content) -> None:
+    """The address agency's buildings; the post office's where it has none, elsewhere only the names that lack."""
+    official, postal = (_rows(content, kind) for kind in ("buildings", "postal"))
+    if official is None or postal is None:
+        made.rows = _unique(made, pl.concat(rows for rows in (official, postal) if rows is not None))
+        return
+    official = _unique(made, official)
+    postal = _unique(made, postal)
+    provinces = made.of_street(official, "sido").unique()
+    beside = made.of_street(postal, "sido").is_in(provinces.implode())
+    alone = postal.filter(~beside)
+    named, count = _add_postal_names(made, official, postal.filter(beside))
+    made.rows = pl.concat([named, alone])
+    made.notes.append(
+        gettext(
+            "the postal files gave {count:,} names of buildings; {others:,} buildings of other provinces; where both "
+            "have a building, the address agency's file counts",
+            count=count,
+            others=alone.height,
+        )
+        if alone.height
+        else gettext(
+            "the postal files gave {count:,} names of buildings; where both have a building, the address agency's file "
+            "counts",
+            count=count,
+        )
+    )
+
+
+def _unique(made: Together, rows: pl.DataFrame) -> pl.DataFrame:
+    once = rows.unique(list(ID), keep="first", maintain_order=True)
+    made.duplicates += rows.height - once.height
+    return once
+
+
+def _add_postal_names(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Names from the post office where the agency has none, by road code and number."""
+    number = ["road_code", "under", "main", "sub"]
+    names = (
+        postal.with_columns(made.of_street(postal, "road_code"))
+        .filter(pl.col("name").is_not_null())
+        .select(*number, pl.col("name").alias("postal"))
+        .unique(number, keep="first", maintain_order=True)
+    )
+    found = official.with_columns(made.of_street(official, "road_code")).join(
+        names, on=number, how="left", maintain_order="left"
+    )
+    count = int((found["name"].is_null() & found["postal"].is_not_null()).sum())
+    return found.with_columns(pl.coalesce("name", "postal").alias("name")).select(official.columns), count
+
+
+def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None:
+    lots = _rows(content, "lots")
+    if lots is None:
+        return
+    pair = (*ID, *LOT)
+    once = lots.unique(list(pair), keep="first", maintain_order=True)
+    made.duplicates += lots.height - once.height
+    made.lots = once.join(made.rows.select(ID), on=list(ID), how="semi", maintain_order="left")
+    orphans = once.height - made.lots.height
+    if orphans > max(_ORPHANS_ALWAYS, once.height // _ORPHANS_SHARE):
+        files = [source.name for source in found if source.kind == "lots"]
+        shown = ", ".join(files[:_SHOWN]) + (", …" if len(files) > _SHOWN else "")
+        raise GazetteerError(
+            gettext(
+                "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file "
+                "has; a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set "
+                "of one month",
+                shown=shown,
+                orphans=orphans,
+                height=once.height,
+            )
+        )
+    if orphans:
+        made.notes.append(
+            gettext(
+                "{orphans:,} additional lots belong to buildings that no file has; they are left out", orphans=orphans
+            )
+        )
+
+
+def _apply_changes(made: Together, content: Content) -> None:
+    """Changes of the provinces that are there: they are published for the whole country."""
+    events = _rows(content, "changes")
+    if events is not None:
+        provinces = made.of_street(made.rows, "sido").unique()
+        here = made.of_street(events, "sido").is_in(provinces.implode())
+        made.rows, made.gone, made.changes = changed_rows(made.rows, events.filter(here))
+        made.changes[gettext_noop("of other provinces")] = events.height - int(here.sum())
+    more = _rows(content, "lot changes")
+    if more is not None:
+        here_too = more.join(made.rows.select(ID), on=list(ID), how="semi", maintain_order="left")
+        made.lots = changed_lots(made.lots, here_too)
+        made.changes[gettext_noop("lots changed")] = here_too.height
+
+
+def _say_old_changes(made: Together, found: list[SourceFile]) -> None:
+    full = [source.dated for source in found if source.kind in ("buildings", "postal") and source.dated is not None]
+    old = [source for source in found if source.kind == "changes" and full and (source.dated or max(full)) < max(full)]
+    if old:
+        made.notes.append(
+            gettext(
+                "{count:,} daily file(s), the first {short}, are older than the buildings of {full}: "
+                "they may have undone what is newer; give only the days after the full set",
+                count=len(old),
+                short=old[0].short,
+                full=max(full),
+            )
+        )
+
+
+def _rows(content: Content, kind: Kind) -> pl.DataFrame | None:
+    frames = content.rows.get(kind)
+    return pl.concat(frames) if frames else None
+
+
+def _empty_lots() -> pl.DataFrame:
+    small, large = dict.fromkeys(ID, pl.UInt64), {"dong_code": pl.UInt64}
+    return pl.DataFrame(
+        schema={**small, **large, "san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "reason": pl.UInt8}
+    )

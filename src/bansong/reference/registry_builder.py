@@ -1,0 +1,342 @@
+"""Registry snapshots, from files that say which business has which status."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
+from bansong.engine.text_values import day_expr, day_given, parse_json_object
+from bansong.errors import RegistryError, UsageError, parameter
+from bansong.forking import refuse_after_fork
+from bansong.reference.source_files import files_below, format_counts
+from bansong.report_display import Shown
+from bansong.schema import REASON_SEPARATOR, Choice, seoul_day
+from bansong.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
+from bansong.tables.columns import choose_columns
+from bansong.tables.detect import EXTENSIONS
+from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.publish import same_file
+from bansong.tables.role_content import role_cell
+from bansong.translation import gettext, ngettext
+
+ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
+_UNKNOWN_WORDS_SHOWN: Final = 20
+_UNDATED: Final = "undated"
+_DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})[,)]"
+"""The day of the status in the reasons of an enriched file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryReport(Shown):
+    """Counts of rows read, left out and kept: ``left_out`` by problem, ``unknown_words`` by status not understood.
+
+    ``known_besides``: of how many businesses taxation, merging and name are known; ``strange_words`` are words about
+    the first two that were not understood. ``newest``: the newest day of a status, ``None`` where no row has one;
+    ``undated``: businesses of which the day is not known, so that they never are a ground for sending.
+    """
+
+    output: str
+    version: str
+    sources: tuple[str, ...]
+    columns: tuple[Mapping[str, Choice], ...]
+    rows: int
+    left_out: dict[str, int]
+    unknown_words: dict[str, int]
+    duplicates: int
+    businesses: int
+    by_status: dict[str, int]
+    known_besides: dict[str, int]
+    strange_words: dict[str, int]
+    newest: date | None
+    undated: int
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values for JSON."""
+        return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        found = [
+            (
+                gettext("rows read"),
+                gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources)),
+            ),
+            (gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"),
+            (gettext("repeated"), gettext("{duplicates:,} older rows of the same number", duplicates=self.duplicates)),
+            (
+                gettext("statuses of"),
+                gettext("{newest} at the newest", newest=self.newest)
+                if self.newest
+                else gettext("a day that no source tells"),
+            ),
+        ]
+        if self.undated:
+            remedy = gettext(
+                "no ground for sending; {parameter} tells it where you know it", parameter=parameter("as_of")
+            )
+            found.append(
+                (
+                    gettext("without a day"),
+                    ngettext("{count:,} status: {remedy}", "{count:,} statuses: {remedy}", self.undated, remedy=remedy),
+                )
+            )
+        if self.known_besides:
+            found.append((gettext("known besides"), format_counts(self.known_besides)))
+        if self.left_out:
+            found.append((gettext("left out"), format_counts(self.left_out)))
+        if self.unknown_words:
+            found.append((gettext("unknown words"), format_counts(self.unknown_words)))
+        if self.strange_words:
+            found.append(
+                (
+                    gettext("passed over"),
+                    gettext("{counts} (said of taxation or merging)", counts=format_counts(self.strange_words)),
+                )
+            )
+        return [*found, (gettext("output"), self.output)]
+
+
+def build_registry(
+    sources: Iterable[str | Path],
+    output: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    as_of: date | str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+) -> RegistryReport:
+    """Build a registry snapshot from files (or folders of files) with a number and a status column.
+
+    Any table that :func:`bansong.enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files
+    that were enriched before. Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``,
+    ``as_of``, and if there are any ``taxation``, ``merged``, ``name``; ``columns`` overrides). A number that occurs
+    more than once gets the status of its newest ``as_of``, among equals that of the later row, and the newest taxation
+    and name that any row says; a source without such a column is as fresh as ``as_of``, by default the day (Korea's)
+    its file was last changed. In files enriched before, the reasons tell the day of each status; where they do not,
+    and for days to come, none is known. Names are not taken from files enriched before: those are the customer list's
+    own. Rows without a usable number or with a status that is not understood are left out and counted.
+
+    In folders hidden files and Excel's lock files are passed over, and so is ``output`` itself, which an earlier build
+    may have left there. As a source of its own ``output`` is refused, as is one that is not called ``.parquet``.
+
+    Raises :class:`RegistryError`, :class:`bansong.errors.InputError`, :class:`~bansong.errors.OutputError`,
+    :class:`~bansong.errors.UsageError`.
+    """
+    refuse_after_fork()
+    output, fresh = Path(output), day_given("as_of", as_of)
+    check_registry_name(output)
+    paths = _files(sources, output)
+    with ExitStack() as resources:
+        tables = [_open_source(path, encoding, delimiter, resources) for path in paths]
+        chosen = [_columns(table, columns) for table in tables]
+        parts = [
+            _observe_rows(table, choice, _known_on(table, choice, path, fresh))
+            for table, choice, path in zip(tables, chosen, paths, strict=True)
+        ]
+        rows = pl.concat(parts)
+        counts = _counts(rows)
+        usable = counts.pop("usable")
+        if not usable:
+            raise RegistryError(
+                gettext("no row of {counts:,} has a usable number and a known status", counts=counts["rows"])
+            )
+        said = {role for choice in chosen for role in choice}
+        found = snapshot(rows.filter(pl.col("problem").is_null()), said)
+        version = f"{counts['newest'] or _UNDATED}-{_digest(paths)}"
+        written = _publish(found, output, version, [path.name for path in paths])
+    businesses = sum(written["by_status"].values())
+    return RegistryReport(
+        output=str(output),
+        version=version,
+        sources=tuple(map(str, paths)),
+        columns=tuple(chosen),
+        duplicates=usable - businesses,
+        businesses=businesses,
+        **counts,
+        **written,
+    )
+
+
+def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) -> tuple[str, dict[str, Any]]:
+    """Write a frame (a registry's columns, sorted by number) as a registry, in one step.
+
+    Returns its version, and the report's fields about the businesses in it. Raises
+    :class:`~bansong.errors.OutputError`, and :class:`UsageError` where ``output`` is not called ``.parquet``.
+    """
+    check_registry_name(output)
+    newest = frame.select(pl.col("as_of").max()).item()
+    version = f"{newest or _UNDATED}-{frame.hash_rows(0).sum() % 2**32:08x}"
+    return version, _publish(frame.lazy(), output, version, sources)
+
+
+def check_registry_name(output: Path) -> None:
+    """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
+    if EXTENSIONS.get(output.suffix.lower()) != "parquet":
+        raise UsageError(gettext("{output}: a registry is a Parquet file; call it .parquet", output=output))
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Return what a registry's file says about itself: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
+    with path.open("rb") as file:
+        return parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
+
+
+def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
+    about = {
+        "format": FORMAT,
+        "version": version,
+        "built": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sources": list(sources),
+    }
+    with publish_file(output) as temporary:
+        return _write(found, about, temporary)
+
+
+def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
+    if EXTENSIONS.get(path.suffix.lower()) != "csv":
+        encoding = delimiter = None
+    table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_ENCODING))
+    resources.enter_context(reading(table))
+    return table
+
+
+def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
+    paths: list[Path] = []
+    for source in map(Path, sources):
+        if source.is_dir():
+            inside = [
+                path
+                for path in files_below(source)
+                if path.suffix.lower() in EXTENSIONS and not same_file(path, output)
+            ]
+            if not inside:
+                raise RegistryError(
+                    gettext(
+                        "{source}: the folder holds no table; {extensions} are read",
+                        source=source,
+                        extensions=", ".join(EXTENSIONS),
+                    )
+                )
+            paths += inside
+        elif same_file(source, output):
+            raise UsageError(
+                gettext("{output}: is one of the sources; give the registry a name of its own", output=output)
+            )
+        else:
+            paths.append(source)
+    if not paths:
+        raise RegistryError(gettext("no source was given"))
+    return paths
+
+
+def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]:
+    earlier = find_earlier_columns(table, "")
+    ours = earlier.nine
+    chosen = choose_columns(table, ROLES, given, earlier.places).columns
+    if "biz_status" in ours and "status" not in (given or {}):
+        chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
+    if ours and "name" not in (given or {}):
+        chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
+    if "status" not in chosen:
+        raise RegistryError(
+            gettext(
+                "{name}: no column with a status was found; the headers are: {headers}; name it with "
+                "`columns={{'status': 'HEADER'}}`",
+                name=table.name,
+                headers=", ".join(table.headers),
+            )
+        )
+    return chosen
+
+
+def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) -> pl.LazyFrame:
+    cells = {f"read:{role}": role_cell(table, role, choice) for role, choice in chosen.items()}
+    ids = {role: f"read:{role}" for role in chosen}
+    return observations(
+        table.frame.with_columns(**cells),
+        b_no=ids["b_no"],
+        status=ids["status"],
+        since=ids.get("since"),
+        opened=ids.get("opened"),
+        as_of=as_of,
+        **{role: ids.get(role) for role in MORE},
+    )
+
+
+def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: date | None) -> pl.Expr:
+    """The day on which each row's status was known (Date): see :func:`build_registry`; null where nothing tells it."""
+    ours = find_earlier_columns(table, "").nine
+    if "as_of" in chosen:
+        day = day_expr(pl.col(table.ids[chosen["as_of"].column]))
+    elif ours and "reasons" not in ours:  # nothing dates the statuses of an output
+        day = pl.lit(as_of, pl.Date)
+    elif ours:
+        reasons = pl.col(table.ids[ours["reasons"]])
+        if isinstance(table.frame.collect_schema()[table.ids[ours["reasons"]]], pl.List):
+            reasons = reasons.list.join(REASON_SEPARATOR, ignore_nulls=True)
+        day = reasons.cast(pl.String).str.extract(_DAY_OF_STATUS).str.to_date("%Y-%m-%d", strict=False)
+        day = day.fill_null(pl.lit(as_of, pl.Date))
+    else:
+        day = pl.lit(as_of or seoul_day(path.stat().st_mtime))
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
+    return pl.when(day.is_between(date.min, tomorrow)).then(day)
+
+
+def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
+    """The report's fields about the rows that were read, and how many of them are ``usable``."""
+    usable = pl.col("problem").is_null()
+    totals, problems, words, strange = pl.collect_all(
+        [
+            rows.select(pl.len(), usable.sum().alias("usable"), pl.col("as_of").filter(usable).max()),
+            rows.filter(~usable).group_by("problem").len().sort("len", "problem", descending=[True, False]),
+            _words(rows.filter(pl.col("problem") == "unknown_status"), "word"),
+            _words(rows.filter(usable & pl.col("strange").is_not_null()), "strange"),
+        ],
+        engine="streaming",
+    )
+    total, good, newest = totals.row(0)
+    return {
+        "rows": total,
+        "usable": good,
+        "newest": newest,
+        "left_out": dict(problems.iter_rows()),
+        "unknown_words": dict(words.iter_rows()),
+        "strange_words": dict(strange.iter_rows()),
+    }
+
+
+def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
+    """The commonest words of a column and how often they occur."""
+    counted = rows.group_by(column).len().sort("len", column, descending=[True, False])
+    return counted.head(_UNKNOWN_WORDS_SHOWN)
+
+
+def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> dict[str, Any]:
+    """Write the registry without columns that say nothing; return the report's fields about the businesses in it."""
+    frame = found.collect(engine="streaming")
+    known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
+    frame = frame.drop([name for name, count in known.items() if not count])
+    metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
+    frame.write_parquet(path, metadata=metadata)
+    return {
+        "by_status": {status: int((frame["biz_status"] == status).sum()) for status in STATUSES},
+        "known_besides": {name: count for name, count in known.items() if count},
+        "undated": frame["as_of"].null_count(),
+    }
+
+
+def _digest(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:8]

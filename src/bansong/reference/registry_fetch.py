@@ -1,0 +1,167 @@
+"""Registries out of fetched statuses: one of the numbers of a list, and one that is there, refreshed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.cancellation import CancelToken, run_async
+from bansong.engine.registry import ATTACHED_MORE, SCHEMA, Registry
+from bansong.engine.risk.reason_texts import BY_NTS
+from bansong.engine.status_overlay import StatusOverlay
+from bansong.errors import AuthenticationError
+from bansong.options import StatusOptions
+from bansong.reference.registry_builder import publish_registry, read_about
+from bansong.reference.source_files import format_counts
+from bansong.reference.status_fetch import StatusFetch, fetch_statuses
+from bansong.reference.status_store import StatusStore
+from bansong.translation import gettext
+
+SOURCE: Final = "nts"
+"""What a registry's list of sources calls the tax authority's API."""
+
+Watch = Callable[[StatusFetch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRegistry:
+    """What was asked, and the registry that came of it.
+
+    ``output`` is ``None`` where nothing is known that could be written, or that is newer; ``updated``: businesses whose
+    status is another day's than before.
+    """
+
+    fetch: StatusFetch
+    output: str | None = None
+    version: str | None = None
+    businesses: int = 0
+    by_status: dict[str, int] | None = None
+    updated: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is fresh, 4 for a refused key, 5 where the run is to go on later."""
+        return self.fetch.exit_code
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values for JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        fetch = self.fetch
+        found = [
+            (
+                gettext("numbers"),
+                gettext(
+                    "{numbers:,}, {from_store:,} of them fresh before",
+                    numbers=fetch.numbers,
+                    from_store=fetch.from_store,
+                ),
+            ),
+            (gettext("asked nts"), str(fetch)),
+        ]
+        if fetch.budget_left is not None:
+            found.append((gettext("budget left"), gettext("{numbers:,} numbers today", numbers=fetch.budget_left)))
+        found += [
+            (gettext("passed over"), gettext("{rows:,} rows: {problem}", rows=count, problem=gettext(problem)))
+            for problem, count in fetch.problems.items()
+        ]
+        if fetch.oldest is not None:
+            found.append((gettext("oldest status"), str(fetch.oldest)))
+        if self.by_status is not None:
+            found.append((gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"))
+        if fetch.halt is not None:
+            found.append(
+                (
+                    gettext("refused") if fetch.exit_code == AuthenticationError.exit_code else gettext("paused"),
+                    fetch.halt,
+                )
+            )
+        return [*found, (gettext("output"), self.output or gettext("nothing was written"))]
+
+
+def fetch_registry(
+    numbers: pl.Series,
+    output: Path,
+    sources: Sequence[str],
+    options: StatusOptions,
+    *,
+    watch: Watch | None = None,
+    cancel: CancelToken | None = None,
+) -> FetchedRegistry:
+    """Ask for the statuses of ``numbers`` (UInt64) that are not fresh; write all that are stored of them as a registry.
+
+    ``sources``: names of the files that the numbers are from. A run that ended early writes what is known.
+    """
+    fetch = _fetch(numbers, None, options, watch, cancel)
+    with StatusStore(options.store) as store:
+        found = store.read(numbers.unique()).sort("b_no")
+    if found.is_empty():
+        return FetchedRegistry(fetch)
+    return _publish(found, output, [*sources, SOURCE], fetch, found.height)
+
+
+def refresh_registry(
+    path: Path, options: StatusOptions, *, watch: Watch | None = None, cancel: CancelToken | None = None
+) -> FetchedRegistry:
+    """Ask for the numbers of a registry whose statuses are the oldest, and replace its file in one step.
+
+    What it knows besides (name, day of opening, a taxation that the tax authority does not say) stays.
+    """
+    registry = Registry.open(path)
+    registry.check()
+    before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
+    fetch = _fetch(before["b_no"], before, options, watch, cancel)
+    with StatusStore(options.store) as store:
+        overlay = StatusOverlay(store.read(before["b_no"]))
+    merged = overlay.attach(before.lazy().select("b_no"), "b_no", registry).drop(BY_NTS.values()).collect()
+    merged = merged.rename({ours: theirs for theirs, ours in ATTACHED_MORE.items()}, strict=False)
+    merged = merged.select(*SCHEMA, *(name for name in ATTACHED_MORE if name in merged.columns))
+    updated = int((merged["as_of"].ne_missing(before["as_of"])).sum())
+    if not updated:
+        return FetchedRegistry(fetch)
+    sources = [str(source) for source in read_about(path).get("sources", []) if source != SOURCE]
+    return _publish(merged, path, [*sources, SOURCE], fetch, updated)
+
+
+def _fetch(
+    numbers: pl.Series,
+    known: pl.DataFrame | None,
+    options: StatusOptions,
+    watch: Watch | None,
+    cancel: CancelToken | None,
+) -> StatusFetch:
+    """Run :func:`fetch_statuses` from blocking code; Ctrl-C settles what is under way, and says so."""
+    token = cancel or CancelToken()
+    seen: list[StatusFetch] = []
+
+    def watch_all(report: StatusFetch) -> None:
+        seen[:] = [report]
+        if watch is not None:
+            watch(report)
+
+    try:
+        return run_async(lambda: fetch_statuses(numbers, options, known=known, watch=watch_all, cancel=token), token)
+    except KeyboardInterrupt:
+        answered = seen[0].answered if seen else 0
+        note = gettext("{answered:,} statuses of this run are stored; the same command goes on", answered=answered)
+        raise KeyboardInterrupt(note) from None
+
+
+def _publish(
+    found: pl.DataFrame, output: Path, sources: Sequence[str], fetch: StatusFetch, updated: int
+) -> FetchedRegistry:
+    version, written = publish_registry(found, output, sources)
+    return FetchedRegistry(
+        fetch,
+        str(output),
+        version,
+        found.height,
+        {status: count for status, count in written["by_status"].items() if count},
+        updated,
+    )

@@ -1,0 +1,143 @@
+"""The statuses of a run's numbers: fetched as far as they are stale, then laid over the registry of its engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bansong.cancellation import CancelToken, run_async
+from bansong.engine.local import NUMBER, ROW_PROBLEM
+from bansong.engine.registry import STATUS_SCHEMA
+from bansong.engine.status_overlay import StatusOverlay
+from bansong.errors import AuthenticationError, StoppedError
+from bansong.options import ENV_NTS_KEY_FILE, StatusOptions
+from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
+from bansong.reference.status_store import STATUS_FILE, StatusStore, find_status_store
+from bansong.schema import seoul_day
+from bansong.translation import gettext, join_clauses, ngettext
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatuses:
+    """The statuses that a run uses, and what was asked for them.
+
+    ``fetch``: what came of asking; of a run that is only ``planned``, what would be asked (``left``). ``day``: the day
+    of it in Korea.
+    """
+
+    overlay: StatusOverlay
+    fetch: StatusFetch
+    day: date
+    planned: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures of asking as plain values for JSON."""
+        found = asdict(self.fetch)
+        oldest = self.fetch.oldest.isoformat() if self.fetch.oldest else None
+        return found | {"oldest": oldest, "day": self.day.isoformat(), "seconds": round(self.fetch.seconds, 3)}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was wrong with answers, a sentence each."""
+        problems = self.fetch.problems.items()
+        return tuple(
+            ngettext(
+                "in the tax authority's answers: {what} ({count:,} time)",
+                "in the tax authority's answers: {what} ({count:,} times)",
+                count,
+                what=gettext(what),
+            )
+            for what, count in problems
+        )
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What was asked, or would be, as (what, how much) for people."""
+        stored = gettext("{from_store:,} from the status store", from_store=self.fetch.from_store)
+        if self.planned:
+            return [
+                (
+                    gettext("would ask nts"),
+                    ngettext(
+                        "{count:,} number, at no cost; {stored}",
+                        "{count:,} numbers, at no cost; {stored}",
+                        self.fetch.left,
+                        stored=stored,
+                    ),
+                )
+            ]
+        return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
+
+
+def status_files(options: StatusOptions) -> dict[str, Path | None]:
+    """Return the files that asking reads or keeps, by what they are: no output may replace one."""
+    key = options.key_file or os.environ.get(ENV_NTS_KEY_FILE)
+    return {
+        gettext("status store"): STATUS_FILE.find(options.store),
+        gettext("NTS key file"): Path(key) if key else None,
+    }
+
+
+def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
+    """Return what is stored of the numbers of a run's rows, and how many would be asked; nobody is asked.
+
+    Raises :class:`bansong.errors.UsageError` where there is no key.
+    """
+    load_nts_key(options)
+    numbers, day = numbers_of(rows), seoul_day()
+    fetch, stored = StatusFetch(numbers=len(numbers), left=len(numbers)), pl.DataFrame(schema=STATUS_SCHEMA)
+    store = find_status_store(options.store)
+    if store is not None:
+        with store:
+            stored = store.read(numbers)
+            fetch.left = store.stale(numbers, options.max_age, day).height
+            fetch.unanswered = len(store.find_unanswered(numbers, day))
+            fetch.oldest = stored.select(pl.col("as_of").min()).item()
+    fetch.from_store = fetch.numbers - fetch.left - fetch.unanswered
+    return RunStatuses(StatusOverlay(stored), fetch, day, planned=True)
+
+
+def fetch_for_rows(
+    rows: pl.LazyFrame,
+    options: StatusOptions,
+    *,
+    watch: Callable[[StatusFetch], None] | None = None,
+    cancel: CancelToken | None = None,
+    today: Callable[[], date] = seoul_day,
+) -> RunStatuses:
+    """Ask the tax authority for the statuses of a run's rows, as far as stored ones are stale; return what is known.
+
+    An outage is no error: what is stored goes on to count, and tells its age. ``watch`` is called with what it has come
+    to so far; ``today``: the day in Korea. Raises :class:`bansong.errors.UsageError` where there is no key,
+    :class:`~bansong.errors.AuthenticationError` for one that is refused where ``options.source`` says to ask, and
+    ``KeyboardInterrupt`` or :class:`~bansong.errors.StoppedError` when it was stopped; what was answered is stored.
+    """
+    load_nts_key(options)
+    numbers, token = numbers_of(rows), cancel or CancelToken()
+    fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token, today=today), token)
+    if fetch.exit_code == StoppedError.exit_code:
+        raise StoppedError(
+            gettext("stopped while statuses were fetched; the same call goes on: {halt}", halt=fetch.halt)
+        )
+    if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
+        raise AuthenticationError(gettext("{halt}; nothing was written", halt=fetch.halt))
+    day = today()
+    # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
+    aged_before = day if fetch.halt is not None else day - timedelta(days=floor(options.max_age))
+    with StatusStore(options.store) as store:
+        overlay = StatusOverlay(store.read(numbers), aged_before=aged_before)
+    return RunStatuses(overlay, fetch, day)
+
+
+def numbers_of(rows: pl.LazyFrame) -> pl.Series:
+    """Return the distinct numbers of the rows that have a usable one (UInt64, sorted), whatever their check digit."""
+    if NUMBER not in rows.collect_schema().names():
+        return pl.Series(NUMBER, dtype=pl.UInt64)
+    usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()
+    return rows.filter(usable).select(pl.col(NUMBER).unique()).collect(engine="streaming").to_series().sort()

@@ -1,0 +1,107 @@
+"""The statuses of many numbers from the tax authority's open API, fetched into the status store.
+
+What is stored and fresh is not asked; what a finished call brought is stored within a moment, so that a run that is
+killed goes on where it was. An outage ends a run in good order: the caller goes on with what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+
+import polars as pl
+
+from bansong.cancellation import CancelToken
+from bansong.errors import UsageError, parameter
+from bansong.options import StatusOptions
+from bansong.progress.display import Progress
+from bansong.reference.day_allowance import account_of
+from bansong.reference.fetch_report import StatusFetch
+from bansong.reference.fetch_run import FetchRun
+from bansong.reference.nts import NtsKey
+from bansong.reference.status_store import StatusStore
+from bansong.schema import seoul_day
+from bansong.translation import gettext
+
+__all__ = ["StatusFetch", "fetch_statuses", "load_nts_key"]
+
+
+def load_nts_key(options: StatusOptions) -> NtsKey:
+    """Return the key of a fetch run; raise :class:`UsageError` saying how to get one where there is none."""
+    key = NtsKey.find(options.key_file) if options.key is None else options.key
+    if key is not None and not isinstance(key, NtsKey):
+        raise UsageError(
+            gettext(
+                "{parameter} is of the class {name}; give a bansong.NtsKey",
+                parameter=parameter("key"),
+                name=type(key).__name__,
+            )
+        )
+    if key is None:
+        raise UsageError(
+            gettext(
+                "no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md "
+                "shows how) and set {env} to it, or {env_file} to the path of a file that holds it",
+                env=NtsKey.ENV,
+                env_file=NtsKey.ENV_FILE,
+            )
+        )
+    return key
+
+
+async def fetch_statuses(
+    numbers: pl.Series,
+    options: StatusOptions | None = None,
+    *,
+    known: pl.DataFrame | None = None,
+    progress: Progress | None = None,
+    watch: Callable[[StatusFetch], None] | None = None,
+    cancel: CancelToken | None = None,
+    tries_spent: bool = False,
+    today: Callable[[], date] = seoul_day,
+) -> StatusFetch:
+    """Ask for the statuses of ``numbers`` (UInt64) that are not fresh, and store what is answered.
+
+    ``known``: days of statuses known besides those stored (``b_no``, ``as_of``, each number once); a number that is
+    fresh there is not asked. Unknown numbers are asked first, then the oldest. ``progress`` and ``watch`` are called
+    whenever calls came to an end, the latter with the report so far. ``tries_spent``: a key whose requests of the day
+    are used up is tried once more. ``today``: the day in Korea.
+
+    A run that cannot go on (a refused key, the budget or the day's allowance used up, an outage, ``cancel``) ends with
+    ``halt`` in its report, and what was answered is stored. Raises :class:`UsageError` without a key where there is
+    something to ask, and :class:`~bansong.errors.StoreError`.
+    """
+    options = options or StatusOptions()
+    report = StatusFetch()
+    with StatusStore(options.store) as store:
+        given = numbers.cast(pl.UInt64).drop_nulls().unique().sort()  # in their order the store finds them faster
+        report.numbers = len(given)
+        stale = _stale_numbers(store, given, known, options.max_age, today())
+        report.left = stale.height
+        report.unanswered = len(store.find_unanswered(given, today()))
+        report.from_store = report.numbers - report.left - report.unanswered
+        try:
+            if stale.height:
+                key = load_nts_key(options)
+                if tries_spent and store.lift_limit(account_of(key), today()):
+                    options = replace(options, concurrency=1)  # one call shows whether it goes on
+                run = FetchRun(store, options, key, report, progress=progress, watch=watch, today=today)
+                await run.run(stale, cancel or CancelToken())
+        finally:
+            report.oldest = store.oldest(given)
+    return report
+
+
+def _stale_numbers(
+    store: StatusStore, numbers: pl.Series, known: pl.DataFrame | None, max_age: float, today: date
+) -> pl.DataFrame:
+    """Return what is to be asked, what comes first first: ``b_no``, ``as_of`` (null: unknown)."""
+    stale = store.stale(numbers, max_age, today)
+    if known is None:
+        return stale
+    known = known.filter(pl.col("as_of") <= today)  # one of a day to come tells of a wrong clock, not of a fresh look
+    stale = stale.join(known.select("b_no", pl.col("as_of").alias("elsewhere")), on="b_no", how="left")
+    stale = stale.select("b_no", pl.max_horizontal("as_of", "elsewhere").alias("as_of"))
+    age = (pl.lit(today) - pl.col("as_of")).dt.total_days()
+    return stale.filter(~(age <= max_age).fill_null(value=False)).sort("as_of", "b_no")

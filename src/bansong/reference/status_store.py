@@ -1,0 +1,368 @@
+"""The status store: one SQLite file of the statuses that were fetched, a row a number, and of what was asked when.
+
+A status is free, so there is no ledger: what is stored is not asked again while it is fresh, and that is all. Several
+processes use one file beside each other. Decision 033 says why it is SQLite, and no registry file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import polars as pl
+
+from bansong.engine.registry import MORE, SCHEMA, STATUS_SCHEMA, STATUSES, TAXATIONS
+from bansong.errors import StoreError
+from bansong.storage.sqlite import FileKind, rewrite_file
+from bansong.translation import gettext_noop
+
+ENV: Final = "BANSONG_STATUS_STORE"
+# days are counted from 1970-01-01, in Korea
+DDL: Final = f"""
+CREATE TABLE statuses (
+    b_no INTEGER PRIMARY KEY,
+    biz_status TEXT NOT NULL CHECK (biz_status IN {STATUSES}),
+    since INTEGER,
+    as_of INTEGER NOT NULL,
+    taxation TEXT CHECK (taxation IN {TAXATIONS}),
+    merged INTEGER CHECK (merged IN (0, 1))
+) STRICT;
+
+CREATE TABLE unanswered (b_no INTEGER PRIMARY KEY, day INTEGER NOT NULL) STRICT;
+
+CREATE TABLE usage (
+    key TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    numbers INTEGER NOT NULL CHECK (numbers >= 0),
+    calls INTEGER NOT NULL CHECK (calls >= 0),
+    exhausted INTEGER NOT NULL CHECK (exhausted IN (0, 1)),
+    answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1)),
+    PRIMARY KEY (key, day)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;
+"""
+MIGRATIONS: Final = {
+    1: "ALTER TABLE usage ADD COLUMN answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1));"
+    "CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;"
+}
+"""``answered``: whether a call with the key was answered; ``claims``: numbers that a run is about to ask, or asks."""
+
+STATUS_FILE: Final = FileKind(
+    gettext_noop("a status store"),
+    "status_store",
+    0x62765374,
+    DDL,
+    MIGRATIONS,
+    StoreError,
+    variable=ENV,
+    default="statuses.sqlite",
+)  # "bvSt"
+
+_OF_A_NUMBER: Final = ("statuses", "unanswered", "claims")
+_PIECE: Final = 50_000
+"""Rows that are read or written in one statement: a reader holds up nobody for long, and memory stays flat."""
+_EPOCH: Final = date(1970, 1, 1)
+_ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "b_no": pl.UInt64,
+    "biz_status": pl.String,
+    "since": pl.Int32,
+    "as_of": pl.Int32,
+    "taxation": pl.String,
+    "merged": pl.Boolean,
+}
+_DAYS: Final = {"b_no": pl.UInt64, "as_of": pl.Int32}
+_OF_NUMBERS: Final = "FROM json_each(?) AS wanted CROSS JOIN {table} AS found ON found.b_no = wanted.value"
+"""Numbers are handed over as one JSON array, which SQLite reads faster than Python fills a table."""
+_UPSERT: Final = """
+INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
+    biz_status = excluded.biz_status, since = excluded.since, as_of = excluded.as_of,
+    taxation = coalesce(excluded.taxation, taxation), merged = excluded.merged
+WHERE excluded.as_of >= as_of OR as_of > ?
+"""
+_NEVER: Final = date.max
+_COUNT_USAGE: Final = """
+INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
+    numbers = numbers + excluded.numbers, calls = calls + excluded.calls,
+    exhausted = max(exhausted, excluded.exhausted), answered = max(answered, excluded.answered)
+"""
+_CLAIM: Final = """
+INSERT INTO claims SELECT value, ?, ? FROM json_each(?) WHERE true ON CONFLICT (b_no) DO UPDATE SET
+    run = excluded.run, until = excluded.until
+WHERE run = excluded.run OR until < ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DayUsage:
+    """What was asked with one key on one day in Korea: numbers and calls, those asked again counted again.
+
+    ``exhausted``: whether the tax authority said that the day's allowance is used up. ``answered``: whether a call was
+    answered.
+    """
+
+    numbers: int = 0
+    calls: int = 0
+    exhausted: bool = False
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSummary:
+    """How many numbers a store has a status of, and the oldest and newest day of one (``None``: there is none)."""
+
+    numbers: int
+    oldest: date | None
+    newest: date | None
+
+
+def find_status_store(path: str | Path | None = None) -> StatusStore | None:
+    """Open the store as :class:`StatusStore` does if it is there; return ``None`` if it is not, and make none."""
+    found = STATUS_FILE.find(path)
+    with STATUS_FILE.errors(found):
+        return StatusStore(found) if found.exists() else None
+
+
+class StatusStore:
+    """A status store, open: ``with StatusStore(path) as store: store.read(numbers)``; any thread may use it.
+
+    The file is ``path``, ``BANSONG_STATUS_STORE``, or ``statuses.sqlite`` in the state directory; one that is not
+    there is made, mode 0600. All methods raise :class:`StoreError`.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = STATUS_FILE.find(path)
+        with STATUS_FILE.errors(self.path):
+            if not self.path.exists():
+                STATUS_FILE.prepare_folder(self.path)
+                STATUS_FILE.make(self.path)
+        self._connection = STATUS_FILE.open(self.path)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the file; closing twice is closing."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, numbers: pl.Series | None = None) -> pl.DataFrame:
+        """Return the statuses of ``numbers`` (UInt64, each once) that are stored, or all: :data:`STATUS_SCHEMA`.
+
+        Sorted by number if all are read, else in the order of ``numbers``.
+        """
+        query = f"SELECT {', '.join(f'found.{name}' for name in _ROWS)} "
+        if numbers is None:
+            rows = self._read_all(query + "FROM statuses AS found WHERE b_no > ? ORDER BY b_no LIMIT ?")
+        else:
+            rows = self._read_of(numbers, query + _OF_NUMBERS.format(table="statuses"), _ROWS)
+        return rows.with_columns(
+            pl.col("biz_status").cast(SCHEMA["biz_status"]),
+            pl.col("since", "as_of").cast(pl.Date),
+            pl.lit(None, pl.Date).alias("opened"),
+            pl.col("taxation").cast(MORE["taxation"]),
+        ).select(*STATUS_SCHEMA)
+
+    def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
+        """Return which of ``numbers`` (UInt64, each once) are to be asked: ``b_no``, ``as_of`` (Date, null: unknown).
+
+        Those are left out of which the status is ``max_age`` days old at most on the day ``today`` in Korea, and those
+        that were asked on that day without an answer. Unknown numbers come first, then the oldest. A status of a day to
+        come, which a wrong clock left, is none.
+        """
+        known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
+        known = known.filter(pl.col("as_of") <= _days(today))
+        wanted = pl.DataFrame([numbers.alias("b_no")]).join(known, on="b_no", how="left")
+        wanted = wanted.filter(~(_days(today) - pl.col("as_of") <= max_age).fill_null(value=False))
+        in_vain = self.find_unanswered(wanted["b_no"], today)
+        return wanted.join(in_vain.to_frame(), on="b_no", how="anti").sort("as_of", "b_no").cast({"as_of": pl.Date})
+
+    def find_unanswered(self, numbers: pl.Series, today: date) -> pl.Series:
+        """Return which of ``numbers`` were asked on the day ``today`` in Korea without an answer (UInt64)."""
+        query = "SELECT found.b_no, found.day " + _OF_NUMBERS.format(table="unanswered")
+        rows = self._read_of(numbers, query, _DAYS)
+        return rows.filter(pl.col("as_of") == _days(today))["b_no"]
+
+    def oldest(self, numbers: pl.Series) -> date | None:
+        """Return the oldest day of a status that is stored of ``numbers``; ``None`` where there is none."""
+        query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
+        day = (
+            self._read_of(numbers, query, _DAYS)["as_of"].cast(pl.Date).to_frame().select(pl.col("as_of").min()).item()
+        )
+        return day if isinstance(day, date) else None
+
+    def usage(self, key: str, day: date) -> DayUsage:
+        """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""
+        query = "SELECT numbers, calls, exhausted, answered FROM usage WHERE key = ? AND day = ?"
+        with self._use() as db:
+            found = db.execute(query, (key, _days(day))).fetchone()
+        return DayUsage(found[0], found[1], bool(found[2]), bool(found[3])) if found else DayUsage()
+
+    def has_answered(self, key: str) -> bool:
+        """Return whether a call with the key of that fingerprint was ever answered."""
+        with self._use() as db:
+            return bool(db.execute("SELECT max(answered) FROM usage WHERE key = ?", (key,)).fetchone()[0])
+
+    def lift_limit(self, key: str, day: date) -> bool:
+        """Forget that the key's requests of a day are used up, so that it is tried again; return whether it was so."""
+        statement = "UPDATE usage SET exhausted = 0 WHERE key = ? AND day = ? AND exhausted"
+        with self._transaction() as db:
+            return bool(db.execute(statement, (key, _days(day))).rowcount)
+
+    def claim(self, numbers: pl.Series, run: str, now: float, until: float) -> pl.Series:
+        """Claim ``numbers`` (UInt64) for a run until a time; return those that no other run has claimed before."""
+        values = _json(pl.DataFrame([numbers.alias("b_no")]))
+        with self._transaction() as db:
+            db.execute(_CLAIM, (run, until, values, now))
+            query = "SELECT b_no FROM claims WHERE run = ? AND b_no IN (SELECT value FROM json_each(?))"
+            mine = pl.Series([number for (number,) in db.execute(query, (run, values))], dtype=pl.UInt64)
+        return numbers.filter(numbers.is_in(mine.implode()))
+
+    def renew_claims(self, run: str, until: float) -> None:
+        """Keep all claims of a run until a later time."""
+        with self._transaction() as db:
+            db.execute("UPDATE claims SET until = ? WHERE run = ?", (until, run))
+
+    def release_claims(self, run: str) -> None:
+        """Drop all claims of a run."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM claims WHERE run = ?", (run,))
+
+    def take_numbers(self, key: str, day: date, numbers: int, limit: int) -> int:
+        """Count up to so many numbers as asked, in one step, as far as the day's ``limit`` allows; return how many."""
+        with self._transaction() as db:
+            used = db.execute("SELECT numbers, exhausted FROM usage WHERE key = ? AND day = ?", (key, _days(day)))
+            before, is_exhausted = used.fetchone() or (0, 0)
+            granted = 0 if is_exhausted else max(0, min(numbers, limit - before))
+            if granted:
+                db.execute(_COUNT_USAGE, (key, _days(day), granted, 0, 0, 0))
+        return granted
+
+    def give_back_numbers(self, key: str, day: date, numbers: int) -> None:
+        """Count numbers no more that were taken and not asked."""
+        if numbers:
+            with self._transaction() as db:
+                statement = "UPDATE usage SET numbers = max(0, numbers - ?) WHERE key = ? AND day = ?"
+                db.execute(statement, (numbers, key, _days(day)))
+
+    def summary(self) -> StoreSummary:
+        """Return how much is stored, and how old it is."""
+        with self._use() as db:
+            count, *days = db.execute("SELECT count(*), min(as_of), max(as_of) FROM statuses").fetchone()
+        oldest, newest = (None if day is None else _EPOCH + timedelta(days=day) for day in days)
+        return StoreSummary(count, oldest, newest)
+
+    def write(
+        self,
+        statuses: pl.DataFrame | None = None,
+        *,
+        unanswered: pl.Series | None = None,
+        usage: Mapping[tuple[str, date], DayUsage] | None = None,
+        today: date | None = None,
+    ) -> None:
+        """Write in one commit what finished calls came to; it is on the disk when this returns.
+
+        ``statuses`` (:data:`STATUS_SCHEMA`, without null in ``b_no``, ``biz_status``, ``as_of``): the newest ``as_of``
+        of a number wins, among equals the later write, and over one of a day after ``today`` any. ``unanswered``:
+        numbers that the day ``today`` brought no answer to. ``usage``: what is added to the usage, by fingerprint of
+        the key and day in Korea.
+        """
+        to_come = pl.lit(_days(today or _NEVER)).alias("to_come")
+        with self._transaction() as db:
+            if statuses is not None:
+                for piece in statuses.iter_slices(_PIECE):
+                    rows = piece.select(*(pl.col(name).cast(_ROWS[name]) for name in _ROWS), to_come)
+                    db.executemany(_UPSERT, zip(*(column.to_list() for column in rows), strict=True))
+                    for table in ("unanswered", "claims"):
+                        delete = f"DELETE FROM {table} WHERE b_no IN (SELECT value FROM json_each(?))"  # noqa: S608
+                        db.execute(delete, (_json(piece),))
+            if today is not None:
+                db.execute("DELETE FROM unanswered WHERE day < ?", (_days(today),))
+                if unanswered is not None:
+                    rows_of_today = ((number, _days(today)) for number in unanswered.to_list())
+                    db.executemany("INSERT OR REPLACE INTO unanswered VALUES (?, ?)", rows_of_today)
+            for (key, day), used in (usage or {}).items():
+                counts = (used.numbers, used.calls, int(used.exhausted), int(used.answered))
+                db.execute(_COUNT_USAGE, (key, _days(day), *counts))
+
+    def holdings(self, number: int) -> int:
+        """Return how many rows are stored of a number."""
+        with self._use() as db:
+            return sum(
+                db.execute(f"SELECT count(*) FROM {table} WHERE b_no = ?", (number,)).fetchone()[0]  # noqa: S608
+                for table in _OF_A_NUMBER
+            )
+
+    def forget(self, *numbers: int) -> int:
+        """Erase all that is stored of numbers, and write the file anew; return how many rows that were."""
+        with self._transaction() as db:
+            rows = sum(
+                db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
+                for table in _OF_A_NUMBER
+                for number in numbers
+            )
+        with self._use() as db:
+            rewrite_file(db)
+        return rows
+
+    def _read_all(self, query: str) -> pl.DataFrame:
+        """Return the rows of a query that gives the next ``LIMIT`` numbers above one, piece by piece."""
+        pieces, last = [pl.DataFrame(schema=_ROWS)], -1
+        while True:
+            with self._use() as db:
+                rows = db.execute(query, (last, _PIECE)).fetchall()
+            if not rows:
+                return pl.concat(pieces)
+            pieces.append(pl.DataFrame(rows, schema=_ROWS, orient="row"))
+            last = rows[-1][0]
+
+    def _read_of(self, numbers: pl.Series, query: str, schema: Mapping[str, Any]) -> pl.DataFrame:
+        """Return the rows of a query that takes numbers as a JSON array, piece by piece."""
+        pieces = [pl.DataFrame(schema=schema)]
+        for piece in pl.DataFrame([numbers.alias("b_no")]).iter_slices(_PIECE):
+            with self._use() as db:
+                rows = db.execute(query, (_json(piece),)).fetchall()
+            pieces.append(pl.DataFrame(rows, schema=schema, orient="row"))
+        return pl.concat(pieces)
+
+    @contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time."""
+        with self._lock, STATUS_FILE.errors(self.path):
+            yield self._connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: on the disk when the block ends, undone if it raises."""
+        with self._use() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+
+def _days(day: date) -> int:
+    """Return a day as SQLite has it: days since 1970."""
+    return (day - _EPOCH).days
+
+
+def _json(frame: pl.DataFrame) -> str:
+    """Return the numbers of a frame as a JSON array."""
+    return "[" + str(frame["b_no"].cast(pl.String).str.join(",").item()) + "]"

@@ -1,0 +1,376 @@
+"""What a run did: the report that people and scripts read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from html import escape
+from typing import TYPE_CHECKING, Final, Protocol
+
+from bansong import charts
+from bansong.column_words import word_of
+from bansong.errors import BansongError, UsageError
+from bansong.options import ENGINE_KINDS
+from bansong.report_display import Shown, listed_counts
+from bansong.report_html import grade_bar, reason_bars
+from bansong.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
+from bansong.run.alerts import is_majority, no_gazetteer
+from bansong.run.purchase_lines import lookups_as_dict, purchase_lines, quote_lines
+from bansong.run.status_counts import StatusCounts
+from bansong.schema import Choice
+from bansong.tables.table import Section
+from bansong.translation import current_language, gettext, ngettext
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bansong.charts.library import Chart
+    from bansong.reference.run_statuses import RunStatuses
+    from bansong.run.engine import Purchase
+    from bansong.run.side_files import WrittenSides
+
+
+_SOON_READ: Final = 200_000
+"""Rows of an output that a notebook may read for what it shows."""
+_TOP: Final = 5
+
+
+class RunFigures(Protocol):
+    """What is counted in an output: :class:`bansong.report_page.page_figures.PageFigures`."""
+
+    @property
+    def expected(self) -> float:
+        """Letters expected back if every row were mailed."""
+
+    @property
+    def reasons(self) -> pl.DataFrame:
+        """What weighs most, ``reason`` with ``rows``."""
+
+    @property
+    def regions(self) -> pl.DataFrame:
+        """What :func:`bansong.charts.regions` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What the answers were computed with."""
+
+    bansong: str
+    model: str
+    registry: str | None
+    statuses: str | None = None
+    gazetteer: str | None = None
+    history: str | None = None
+    gazetteer_date: str | None = None
+    gazetteer_addresses: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterHistory:
+    """What was known of earlier letters: ``letters`` of ``mailings``, out of the label store in ``folder``."""
+
+    letters: int
+    mailings: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Shown):
+    """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
+
+    ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
+    ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
+    ``backup`` is where the file is that the output replaced, if it was kept; ``kept``: all files that held what we are
+    not known to have written, or letters where none are left, and where they are now. ``purchase`` is there for the
+    engines that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without
+    one. ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
+    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
+    written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
+    ``replaced``: rows whose value in an earlier output, which is the input, became another, by column.
+    ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
+    ``read_figures``: counts what more there is to see in the output; reads it anew at each call.
+    Warnings that are :class:`bansong.schema.Alert` come first.
+    """
+
+    run_id: str
+    started: datetime
+    seconds: float
+    engine: str
+    input: str
+    columns: Mapping[str, Choice]
+    plan: LookupPlan
+    versions: Versions
+    account: RowCounts | None = None
+    addresses: Mapping[str, int] = field(default_factory=dict)
+    output: str | None = None
+    warnings: tuple[str, ...] = ()
+    manifest: str | None = None
+    input_sha256: str | None = None
+    table: str | None = None
+    backup: str | None = None
+    purchase: Purchase | None = None
+    history: LetterHistory | None = None
+    statuses: StatusCounts | None = None
+    asked: RunStatuses | None = None
+    beside: WrittenSides | None = None
+    sheet: str | None = None
+    input_version: str | None = None
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
+    read_figures: Callable[[], RunFigures] | None = field(default=None, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file."""
+        return self.plan.rows
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by ``row_status``; empty for a dry run."""
+        return self.account.by_row_status if self.account else {}
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures.
+
+        3, too, where more than half of the rows are invalid (most likely the list was not read as it was meant), where
+        the tax authority refused the key or its day's requests are used up, and where a list of letters was kept that
+        would have become empty.
+        """
+        if self.counts.get("pending"):
+            return 5
+        failed = self.counts.get("failed") or self.counts.get("in_doubt")
+        refused = self.asked is not None and self.asked.fetch.refused
+        kept = self.beside is not None and self.beside.lacks_letters
+        return 3 if failed or refused or kept or is_majority(self.plan.invalid, self.rows) else 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        account = self.account
+        return {
+            "run_id": self.run_id,
+            "started": self.started.isoformat(),
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine,
+            "input": self.input,
+            "input_version": self.input_version,
+            "output": self.output,
+            "backup": self.backup,
+            "manifest": self.manifest,
+            "dry_run": account is None,
+            "rows": self.rows,
+            "columns": {role: asdict(choice) for role, choice in self.columns.items()},
+            "statuses": asdict(self.statuses) if self.statuses else None,
+            "asked": self.asked.as_dict() if self.asked else None,
+            "row_status": self.counts,
+            "biz_status": account.by_biz_status if account else {},
+            "grade": account.by_grade if account else {},
+            "action": account.by_action if account else {},
+            "match_level": dict(self.addresses),
+            **lookups_as_dict(self.plan, self.purchase),
+            "history": asdict(self.history) if self.history else None,
+            "versions": asdict(self.versions),
+            **(self.beside.as_dict() if self.beside else {}),
+            "replaced": dict(self.replaced),
+            "kept": dict(self.kept),
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        plan, account = self.plan, self.account
+        found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        if self._lacks_gazetteer:
+            found.append((gettext("addresses"), no_gazetteer()))
+        found += [(gettext("input"), self.table or self.input), (gettext("rows"), f"{self.rows:,}")]
+        found += self._planned_lines() if account is None else self._answered_lines(account)
+        found += [] if self.asked is None else self.asked.lines()
+        if self.history is not None:
+            found.append((gettext("history"), _render_history(self.history)))
+        found += _doubt_lines(plan, numbered="b_no" in self.columns)
+        if self.purchase is not None:
+            sure = plan.lookups - self.purchase.known - self.purchase.wanted
+            found += quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
+        found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
+        if self.output:
+            found.append((gettext("output"), self.output))
+        if self.backup and self.backup not in self.kept.values():  # an alert says where these are
+            found.append((gettext("backup"), self.backup))
+        found += self.beside.lines() if self.beside else []
+        return found
+
+    def chart_grades(self) -> Chart:
+        """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
+        if self.account is None:
+            raise UsageError(gettext("a dry run has no grades to draw; run it first"))
+        return charts.grades(self.account.by_grade, self.rows)
+
+    def chart_regions(self) -> Chart:
+        """Return the return risk by province as tiles, out of the output.
+
+        Raises :class:`UsageError` for a dry run, or without Altair; what reading the output raises.
+        """
+        return charts.regions(self.regions())
+
+    def regions(self) -> pl.DataFrame:
+        """Return rows and letters expected back by province, out of the output: ``region``, ``rows``, ``expected``.
+
+        ``region`` is a level of the scorecard's feature (String, null where the address names no province), ``rows``
+        UInt32, ``expected`` the sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
+        """
+        if self.read_figures is None:
+            raise UsageError(gettext("there is no output to draw from; give `output=` a file, and run it"))
+        return self.read_figures().regions
+
+    def _repr_html_(self) -> str:
+        if self.account is None:
+            return Shown._repr_html_(self)
+        return grade_bar(self.account.by_grade, self.rows) + Shown._repr_html_(self) + self._reasons_html()
+
+    def _reasons_html(self) -> str:
+        """What weighs most, and how many letters may come back; nothing where it would take long, or is not there."""
+        if self.read_figures is None or self.rows > _SOON_READ:
+            return ""
+        try:
+            figures = self.read_figures()
+        except BansongError:  # moved or changed since: what is shown needs no error
+            return ""
+        most = [(reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_TOP).iter_rows()]
+        cost = self.beside.letters.cost if self.beside and self.beside.letters else None
+        return reason_bars(gettext("What weighs most in a row"), most) + _stake_html(figures.expected, cost)
+
+    def _planned_lines(self) -> list[tuple[str, str]]:
+        """What would be done."""
+        plan = self.plan
+        records = ngettext("{count:,} distinct record", "{count:,} distinct records", plan.lookups)
+        if self.purchase is None:
+            records = gettext("{records}, at no cost ({engine} engine)", records=records, engine=self.engine)
+        return [
+            (gettext("would look up"), records),
+            (gettext("repeated rows"), f"{plan.duplicates:,}"),
+            (gettext("invalid numbers"), _render_parts(plan.invalid, plan.invalid_by_problem)),
+        ]
+
+    def _answered_lines(self, account: RowCounts) -> list[tuple[str, str]]:
+        """What became of the rows."""
+        plan = self.plan
+        lookups = ngettext(
+            "{lookups:,} distinct, {count:,} row repeats one",
+            "{lookups:,} distinct, {count:,} rows repeat one",
+            plan.duplicates,
+            lookups=plan.lookups,
+        )
+        found = [
+            (gettext("row status"), listed_counts(account.by_row_status)),
+            (gettext("business"), listed_counts(account.by_biz_status)),
+            (gettext("grade"), listed_counts(account.by_grade)),
+            (gettext("action"), listed_counts(account.by_action)),
+            *self._address_lines(),
+            (gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)),
+        ]
+        if plan.invalid:
+            found.append((gettext("invalid"), _render_parts(plan.invalid, plan.invalid_by_problem)))
+        return found
+
+    def _address_lines(self) -> list[tuple[str, str]]:
+        """What became of the addresses."""
+        if self.versions.gazetteer is None or not self._looked_up:
+            return []
+        dated = self.versions.gazetteer_date
+        source = ngettext(
+            "juso {month}, {count:,} address",
+            "juso {month}, {count:,} addresses",
+            self.versions.gazetteer_addresses or 0,
+            month=dated[:7] if dated else gettext("(date not known)"),
+        )
+        return [(gettext("addresses"), listed_counts(self.addresses)), (gettext("gazetteer"), source)]
+
+    @property
+    def _looked_up(self) -> bool:
+        return "address" in self.columns and _answered_locally(self.engine)
+
+    @property
+    def _lacks_gazetteer(self) -> bool:
+        return self._looked_up and self.versions.gazetteer is None
+
+    def __repr__(self) -> str:
+        done = listed_counts(self.counts) if self.account else gettext("planned")
+        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
+        return f"<bansong.Report {self.run_id}: {self.input}, {rows}, {done}>"
+
+
+def _stake_html(expected: float, cost: float | None) -> str:
+    """How many letters may come back, and what they cost."""
+    said = gettext("{expected:,.0f} letters may come back if every row is mailed", expected=expected)
+    if cost:
+        said = gettext("{said}: ₩{money:,.0f}", said=said, money=expected * cost)
+    return f"<p>{escape(said)}</p>"
+
+
+def _answered_locally(engine: str) -> bool:
+    kind = ENGINE_KINDS.get(engine)
+    return kind is None or kind.answers_locally
+
+
+def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
+    """Rows by match level, from a tally with :meth:`bansong.engine.LocalEngine.counts`; empty without."""
+    return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
+
+
+def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
+    """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
+    counts = tallied.row(0, named=True)
+    account, plan = row_counts_of(counts), plan_of(counts)
+    lang = current_language()
+    run = {
+        gettext("rows"): plan.rows,
+        gettext("distinct lookups"): plan.lookups,
+        gettext("rows that repeat one"): plan.duplicates,
+        gettext("rows with a wrong check digit"): plan.wrong_check_digits,
+        gettext("rows without an address"): plan.without_address,
+    }
+    blocks = {
+        gettext("run"): run,
+        gettext("rows by status"): account.by_row_status,
+        gettext("invalid rows"): plan.invalid_by_problem,
+        gettext("businesses"): account.by_biz_status,
+        gettext("grades"): account.by_grade,
+        gettext("actions"): account.by_action,
+        gettext("addresses"): {level: count for level, count in match_counts(counts).items() if count},
+    }
+    return tuple(
+        Section(title, tuple((word_of(name, lang), count) for name, count in counted.items()))
+        for title, counted in blocks.items()
+        if counted
+    )
+
+
+def _render_history(history: LetterHistory) -> str:
+    mailings = ngettext("{count:,} mailing", "{count:,} mailings", history.mailings)
+    return ngettext(
+        "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", history.letters, mailings=mailings
+    )
+
+
+def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> list[tuple[str, str]]:
+    """What is odd about the rows that were asked about."""
+    found = []
+    if wrong := plan.wrong_check_digits:
+        found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))
+    if missing := plan.without_address:
+        rows = ngettext("{count:,} row", "{count:,} rows", missing)
+        if numbered:
+            rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
+        found.append((gettext("no address"), rows))
+    if plan.suspect:
+        suspect = gettext("{count:,} rows with a wrong check digit (`buy_suspect=True` buys them)", count=plan.suspect)
+        found.append((gettext("not bought"), suspect))
+    return found
+
+
+def _render_parts(total: int, parts: Mapping[str, int]) -> str:
+    if not parts:
+        return f"{total:,}"
+    lang = current_language()
+    return f"{total:,} ({', '.join(f'{word_of(name, lang)} {count:,}' for name, count in parts.items())})"

@@ -1,0 +1,87 @@
+"""The page of a run that was made before, or of an enriched file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bansong.cloud.remote_files import fetch_file
+from bansong.cloud.remote_path import as_path, is_remote
+from bansong.errors import InputError, UsageError
+from bansong.labels.enrichments import is_manifest, manifest_of
+from bansong.labels.mailing import OpenMailing, open_mailing
+from bansong.report_page.earlier_run import BESIDES, RunChanges, find_changes
+from bansong.report_page.page import check_page, write_page
+from bansong.report_page.page_figures import PageFigures, collect_figures
+from bansong.run.letter_list import check_letter_cost
+from bansong.tables.publish import same_file
+from bansong.translation import gettext
+
+
+def report_page(
+    run: str | Path,
+    output: str | Path,
+    *,
+    letter_cost: float | None = None,
+    unmask: bool = False,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    delimiter: str | None = None,
+    before: str | Path | None = None,
+) -> Path:
+    """Write the page of a run as HTML and return where it is.
+
+    ``run``: its id, its manifest, or the enriched file, which is read for it; the output of a run must still be there.
+    ``before``: the enriched file of an earlier run, with which it is compared; by default that of the last run over the
+    same input whose output is still there. ``letter_cost``: won a letter, for the money at stake. Names, numbers and
+    addresses are masked unless ``unmask``.
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. The page is in the current
+    language, mode 0600.
+
+    Raises :class:`bansong.errors.BansongError`.
+    """
+    check_letter_cost(letter_cost)
+    target = check_page(as_path(output))
+    given = as_path(run)
+    described = is_manifest(given)
+    file = given if (is_remote(given) or given.is_file()) and not described else None
+    if file is None and not described and given.suffix:  # ids have none
+        raise InputError(gettext("{path}: there is no such file; check its name, or give the id of a run", path=given))
+    where = {"sheet": sheet, "encoding": encoding, "json_path": json_path, "delimiter": delimiter}
+    with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
+        if same_file(mailing.path, target):
+            raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
+        figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
+        facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
+        changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
+        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
+    return target
+
+
+def read_figures(run: Path | None, file: Path) -> PageFigures:
+    """Return the figures of an enriched file, which the manifest ``run`` describes if there is one.
+
+    Raises :class:`bansong.errors.BansongError`.
+    """
+    with open_mailing(run, file, besides=BESIDES) as mailing:
+        return collect_figures(mailing.letters)
+
+
+def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> RunChanges | None:
+    source = mailing.by.input if mailing.by is not None else str(mailing.path)
+    found = find_changes(mailing.letters, source, mailing.run_id, earlier=before, besides=mailing.path, unmask=unmask)
+    if found is None and before is not None:
+        raise UsageError(gettext("{path}: cannot be compared; give the enriched file of an earlier run", path=before))
+    return found
+
+
+def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
+    """What a manifest says of its run, or of the table with an id that it wrote; nothing where there is none."""
+    if not is_remote(manifest) and not manifest.is_file():
+        return {}
+    with fetch_file(manifest) as data:
+        found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
+    return next((part for part in found.get("parts", ()) if part["id"] == id), found)

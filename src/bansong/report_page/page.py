@@ -1,0 +1,397 @@
+"""The page: one HTML file with its style and drawings in it, which a browser may load nothing for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.charts.provinces import TILES
+from bansong.column_words import word_of
+from bansong.errors import OutputError, rename_parameters
+from bansong.report_page.earlier_run import RunChanges
+from bansong.report_page.page_charts import draw_charts
+from bansong.report_page.page_figures import PageFigures
+from bansong.report_page.tags import Markup, join, tag
+from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
+from bansong.schema import SEOUL, seoul_day
+from bansong.tables.publish import publish_file
+from bansong.translation import current_language, end_sentence, gettext, gettext_noop, ngettext
+
+_POLICY: Final = "; ".join(("default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"))
+_TITLES: Final = {
+    "row_status": gettext_noop("Rows"),
+    "biz_status": gettext_noop("Businesses"),
+    "grade": gettext_noop("Grades"),
+    "action": gettext_noop("Actions"),
+}
+_WORST: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("number"),
+    "bounce_prob": gettext_noop("return risk"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("address"),
+    "action": gettext_noop("action"),
+    "reason": gettext_noop("weightiest reason"),
+}
+_CORRECTIONS: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("before"),
+    "fixed_address": gettext_noop("after"),
+    "change": gettext_noop("what changed"),
+}
+_CHANGED: Final = {
+    "b_no": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    CHANGE: gettext_noop("changes"),
+    f"biz_status{BEFORE}": gettext_noop("status before"),
+    "biz_status": gettext_noop("status now"),
+    f"action{BEFORE}": gettext_noop("action before"),
+    "action": gettext_noop("action now"),
+}
+_NUMBERS: Final = ("row", "bounce_prob")
+_WIDTHS: Final = {
+    "b_no": "code",
+    "name": "name",
+    "address": "long",
+    "fixed_address": "long",
+    "reason": "long",
+    "change": "long",
+    **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
+}
+"""How wide a cell is at least, by its column: classes of the style."""
+_UNKNOWN: Final = "–"
+
+
+def check_page(target: Path) -> Path:
+    """Return where a page goes; raise :class:`OutputError` for a name that is no page's."""
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise OutputError(gettext("{path}: a report is a web page; call it .html", path=target))
+    return target
+
+
+def write_page(
+    target: Path,
+    figures: PageFigures,
+    facts: Mapping[str, Any],
+    letter_cost: float | None,
+    changes: RunChanges | None = None,
+) -> None:
+    """Write a page of figures and of what a manifest says of the run, mode 0600; raise :class:`OutputError`."""
+    with publish_file(target) as temporary:
+        render_into(temporary, figures, facts, letter_cost, changes)
+
+
+def render_into(
+    file: Path,
+    figures: PageFigures,
+    facts: Mapping[str, Any],
+    letter_cost: float | None,
+    changes: RunChanges | None = None,
+) -> None:
+    """Write the page to a file that is published by others."""
+    text = render(figures, facts, letter_cost, changes)
+    file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
+
+
+def render(
+    figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
+) -> str:
+    """Return the page as HTML in the current language; ``facts``: what :func:`bansong.manifest.record_of` says.
+
+    ``changes``: what changed since the run before, if there is one.
+    """
+    style = Markup(files("bansong.report_page").joinpath("page.css").read_text(encoding="utf-8"))
+    name = Path(str(facts.get("input") or facts.get("output") or "")).name
+    title = gettext("Verification of {name}", name=name)
+    head = join(
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup('<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">'),
+        tag("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    sections = (
+        _summary(figures, facts),
+        *([_changes(changes)] if changes is not None else []),
+        _statuses(figures, facts),
+        _money(figures, facts, letter_cost),
+        _counts(figures),
+        _charts(figures),
+        _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
+        _corrections(figures),
+        _origin(figures, facts),
+    )
+    body = join(
+        tag("header", tag("h1", title), tag("p", _subtitle(figures, facts), class_="soft")),
+        tag("main", *sections),
+        tag("footer", tag("p", _privacy(figures))),
+    )
+    return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
+    rows, started = ngettext("{count:,} row", "{count:,} rows", figures.rows), _in_korea(facts.get("started"))
+    return gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
+
+
+def _in_korea(written: object) -> datetime | None:
+    """A time of a manifest as clocks in Korea show it; the days of a page are Korea's."""
+    return datetime.fromisoformat(str(written)).astimezone(SEOUL) if written else None
+
+
+def _section(title: str, *children: str) -> Markup:
+    return tag("section", tag("h2", title), *children)
+
+
+def _cards(cards: Iterable[tuple[str, str]]) -> Markup:
+    return tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
+
+
+def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    actions = figures.counts["action"]
+    waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
+    unanswered = figures.rows - sum(actions.values())
+    letters = (facts.get("letters") or {}).get("letters")
+    cards = [
+        (gettext("rows"), f"{figures.rows:,}"),
+        (gettext("send"), f"{actions['send']:,}"),
+        *([(gettext("letters"), f"{letters:,}")] if letters is not None else []),
+        (gettext("confirm, correct or hold"), f"{waiting:,}"),
+        (gettext("do not send"), f"{actions['do_not_send']:,}"),
+        *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),
+        (gettext("addresses corrected"), f"{figures.corrected:,}"),
+    ]
+    alerts = [end_sentence(rename_parameters(str(text))) for text in facts.get("warnings") or ()]
+    return _section(gettext("Summary"), _cards(cards), *(tag("p", text, class_="alert") for text in alerts))
+
+
+def _changes(changes: RunChanges) -> Markup:
+    title, file = gettext("Changes since the run before"), changes.file.name
+    since = gettext("Compared with {file}.", file=file)
+    if changes.run is not None:
+        day = changes.run.started.astimezone(SEOUL).date()
+        since = gettext("Compared with the run of {day}, {file}.", day=day, file=file)
+    words = {kind: gettext(word).replace("_", " ") for kind, word in KIND_WORDS.items()}
+    cards = [(words[kind], f"{count:,}") for kind, count in changes.counts.items() if count]
+    said = tag("p", since, class_="soft")
+    if not cards:
+        return _section(title, said, tag("p", gettext("None.")))
+    rows = changes.rows.with_columns(pl.col(CHANGE).list.eval(pl.element().replace(words)).list.join(", "))
+    return join(_section(title, said, _cards(cards)), _rows(gettext("Rows that changed"), rows, _CHANGED))
+
+
+def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    found = facts.get("statuses") or {}
+    numbers = sum(figures.counts["biz_status"].values())
+    checked = int(found.get("checked", numbers - figures.counts["biz_status"]["unknown"]))
+    lines = [gettext("{checked:,} of {numbers:,} statuses checked.", checked=checked, numbers=numbers)]
+    if figures.oldest and figures.newest:
+        lines.append(_ages(figures, figures.oldest, figures.newest, _in_korea(facts.get("started"))))
+    if found.get("stale"):
+        lines.append(
+            gettext(
+                "{stale:,} of them were checked more than {days} days ago and are not to be relied on.",
+                stale=int(found["stale"]),
+                days=found.get("stale_after"),
+            )
+        )
+    return _section(gettext("Statuses checked, and how old they are"), *(tag("p", line) for line in lines))
+
+
+def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
+    """How old the statuses were when the run began, or are today where that is not known."""
+    day = started.date() if started else seoul_day()
+    most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
+    if oldest == newest:
+        return gettext(
+            "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.",
+            dated=figures.dated,
+            newest=newest,
+            age=least,
+            day=day,
+        )
+    return gettext(
+        "{dated:,} rows have a status of {oldest} to {newest}: {least:,} to {most:,} days old on {day}.",
+        dated=figures.dated,
+        oldest=oldest,
+        newest=newest,
+        least=least,
+        most=most,
+        day=day,
+    )
+
+
+def _format_won(amount: float) -> str:
+    return gettext("₩{amount:,.0f}", amount=amount)
+
+
+def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
+    back, sent = figures.expected, figures.expected_sent
+    cards = [
+        (gettext("letters expected back if every row is mailed"), f"{back:,.1f}"),
+        (gettext("letters expected back of those to be sent"), f"{sent:,.1f}"),
+    ]
+    if cost is not None:
+        cards += [
+            (gettext("at stake if every row is mailed"), _format_won(back * cost)),
+            (gettext("at stake in the letters to be sent"), _format_won(sent * cost)),
+        ]
+    letters = facts.get("letters") or {}
+    if letters:
+        cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
+        if letters.get("saved") is not None:
+            cards.append((gettext("saved by them"), _format_won(letters["saved"])))
+    how = gettext("Expected returns are the sum of the rows' probabilities.")
+    if cost is not None:
+        how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
+    return _section(gettext("Money at stake"), _cards(cards), tag("p", how, class_="soft"))
+
+
+def _counts(figures: PageFigures) -> Markup:
+    tables = [
+        _count_table(gettext(title), _with_rest(name, figures.counts[name], figures.rows), figures.rows)
+        for name, title in _TITLES.items()
+        if any(figures.counts[name].values())
+    ]
+    return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
+
+
+def _with_rest(name: str, counts: Mapping[str, int], rows: int) -> dict[str, int]:
+    """The counts, which add up to all rows; an answer without a readable address has no grade."""
+    rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
+    return {**counts, rest: rows - sum(counts.values())}
+
+
+def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
+    head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
+    said = {_say_word(word): count for word, count in counts.items()}
+    return tag("table", head, tag("tbody", *_count_lines(said, rows)))
+
+
+def _count_lines(counts: Mapping[str, int], rows: int) -> list[Markup]:
+    return [
+        tag(
+            "tr",
+            tag("th", what, scope="row"),
+            tag("td", f"{count:,}", class_="number"),
+            tag("td", f"{count / (rows or 1):.1%}", class_="number"),
+        )
+        for what, count in counts.items()
+        if count
+    ]
+
+
+def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
+    cells = (
+        tag("th", title, scope="col", **({"class_": "number"} if place in numbers else {}))
+        for place, title in enumerate(titles)
+    )
+    return tag("thead", tag("tr", *cells))
+
+
+def _charts(figures: PageFigures) -> Markup:
+    drawn = draw_charts(figures)
+    reasons = dict(figures.reasons.select("reason", "rows").iter_rows())
+    weighs = _count_table(gettext("What weighs most in a row"), reasons, figures.rows)
+    tables = tag("div", weighs, _provinces(figures), class_="columns")
+    if not drawn:
+        note = gettext("Charts are drawn where Altair is installed: pip install 'bansong[notebook]'")
+        return _section(gettext("Charts"), tag("p", note, class_="soft"), tables)
+    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for _, svg in drawn), class_="charts"), tables)
+
+
+def _provinces(figures: PageFigures) -> Markup:
+    """What the tiles show, the provinces with most rows first."""
+    head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
+    lines = [
+        tag(
+            "tr",
+            tag("th", _province(level), scope="row"),
+            tag("td", f"{rows:,}", class_="number"),
+            tag("td", f"{expected / rows:.1%}", class_="number"),
+        )
+        for level, rows, expected in figures.regions.sort("rows", "region", descending=[True, False])
+        .select("region", "rows", "expected")
+        .iter_rows()
+    ]
+    return tag("table", head, tag("tbody", *lines))
+
+
+def _province(level: str | None) -> str:
+    return TILES[level].name(current_language()) if level in TILES else gettext("without a province")
+
+
+def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
+    if rows.is_empty():
+        return _section(title, tag("p", gettext("None.")))
+    titles = [gettext(text) for text in columns.values()]
+    places = [place for place, name in enumerate(columns) if name in _NUMBERS]
+    lines = [
+        tag("tr", *(_cell(name, value, label) for (name, value), label in zip(row.items(), titles, strict=True)))
+        for row in rows.select(list(columns)).iter_rows(named=True)
+    ]
+    table = tag("table", _head(titles, places), tag("tbody", *lines), class_="list")
+    return _section(title, tag("div", table, class_="wide", tabindex="0", role="region", aria_label=title))
+
+
+def _cell(name: str, value: object, label: str) -> Markup:
+    text = _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
+    kind = "number" if name in _NUMBERS else _WIDTHS.get(name, "")
+    kinds = [one for one in (kind, "empty" if text == _UNKNOWN else "") if one]
+    return tag("td", text, data_label=label, **({"class_": " ".join(kinds)} if kinds else {}))
+
+
+def _say_word(word: str) -> str:
+    """A word of a column as the page says it; any other text as it is."""
+    said = word_of(word, current_language())
+    return word if said == word else f"{said} ({word})"
+
+
+def _corrections(figures: PageFigures) -> Markup:
+    title = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
+    return _rows(title, figures.corrections.sort("row"), _CORRECTIONS)
+
+
+def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    versions = facts.get("versions") or {}
+    inputs = facts.get("inputs") or [{}]
+    started = _in_korea(facts.get("started"))
+    lines = {
+        gettext("run"): facts.get("run_id"),
+        gettext("started"): f"{started:%Y-%m-%d %H:%M} KST" if started else None,
+        gettext("engine"): facts.get("engine"),
+        "bansong": versions.get("bansong"),
+        gettext("scorecard"): versions.get("model"),
+        gettext("registry"): versions.get("registry"),
+        gettext("statuses"): versions.get("statuses"),
+        gettext("gazetteer"): versions.get("gazetteer"),
+        gettext("addresses of"): versions.get("gazetteer_date"),
+        gettext("input"): facts.get("input"),
+        gettext("SHA-256 of the input"): inputs[0].get("sha256"),
+        gettext("output"): facts.get("output"),
+        gettext("accounting"): _accounting(figures),
+    }
+    shown = [tag("tr", tag("th", what, scope="row"), tag("td", str(value))) for what, value in lines.items() if value]
+    table = tag("table", tag("tbody", *shown))
+    return _section(gettext("How this was obtained"), tag("div", table, class_="wide"))
+
+
+def _accounting(figures: PageFigures) -> str:
+    """The states of the rows, which add up to all of them."""
+    parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
+    return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
+
+
+def _privacy(figures: PageFigures) -> str:
+    if figures.masked:
+        return gettext("Numbers, names and addresses are masked. This page loads nothing from any network.")
+    return gettext(
+        "This page holds people's data in the clear: keep it as you keep the list. It loads nothing from any network."
+    )

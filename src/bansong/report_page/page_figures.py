@@ -1,0 +1,186 @@
+"""What a page counts and lists, from the answered rows of a run or of an enriched file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.address.regions.postal import region_level
+from bansong.engine.letter_history import address_key
+from bansong.report_page.masking import mask_address, mask_digits, mask_name, mask_number
+from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
+
+SHOWN: Final = 20
+"""Rows of a list: a page shows what is typical, the enriched file has the rest."""
+
+COLUMNS: Final = (
+    "row_id",
+    "b_no",
+    "name",
+    "address",
+    "biz_status",
+    "bounce_prob",
+    "grade",
+    "action",
+    "fixed_address",
+    "reasons",
+    "row_status",
+)
+"""What is read of each row; what a file does not have is null."""
+
+_COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
+_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
+"""The first reason, up to what is the row's own: a date in brackets, an address behind a colon."""
+_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
+"""What differs between an address and the one that it was corrected to."""
+_DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
+_LONG: Final = 60
+_BATCH: Final = 100_000
+"""Rows that are counted together."""
+_EXPECTED: Final = pl.col("bounce_prob").sum()
+_ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
+_GROUPED: Final = ("reason", "region")
+_TOTALS: Final = {
+    "rows": pl.len().cast(pl.Int64).alias("rows"),
+    "expected": _EXPECTED.alias("expected"),
+    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum().alias("expected_sent"),
+    "dated": pl.col("day").count().cast(pl.Int64).alias("dated"),
+    "oldest": pl.col("day").min().alias("oldest"),
+    "newest": pl.col("day").max().alias("newest"),
+    "corrected": pl.col("corrected").sum().cast(pl.Int64).alias("corrected"),
+}
+"""Counts of all rows; what is summed may be added up over batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFigures:
+    """What a page says of the rows.
+
+    ``counts``: rows by each word, by column. ``expected``: letters expected back if every row were mailed (the sum of
+    the probabilities), and ``expected_sent`` if those that say ``send`` are. ``oldest`` and ``newest`` day (ISO) on
+    which a status was known, and the ``dated`` rows that say one. ``corrected``: rows whose address was corrected.
+    ``reasons``: what weighs most, with rows; ``regions``: as :func:`bansong.charts.regions` takes it; ``worst`` and
+    ``corrections``: the lists, masked unless asked otherwise.
+    """
+
+    rows: int
+    counts: Mapping[str, Mapping[str, int]]
+    expected: float
+    expected_sent: float
+    dated: int
+    oldest: str | None
+    newest: str | None
+    corrected: int
+    reasons: pl.DataFrame
+    regions: pl.DataFrame
+    worst: pl.DataFrame
+    corrections: pl.DataFrame
+    masked: bool
+
+
+def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
+    """Count and list answered rows (:data:`COLUMNS`, as far as they are there), in one streaming pass.
+
+    ``reasons`` are joined to one text a row. ``first_row``: the number of the first row. Batches are counted one after
+    the other: a query that counts several things at once keeps all rows in memory for them.
+    """
+    found = _tally(_readable(answers.clear()).collect())
+    for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
+        found = _merge(found, _tally(batch))
+    by = {name: _in_order(found[name], known) for name, known in _COUNTED.items()}
+    return PageFigures(
+        **found["totals"].row(0, named=True),
+        counts=by,
+        reasons=found["reason"].drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
+        regions=found["region"],
+        worst=_list_rows(found["worst"], unmask, first_row),
+        corrections=_list_rows(found["corrections"], unmask, first_row),
+        masked=not unmask,
+    )
+
+
+def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
+    names = answers.collect_schema().names()
+    missing = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in names]
+    rows = answers.with_columns(missing).select(COLUMNS)
+    texts = [name for name in COLUMNS if name not in ("row_id", "bounce_prob")]
+    return rows.with_columns(pl.col("bounce_prob").cast(pl.Float64), pl.col(texts).cast(pl.String))
+
+
+def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return what is counted and listed of rows, by what it is: ``totals``, groups, lists."""
+    rows = batch.with_columns(
+        _is_corrected().alias("corrected"),
+        _first_reason().alias("reason"),
+        region_level(pl.col("address")).alias("region"),
+        pl.col("reasons").str.extract(_DAY).alias("day"),
+    )
+    return {
+        "totals": rows.select(_TOTALS.values()),
+        **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
+        **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
+        "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
+        "corrections": rows.filter("corrected").select(COLUMNS).bottom_k(SHOWN, by="row_id"),
+    }
+
+
+def _merge(*tallies: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return the tally of the rows of several."""
+    found = {name: pl.concat([tally[name] for tally in tallies]) for name in tallies[0]}
+    ends = {"oldest": pl.col("oldest").min(), "newest": pl.col("newest").max()}
+    return {
+        "totals": found["totals"].select(ends.get(name, pl.col(name).sum()) for name in _TOTALS),
+        **{name: found[name].group_by(name).agg(pl.all().sum()) for name in (*_COUNTED, *_GROUPED)},
+        "worst": _pick_worst(found["worst"]),
+        "corrections": found["corrections"].bottom_k(SHOWN, by="row_id"),
+    }
+
+
+def _pick_worst(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.top_k(SHOWN, by=["bounce_prob", "row_id"], reverse=[False, True])
+
+
+def _is_corrected() -> pl.Expr:
+    """Whether the corrected address differs in its letters and digits, brackets behind it aside."""
+    fixed = pl.col("fixed_address").str.replace(r"\s*\([^()]*\)$", "")
+    written = pl.col("address").str.replace(r"\s*\([^()]*\)$", "")
+    return (address_key(fixed) != address_key(written)).fill_null(False)
+
+
+def _first_reason() -> pl.Expr:
+    said = pl.col("reasons").str.extract(_REASON).str.replace_all(r"\p{N}{5,}", "…")
+    return said.str.strip_chars().str.slice(0, _LONG)
+
+
+def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
+    """Rows by word: those that are known first, then the service's own; those without one are left out."""
+    name, count = table.columns
+    found: dict[str, int] = dict(table.drop_nulls(name).sort(name).select(name, count).iter_rows())
+    return {word: found.pop(word, 0) for word in known} | found
+
+
+def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame:
+    """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from ``first_row``.
+
+    ``reason``: the weightiest; ``change``: what was corrected in the address.
+    """
+    number = business_number.compact_expr(pl.col("b_no"))
+    masked: dict[str, Any] = {
+        "b_no": mask_number(number),
+        "name": mask_name(pl.col("name")),
+        "address": mask_address(pl.col("address")),
+        "fixed_address": mask_address(pl.col("fixed_address")),
+    }
+    reason = pl.col("reasons").str.split(" | ").list.first() if unmask else _first_reason()
+    change = pl.col("reasons").str.extract(_CHANGE)
+    rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
+    return rows.with_columns(
+        (pl.col("row_id").cast(pl.Int64) + first_row).alias("row"),
+        reason.alias("reason"),
+        (change if unmask else mask_digits(change)).alias("change"),
+        *([] if unmask else [value.alias(name) for name, value in masked.items()]),
+    )

@@ -1,0 +1,217 @@
+"""Accounting of a run: what its rows ask for, what became of them, and whether rows in and rows out agree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import xor
+from typing import Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM, ROW_PROBLEMS
+from bansong.engine.text_values import is_blank
+from bansong.errors import AccountingError
+from bansong.run.lookups import LOOKUP
+from bansong.run.records import RIGHT, ROW_ID
+from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
+from bansong.translation import gettext, join_clauses, ngettext
+
+PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
+"""Why a row is not asked about: its number cannot be one, or it is no row of the list."""
+
+
+OTHER: Final = "other"
+"""Under which words are counted that are not in the local vocabulary: the service may have its own."""
+
+_OUT_ID: Final = "out_id"
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """What would be looked up.
+
+    ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``: rows that cannot be business numbers, rows with
+    a wrong check digit that are not bought for it, distinct records, and rows that repeat one of those.
+    ``invalid_by_problem`` counts by the codes of :data:`PROBLEMS`; ``wrong_check_digits`` and ``without_address`` are
+    among the valid rows.
+    """
+
+    rows: int
+    lookups: int
+    duplicates: int
+    invalid: int
+    invalid_by_problem: dict[str, int]
+    wrong_check_digits: int
+    without_address: int
+    suspect: int = 0
+
+    def as_dict(self) -> dict[str, object]:
+        """The plan as plain values for JSON."""
+        return asdict(self)
+
+
+def plan(rows: pl.LazyFrame) -> LookupPlan:
+    """Count what the rows of :func:`bansong.run.records.records` ask for, in one streaming pass."""
+    return plan_of(with_plan_columns(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
+
+
+def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add to the rows of :func:`bansong.run.records.records` what a plan is counted from, as columns ``plan:…``.
+
+    Rows that have :data:`bansong.run.lookups.LOOKUP` are counted by it; where lookups are free, a cheaper hash
+    will do.
+    """
+    names = rows.collect_schema().names()
+    if "b_no" not in names:
+        nothing = {"b_no": pl.String, NUMBER: pl.UInt64, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
+        rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in nothing.items())
+    address = pl.col("address").cast(pl.String) if "address" in names else pl.lit(None, pl.String)
+    asked = pl.col(NUMBER).is_not_null()
+    if ADDRESS_LIST in names:
+        asked |= pl.col(ADDRESS_LIST).fill_null(False)
+    rows = rows.with_columns((asked & pl.col(ROW_PROBLEM).is_null()).alias("plan:valid"))
+    valid = pl.col("plan:valid")
+    problem = pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.when(~valid).then("b_no")))
+    return rows.with_columns(
+        pl.when(~valid).then(problem).alias("plan:problem"),
+        (valid & ~pl.col(RIGHT)).alias("plan:wrong_check_digit"),
+        (valid & is_blank(address)).alias("plan:without_address"),
+        pl.when(pl.col(LOOKUP).is_not_null() if LOOKUP in names else valid)
+        .then(_lookup_key(names))
+        .alias("plan:lookup"),
+    )
+
+
+def _lookup_key(names: list[str]) -> pl.Expr:
+    """A hash of a row's canonical (b_no, name, address): equal records are one lookup."""
+    if LOOKUP in names:
+        return pl.col(LOOKUP).hash(seed=0)
+    texts = [
+        pl.col(name).cast(pl.String).str.strip_chars().fill_null("") for name in ("name", "address") if name in names
+    ]
+    return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(NUMBER), *texts])))
+
+
+PLAN_COUNTS: Final = (
+    pl.col("plan:valid").len().alias("plan:rows"),
+    pl.col("plan:valid").sum().alias("plan:valid"),
+    pl.col("plan:lookup").count().alias("plan:asked"),
+    pl.col("plan:lookup").drop_nulls().n_unique().alias("plan:lookups"),
+    pl.col("plan:wrong_check_digit").sum().alias("plan:wrong_check_digits"),
+    pl.col("plan:without_address").sum().alias("plan:without_addresses"),
+    *((pl.col("plan:problem") == code).sum().alias(f"plan:problem:{code}") for code in PROBLEMS),
+)
+"""The plan as aggregations over :func:`with_plan_columns` rows."""
+
+
+def plan_of(counts: Mapping[str, int]) -> LookupPlan:
+    """Return the plan that the aggregations of :data:`PLAN_COUNTS` say."""
+    rows, valid, asked, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "asked", "lookups"))
+    problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
+    return LookupPlan(
+        rows=rows,
+        lookups=lookups,
+        duplicates=asked - lookups,
+        invalid=rows - valid,
+        invalid_by_problem={code: count for code, count in problems.items() if count},
+        wrong_check_digits=counts["plan:wrong_check_digits"],
+        without_address=counts["plan:without_addresses"],
+        suspect=valid - asked,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """The counts of a finished run, taken from the very rows that were written."""
+
+    rows: int
+    in_order: bool
+    by_row_status: dict[str, int]
+    by_biz_status: dict[str, int]
+    by_grade: dict[str, int]
+    by_action: dict[str, int]
+
+
+def number_rows(answered: pl.LazyFrame) -> pl.LazyFrame:
+    """Number the answered rows as they leave, to be held against the number they came in with."""
+    return answered.with_row_index(_OUT_ID)
+
+
+def order_counts() -> tuple[pl.Expr, pl.Expr]:
+    """Aggregations over rows of :func:`number_rows`: how many (``rows``), and whether ``in_order``."""
+    return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
+
+
+def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
+    """Return a one-row query that counts rows of :func:`number_rows`, with more aggregations beside.
+
+    Rows by each known word, and in all (``biz_status:``): what is left over are the service's own words. There is no
+    other ``row_status``.
+    """
+    counted = {
+        "row_status": ROW_STATUSES,
+        "biz_status": BIZ_STATUSES,
+        "grade": GRADES,
+        "action": ACTIONS,
+    }
+    return answered.select(
+        *order_counts(),
+        *(
+            (pl.col(name) == value).sum().alias(f"{name}:{value}")
+            for name, values in counted.items()
+            for value in values
+        ),
+        *(pl.col(name).count().alias(f"{name}:") for name in counted if name != "row_status"),
+        *more,
+    )
+
+
+def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
+    """Return the account that a tally says."""
+
+    def by(name: str) -> dict[str, int]:
+        counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
+        in_all = counts.pop("", None)
+        others = 0 if in_all is None else in_all - sum(counts.values())
+        return counts | ({OTHER: others} if others else {})
+
+    return RowCounts(
+        rows=int(tallied["rows"]),
+        in_order=bool(tallied["in_order"]),
+        by_row_status=by("row_status"),
+        by_biz_status=by("biz_status"),
+        by_grade=by("grade"),
+        by_action=by("action"),
+    )
+
+
+def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
+    """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
+    faults = []
+    counted = sum(account.by_row_status.values())
+    if counted != rows_in:
+        faults.append(_fault(rows_in, gettext("{count:,} with a row_status", count=counted)))
+    check_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
+
+
+def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
+    """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
+    found = []
+    if rows_out != rows_in:
+        found.append(_fault(rows_in, gettext("{count:,} answered", count=rows_out)))
+    if rows_written != rows_in:
+        found.append(_fault(rows_in, gettext("{count:,} in the output file", count=rows_written)))
+    found += faults
+    if not in_order:
+        found.append(gettext("rows left in another order than they came"))
+    if found:
+        raise AccountingError(
+            gettext("nothing was published, the rows do not balance: {faults}", faults=join_clauses(*found))
+        )
+
+
+def _fault(rows_in: int, found: str) -> str:
+    return ngettext("{count:,} row in, {found}", "{count:,} rows in, {found}", rows_in, found=found)

@@ -1,0 +1,303 @@
+"""What the reader must know before using an output: statuses that nobody checked, rows that are mostly of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong.column_words import word_of
+from bansong.engine import LocalEngine
+from bansong.engine.registry import Registry, meaning_expr
+from bansong.errors import parameter
+from bansong.run.accounting import LookupPlan, RowCounts
+from bansong.run.records import ROW_ID
+from bansong.schema import SEOUL, Alert, seoul_day
+from bansong.translation import current_language, gettext, gettext_noop, ngettext
+
+COMMON_FAILURE: Final = "common_failure"
+
+FAILURE_COUNTS: Final = (
+    pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
+)
+"""The note that most failed rows of a run bear, as an aggregation over its rows."""
+
+_UNREAD_COLUMN: Final = gettext_noop(
+    "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
+)
+_LIKELY_CAUSES: Final = {
+    "missing": gettext_noop("the column of the numbers is mostly empty; name another with `columns=`"),
+    "scientific": gettext_noop("a spreadsheet rounded the column; export it again with the column formatted as text"),
+    "rounded": gettext_noop("the column was stored as 32-bit numbers; export it again as text"),
+    "nine_digits": gettext_noop("leading zeros were dropped; export the column again as text"),
+    "thirteen_digits": gettext_noop(
+        "the column holds resident or corporate registration numbers; name another with `columns=`"
+    ),
+    "grouping": gettext_noop("the column seems to hold telephone numbers; name another with `columns=`"),
+}
+
+
+UNCHECKED_SENDS: Final = "unchecked_sends"
+GARBLED: Final = "garbled"
+GARBLED_FIRST: Final = "garbled_first"
+_GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
+"""Answered rows have a note only where bytes of the answer were not UTF-8."""
+
+BOUGHT_COUNTS: Final = (
+    (
+        (pl.col("action") == "send")
+        & pl.col("row_status").is_in(["verified", "cached"])
+        & meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
+        .is_in(["closed", "unknown"])
+        .fill_null(False)
+    )
+    .sum()
+    .alias(UNCHECKED_SENDS),
+    _GARBLED.sum().alias(GARBLED),
+    pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
+)
+"""How many rows the service lets go though it says "closed" or "unknown", and how many answers are not all UTF-8 (and
+the first of these rows), as aggregations over a run's rows."""
+
+
+def how_to_check_statuses() -> str:
+    """Return how to get statuses that are checked."""
+    return gettext(
+        "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
+        "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
+        status=parameter("status", "nts"),
+        registry=parameter("registry", "registry.parquet"),
+    )
+
+
+def no_gazetteer() -> str:
+    """Return what it means that no gazetteer was given, and how to get one."""
+    return gettext(
+        "no gazetteer was given, so no address is looked up or corrected, and one that does not exist is not noticed; "
+        "make one with `bansong data build-gazetteer FILES… -o gazetteer.parquet` from the official address files, "
+        "and run this again with {gazetteer}",
+        gazetteer=parameter("gazetteer", "gazetteer.parquet"),
+    )
+
+
+def is_majority(part: int, rows: int) -> bool:
+    """Return whether a part of the rows is more than half of them."""
+    return 2 * part > rows
+
+
+def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Alert | None:
+    """Return what is to be said where not even the newest status of a registry is a ground for sending."""
+    if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
+        return None
+    return Alert(
+        gettext(
+            "{path}: its newest status is of {day}, more than {days} days ago, so closures since then are not known "
+            "and no row says `send`; build the registry again from newer lists",
+            path=registry.path,
+            day=registry.newest,
+            days=stale_after,
+        )
+    )
+
+
+def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Alert, ...]:
+    """Return what is to be said of a local engine's registry: that it is too old for a plan, or that there is none.
+
+    Where statuses of the tax authority lie over it, nothing is. ``missing``: what it means that there is none, ``None``
+    if nothing need be said of it.
+    """
+    if local.status is not None:
+        return ()
+    today = local.today or seoul_day()
+    if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
+        return (stale,)
+    if local.registry is not None or missing is None:
+        return ()
+    return (
+        Alert(
+            gettext("no registry was given, so {missing}; {remedy}", missing=missing, remedy=how_to_check_statuses())
+        ),
+    )
+
+
+def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
+    """Return what is to be said where the service says `send` of businesses that it calls closed or does not know."""
+    found = int(tallied.get(UNCHECKED_SENDS) or 0)
+    if not found:
+        return None
+    return Alert(
+        ngettext(
+            "{count:,} row with the action `send` of the service, though its status is closed or unknown: what was "
+            "bought is stored as received; check them before mailing",
+            "{count:,} rows with the action `send` of the service, though its status is closed or unknown: what was "
+            "bought is stored as received; check them before mailing",
+            found,
+        )
+    )
+
+
+def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Alert | None:
+    """Return what is to be said where answers of the service held bytes that are not UTF-8.
+
+    ``first_row``: the number of the first row.
+    """
+    found = int(tallied.get(GARBLED) or 0)
+    if not found:
+        return None
+    return Alert(
+        ngettext(
+            "{count:,} row with answers that are not all UTF-8, the first is row {first:,} of the data: � stands for "
+            "what was lost, and `row_note` says in which columns; do not mail to such addresses",
+            "{count:,} rows with answers that are not all UTF-8, the first is row {first:,} of the data: � stands for "
+            "what was lost, and `row_note` says in which columns; do not mail to such addresses",
+            found,
+            first=tallied[GARBLED_FIRST] + first_row,
+        )
+    )
+
+
+def vanished_alert(tallied: Mapping[str, int]) -> Alert | None:
+    """Return what is to be said where addresses that were chosen in a review are not in the gazetteer any more."""
+    found = int(tallied.get("choice:vanished") or 0)
+    if not found:
+        return None
+    return Alert(
+        ngettext(
+            "{count:,} row with an address that was chosen in a review and is not in the gazetteer any more: the "
+            "choice is not used; review it again with {option}",
+            "{count:,} rows with addresses that were chosen in a review and are not in the gazetteer any more: the "
+            "choices are not used; review them again with {option}",
+            found,
+            option=parameter("review", "review.xlsx"),
+        )
+    )
+
+
+def invalid_alert(plan: LookupPlan, header: str | None) -> Alert | None:
+    """Return what is to be said where most rows are invalid; ``header``: of the column with the business numbers."""
+    if not is_majority(plan.invalid, plan.rows):
+        return None
+    problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
+    counts = {"invalid": plan.invalid, "problem": word_of(problem, current_language())}
+    cause = gettext(_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN))
+    if header:
+        return Alert(
+            ngettext(
+                "{invalid:,} of {count:,} row invalid, most of them ({problem}) in the column {header!r}: {cause}",
+                "{invalid:,} of {count:,} rows invalid, most of them ({problem}) in the column {header!r}: {cause}",
+                plan.rows,
+                header=header,
+                cause=cause,
+                **counts,
+            )
+        )
+    return Alert(
+        ngettext(
+            "{invalid:,} of {count:,} row invalid, most of them ({problem}): {cause}",
+            "{invalid:,} of {count:,} rows invalid, most of them ({problem}): {cause}",
+            plan.rows,
+            cause=cause,
+            **counts,
+        )
+    )
+
+
+def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Alert | None:
+    """Return what is to be said before lookups are bought at ``address`` that the ledger knows at other addresses.
+
+    ``name`` is what the ledger calls the service; ``known``: (origin, how many of the ``wanted`` lookups), the most
+    first in the message.
+    """
+    if not known:
+        return None
+    origin, count = max(known, key=lambda one: one[1])
+    service = address if name == address else gettext("{address} (known as {name})", address=address, name=name)
+    return Alert(
+        ngettext(
+            "{known:,} of {count:,} lookup to be bought at {service} are in the ledger under the address {origin}, "
+            "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
+            "service, stop and give {option}",
+            "{known:,} of {count:,} lookups to be bought at {service} are in the ledger under the address {origin}, "
+            "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
+            "service, stop and give {option}",
+            wanted,
+            known=count,
+            service=service,
+            origin=origin,
+            option=parameter("known_as", origin),
+        )
+    )
+
+
+def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
+    """Return what is to be said of answers that are used though too old, because they were bought since ``begun``.
+
+    ``begun``: when the run began that this one continues, in unix seconds.
+    """
+    if not answers or begun is None:
+        return ()
+    day = datetime.fromtimestamp(begun, SEOUL)
+    return (
+        ngettext(
+            "{count:,} answer older than {option} allows, used all the same: the run of this file that began on "
+            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+            "{count:,} answers older than {option} allows, used all the same: the run of this file that began on "
+            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+            answers,
+            option=parameter("max_age"),
+            day=day,
+        ),
+    )
+
+
+def unknown_quota_alert(problem: str) -> Alert:
+    """Return what is to be said where ``/me`` cannot be read and a budget limits the run."""
+    return Alert(
+        gettext(
+            "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
+            problem=problem,
+        )
+    )
+
+
+def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
+    """Return what is to be said where most rows failed; ``note``: :data:`COMMON_FAILURE`."""
+    failed = account.by_row_status.get("failed", 0)
+    if not is_majority(failed, account.rows):
+        return None
+    return Alert(
+        ngettext(
+            "{failed:,} of {count:,} row failed, most of them so: {note}",
+            "{failed:,} of {count:,} rows failed, most of them so: {note}",
+            account.rows,
+            failed=failed,
+            note=note or gettext("no reason is known"),
+        )
+    )
+
+
+def emptied_alert(path: Path, backup: Path) -> Alert:
+    """Return what to say of a file of letters to be sent that has no row now."""
+    return Alert(
+        gettext(
+            "{path} is empty, because no row gets a letter now; the earlier list is kept as {backup}; with {option} no "
+            "copy is kept",
+            path=path,
+            backup=backup,
+            option=parameter("allow_empty", True),
+        )
+    )
+
+
+def kept_alert(path: Path, backup: Path) -> Alert:
+    """Return what to say of a file that held what bansong is not known to have written."""
+    return Alert(
+        gettext(
+            "{path} was not as bansong wrote it last: what somebody wrote there is kept as {backup}",
+            path=path,
+            backup=backup,
+        )
+    )

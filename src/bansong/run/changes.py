@@ -1,0 +1,345 @@
+"""What changed between two runs over the same rows: pure functions over frames of answers.
+
+A *snapshot* has one row a key and input (:data:`SNAPSHOT`): the last answer. A row whose question was left open this
+time (pending, failed, status unknown) keeps the earlier answer, so that nothing is told twice. A row that left the list
+stays in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever its rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import polars as pl
+
+from bansong.column_words import HEADERS, KOREAN_WORDS
+from bansong.engine.registry import meaning_expr
+from bansong.schema import ACTIONS, GRADES
+from bansong.tables import frames, publish_file, write_table
+from bansong.tables.csv.write import escape_formula
+from bansong.tables.detect import output_format
+from bansong.translation import current_language, gettext, gettext_noop
+
+Change = Literal[
+    "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
+]
+"""What may have become of a row since the run before."""
+CHANGES: Final[tuple[Change, ...]] = get_args(Change)
+KEY: Final = "key"
+CHANGE: Final = "changes"
+RECORD: Final = ("b_no", "name", "address")
+ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
+"""What is compared: a probability moves a little every day, and the grade says when that matters."""
+GONE: Final = "gone"
+"""The day on which a row was missed first; null for a row of the list."""
+KEEP_GONE_DAYS: Final = 30
+SNAPSHOT: Final = pl.Schema(
+    {KEY: pl.String(), "input": pl.String()}
+    | dict.fromkeys((*RECORD, *ANSWER), pl.String())
+    | {"bounce_prob": pl.Float64(), "row_status": pl.String(), GONE: pl.Date()}
+)
+_SHOWN: Final = (*ANSWER, "bounce_prob")
+_PLACE: Final = "place"
+_NOW: Final = "_now"
+BEFORE: Final = "_before"
+"""What stands behind the name of a column that says how it was before."""
+CHANGE_SCHEMA: Final = pl.Schema(
+    {KEY: pl.String(), "input": pl.String()}
+    | dict.fromkeys(RECORD, pl.String())
+    | {CHANGE: pl.List(pl.String())}
+    | {f"{name}{end}": SNAPSHOT[name] for name in _SHOWN for end in (BEFORE, "")}
+)
+"""One row a key whose answer is another than before; ``changes`` names the kinds, and may be empty."""
+_ANSWERED: Final = ("verified", "cached", "invalid")
+_BETWEEN: Final = "\x1f"
+_NUMBER: Final = "_number"
+_NUMBER_EXPR: Final = pl.coalesce("b_no", KEY).alias(_NUMBER)
+_STATUS: Final = "_status"
+_SEVEREST: Final = ("closed", "suspended", "active")
+"""Statuses of rows of one number, the one that counts first."""
+
+
+def key_expr(columns: Iterable[str]) -> pl.Expr:
+    """Return the text by which a row is known again: its cells in these columns, without white space."""
+    cells = [pl.col(name).cast(pl.String).fill_null("") for name in columns]
+    return without_space(pl.concat_str(cells, separator=_BETWEEN))
+
+
+def without_space(text: pl.Expr) -> pl.Expr:
+    """Return a text without white space: other spacing is no edit."""
+    # blanks first: the pattern alone takes five times as long
+    return text.str.replace_all(" ", "", literal=True).str.replace_all(r"\s", "")
+
+
+def status_code_expr(status: pl.Expr) -> pl.Expr:
+    """Return the code of a status by what its word means, in Korean or English; a word that is not known stays."""
+    return pl.coalesce(meaning_expr(status), status)
+
+
+def advance(
+    before: pl.DataFrame, after: pl.DataFrame, today: date, other_columns: Collection[str] = ()
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the settled snapshot ``after``, with the rows that left the list, and what changed.
+
+    ``other_columns``: inputs of which other columns were found than before (:func:`rebase`). Most rows are as they
+    were: they are known by a hash of 64 bits of all that is compared, and joined with nothing.
+    """
+    before = recognize(rebase(before, after, other_columns), after)
+    compared = (KEY, *ANSWER, "row_status")
+    is_other = ~_hash(after, *compared).is_in(_hash(before, *compared).implode())
+    others = after.with_row_index(_PLACE).filter(is_other)
+    settled = settle(others, before.filter(_hash(before, KEY).is_in(_hash(others, KEY).implode())))
+    same = after.with_row_index(_PLACE).filter(~is_other)
+    whole = pl.concat([same, settled.select(same.columns)]).sort(_PLACE).drop(_PLACE)
+    listed = before.filter(pl.col(GONE).is_null())
+    old, new = (rows.filter(_hash(rows, KEY).is_first_distinct()) for rows in (listed, whole))
+    moved = new.filter(~_hash(new, KEY, *ANSWER).is_in(_hash(old, KEY, *ANSWER).implode()))
+    keys = _hash(old, KEY)
+    is_touched = keys.is_in(_hash(moved, KEY).implode()) | ~keys.is_in(_hash(new, KEY).implode())
+    numbers = moved.select(_NUMBER_EXPR).to_series().implode()
+    known, now = (rows.filter(_NUMBER_EXPR.is_in(numbers)) for rows in (before, whole))
+    changed = compare(old.filter(is_touched), moved, known, now)
+    gone = before.filter(~_hash(before, KEY).is_in(_hash(whole, KEY).implode()))
+    gone = gone.with_columns(pl.col(GONE).fill_null(today)).filter(pl.col(GONE) > today - timedelta(KEEP_GONE_DAYS))
+    return pl.concat([whole, gone]), changed
+
+
+def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
+    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the status of their numbers.
+
+    Where another column was found, rows have other keys, grades and addresses for this reason alone. Rows without a
+    number cannot be known again then: the present ones count as those of before. So do all rows of an input of which
+    no number was known before.
+    """
+    if not inputs:
+        return before
+    is_rebased = pl.col("input").is_in(list(inputs)) & pl.col(GONE).is_null()
+    known = number_statuses(before.filter(is_rebased))
+    numbered = before.filter(is_rebased, pl.col("b_no").is_not_null())
+    is_same = pl.col(_STATUS).is_not_null() | ~pl.col("input").is_in(numbered["input"].implode())
+    now = after.filter(pl.col("input").is_in(list(inputs))).with_columns(_NUMBER_EXPR)
+    same = now.join(known, _NUMBER, "left", maintain_order="left").filter(is_same | pl.col("b_no").is_null())
+    status = pl.when(pl.col("b_no").is_null()).then("biz_status").otherwise(pl.col(_STATUS).fill_null("unknown"))
+    same = same.with_columns(status.alias("biz_status"))
+    missing = numbered.filter(~pl.col("b_no").is_in(now["b_no"].implode()))
+    return pl.concat([same.select(before.columns), before.filter(~is_rebased), missing])
+
+
+def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Return ``before`` with the keys that its rows have ``after``: an edited name or address makes no other row.
+
+    Such a row is known by its business number, where one row of it went and one came. Otherwise a closure of the same
+    night would be a row gone and a row new, and told to nobody.
+    """
+    listed = before.filter(pl.col(GONE).is_null())
+    gone, came = (
+        rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
+        .unique(KEY)
+        .filter(pl.len().over("b_no") == 1)
+        .select("b_no", KEY)
+        for rows, others in ((listed, after), (after, before))
+    )
+    keys = gone.join(came, "b_no", suffix=_NOW).select(KEY, f"{KEY}{_NOW}")
+    if keys.is_empty():
+        return before
+    now = pl.when(pl.col(GONE).is_null()).then(pl.coalesce(f"{KEY}{_NOW}", KEY)).otherwise(KEY).alias(KEY)
+    return before.join(keys, KEY, "left", maintain_order="left").with_columns(now).select(before.columns)
+
+
+def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the status of each number of a snapshot: that of a row of the list before that of one that left it."""
+    severity = pl.col("biz_status").replace_strict(_SEVEREST, range(len(_SEVEREST)), default=len(_SEVEREST))
+    is_unknown = pl.col("biz_status").fill_null("unknown") == "unknown"
+    ranked = rows.sort(is_unknown, pl.col(GONE).is_not_null(), severity, maintain_order=True)
+    return ranked.select(_NUMBER_EXPR, pl.col("biz_status").fill_null("unknown").alias(_STATUS)).unique(
+        _NUMBER, keep="first", maintain_order=True
+    )
+
+
+def numbers_by_input(rows: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return the business numbers (UInt64) of the listed rows of a snapshot by their input."""
+    number = pl.col("b_no").filter(pl.col("b_no").str.contains(r"^\d{10}$")).unique().cast(pl.UInt64)
+    found = rows.filter(pl.col(GONE).is_null()).group_by("input").agg(number)
+    return dict(zip(found["input"], found["b_no"], strict=True))
+
+
+def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
+    return rows.select(pl.struct(columns).hash()).to_series()
+
+
+def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows ``after`` with what was known ``before`` where a question was left open.
+
+    A row that was not answered keeps its whole answer. A status that could not be found out keeps the status, and what
+    is judged by it unless the address is another: an outage would raise the risk of all, and its end lower it again.
+    """
+    known = before.unique(KEY, keep="first", maintain_order=True)
+    names = (*_SHOWN, "address")
+    joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in names)), KEY, "left")
+    unanswered = ~pl.col("row_status").is_in(_ANSWERED)
+    unknown = (pl.col("biz_status") == "unknown") & (pl.col(f"biz_status{BEFORE}") != "unknown")
+    judged = unknown & without_space(pl.col("address")).eq_missing(without_space(pl.col(f"address{BEFORE}")))
+    left_open = {"biz_status": unknown} | dict.fromkeys(("grade", "action", "bounce_prob"), judged)
+    kept = [
+        pl.when(unanswered | left_open.get(name, False))
+        .then(pl.col(f"{name}{BEFORE}"))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in _SHOWN
+    ]
+    return joined.with_columns(kept).select(after.columns)
+
+
+def compare(
+    before: pl.DataFrame, after: pl.DataFrame, known: pl.DataFrame | None = None, now: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Return what is another in ``after`` than ``before``: :data:`CHANGE_SCHEMA`, rows in the order of ``after``.
+
+    Both are settled snapshots; of a key that several inputs have, the first counts. Rows that are gone come last.
+    ``known`` and ``now``: the rows that say how the numbers were and are, by default the same. A closure of a number is
+    a change of one row alone: the first of the number's rows that says so.
+    """
+    known, now = number_statuses(before if known is None else known), number_statuses(after if now is None else now)
+    before, after = (frame.unique(KEY, keep="first", maintain_order=True) for frame in (before, after))
+    both = after.with_row_index(_PLACE).join(before, KEY, "full", suffix=BEFORE, coalesce=True)
+    is_new, is_gone = pl.col(f"row_status{BEFORE}").is_null(), pl.col("row_status").is_null()
+    differs = [pl.col(name).ne_missing(pl.col(f"{name}{BEFORE}")) for name in ANSWER]
+    other = both.filter(pl.any_horizontal(is_new, is_gone, *differs)).with_columns(_NUMBER_EXPR)
+    other = other.join(known, _NUMBER, "left").join(now, _NUMBER, "left", suffix=_NOW)
+    says_so = pl.when(~is_gone & (pl.col("biz_status") == pl.col(f"{_STATUS}{_NOW}"))).then(pl.col(_PLACE))
+    bears_news = (says_so == says_so.min().over(_NUMBER)).fill_null(False)
+    kinds = [pl.when(rule).then(pl.lit(kind)) for kind, rule in _rules(is_new, is_gone, bears_news).items()]
+    record = [pl.coalesce(name, f"{name}{BEFORE}") for name in ("input", *RECORD)]
+    status = pl.coalesce(f"biz_status{BEFORE}", pl.when(is_new | bears_news).then(_STATUS))
+    return (
+        other.sort(_PLACE, KEY, nulls_last=True)
+        .with_columns(
+            pl.concat_list(kinds).list.drop_nulls().alias(CHANGE), *record, status.alias(f"biz_status{BEFORE}")
+        )
+        .select(CHANGE_SCHEMA.names())
+        .cast(CHANGE_SCHEMA)
+    )
+
+
+def _rules(is_new: pl.Expr, is_gone: pl.Expr, bears_news: pl.Expr) -> dict[Change, pl.Expr]:
+    """Return when a row counts as each kind; ``bears_news``: it is the row that stands for its number."""
+    status, status_before = pl.col("biz_status"), pl.col(_STATUS)
+    stayed = ~is_new & ~is_gone
+    grade, grade_before = _rank("grade", GRADES)
+    action, action_before = _rank("action", ACTIONS)
+    moved = pl.any_horizontal(
+        pl.col(name) != pl.col(f"{name}{BEFORE}") for name in ("fixed_zipcode", "fixed_address")
+    )  # null where one of the two has none: a correction that was not there before is no change of the address
+    return {
+        "closed": bears_news & (status == "closed") & (status_before != "closed"),
+        "suspended": bears_news & (status == "suspended") & (status_before != "suspended"),
+        "reopened": bears_news & (status == "active") & status_before.is_in(["closed", "suspended"]),
+        "risk_up": stayed & (grade > grade_before),
+        "risk_down": stayed & (grade < grade_before),
+        "action_up": stayed & (action > action_before),
+        "action_down": stayed & (action < action_before),
+        "address": stayed & moved,
+        "new": is_new,
+        "gone": is_gone,
+    }
+
+
+def _rank(name: str, words: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+    """The place of a word in its vocabulary, now and before; null for others."""
+    places = dict(zip(words, range(len(words)), strict=True))
+    now, before = (
+        pl.col(column).replace_strict(places, default=None, return_dtype=pl.Int8)
+        for column in (name, f"{name}{BEFORE}")
+    )
+    return now, before
+
+
+def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return what changed over several runs, from what changed in each, the oldest first.
+
+    What went and came back is no change.
+    """
+    steps = pl.concat([frame.with_columns(pl.lit(place).alias("step")) for place, frame in enumerate(changes)])
+    first, last = (steps.unique(KEY, keep=keep, maintain_order=True) for keep in ("first", "last"))
+    was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")
+    before = _side(first.filter(~was_new.fill_null(False)), BEFORE)
+    after = _side(last.filter(~went.fill_null(False)), "")
+    is_earliest = pl.col("step") == pl.col("step").min().over(_NUMBER_EXPR)
+    known = _side(steps.filter(is_earliest, pl.col(f"biz_status{BEFORE}").is_not_null()), BEFORE)
+    return compare(recognize(before, after), after, known)
+
+
+def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:
+    """The snapshot of one side of changes: how the rows were before, or are now."""
+    sides = [pl.col(f"{name}{end}").alias(name) for name in _SHOWN]
+    rest = (pl.lit("verified").alias("row_status"), pl.lit(None, pl.Date).alias(GONE))
+    return changes.select(KEY, "input", *RECORD, *sides, *rest).select(SNAPSHOT.names())
+
+
+def of_kinds(changes: pl.DataFrame, kinds: Sequence[Change]) -> pl.DataFrame:
+    """Return the rows of :func:`compare` that count as one of ``kinds``, which alone are named in them."""
+    named = pl.col(CHANGE).list.set_intersection(list(kinds))
+    return changes.with_columns(named.alias(CHANGE)).filter(pl.col(CHANGE).list.len() > 0)
+
+
+def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
+    """Return how many rows count as each kind."""
+    found = dict(changes[CHANGE].explode(empty_as_null=False).value_counts().iter_rows())
+    return {kind: int(found.get(kind, 0)) for kind in CHANGES}
+
+
+KIND_WORDS: Final[Mapping[str, str]] = {
+    "closed": gettext_noop("closed"),
+    "suspended": gettext_noop("suspended"),
+    "reopened": gettext_noop("reopened"),
+    "risk_up": gettext_noop("risk_up"),
+    "risk_down": gettext_noop("risk_down"),
+    "action_up": gettext_noop("action_up"),
+    "action_down": gettext_noop("action_down"),
+    "address": gettext_noop("address"),
+    "new": gettext_noop("new"),
+    "gone": gettext_noop("gone"),
+}
+"""A kind of change → its word for people; the English ones are the codes."""
+_HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
+    CHANGE: gettext_noop("changes"),
+    "b_no": gettext_noop("b_no"),
+    "name": gettext_noop("name"),
+    "input": gettext_noop("input"),
+}
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Return how many rows count as each kind, in words; nothing where none does."""
+    return ", ".join(f"{gettext(KIND_WORDS[kind])} {counts[kind]:,}" for kind in CHANGES if counts.get(kind))
+
+
+def write_changes(changes: pl.DataFrame, target: Path) -> None:
+    """Write what changed as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
+    format = output_format(target)
+    with publish_file(target) as temporary:
+        shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
+        kinds = pl.col(CHANGE).list.eval(
+            pl.element().replace({kind: gettext(word) for kind, word in KIND_WORDS.items()})
+        )
+        rows = changes.select(kinds.list.join(", "), *shown, "input")
+        if format == "csv":  # in a file of ours no cell of theirs is to begin a formula
+            rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in RECORD)
+        written = frames.as_written(_in_current_language(rows))
+        write_table(written, temporary, format, "utf-8-sig" if format == "csv" else None)
+
+
+def _in_current_language(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return what changed with headers and words for people; the English ones are names of columns and codes."""
+    if current_language() == "ko":
+        words = {f"{name}{end}": KOREAN_WORDS[name] for name in _SHOWN if name in KOREAN_WORDS for end in (BEFORE, "")}
+        rows = rows.with_columns(pl.col(name).replace(pairs) for name, pairs in words.items())
+    return rows.rename({name: _header(name) for name in rows.columns})
+
+
+def _header(name: str) -> str:
+    if name.endswith(BEFORE):
+        return gettext("{header}_before", header=_header(name.removesuffix(BEFORE)))
+    return HEADERS[current_language()].get(name) or gettext(_HEADERS[name])

@@ -1,0 +1,227 @@
+"""What only the whole file tells of a row: many businesses at its address, several addresses of its number.
+
+Both cost points, and points that are not deserved do more harm than points that are missed: where the file is not
+plain, nothing is found. Two passes at most look at few columns, and hold 16 bytes a row while they do; what stays are
+two Booleans a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.address.parse.forms import plain_numbers
+from bansong.engine.letter_history import address_key
+from bansong.engine.text_values import is_masked
+from bansong.run.records import ROW_ID
+
+CROWDED: Final = "crowded"
+SEVERAL: Final = "several_addresses"
+
+CROWD: Final = 10
+"""From how many businesses on an address is crowded.
+
+The recipe says "many". A family with its firms, or a firm with its branches under one roof, has a handful of numbers;
+shared offices and addresses for hire, where nobody may know the addressee, have dozens.
+"""
+
+ALIKE: Final = 3
+"""How many businesses must spell an address in the very same way before other spellings of it are looked for.
+
+So the costly comparison is only for the few addresses that may be crowded at all.
+"""
+
+_AT_ONCE: Final = 500_000
+_NUMBER: Final = "number"
+_PLACE: Final = "place"
+_KEY: Final = "key"
+_TEXT: Final = "text"
+_WRITTEN: Final = "number:written"
+_FOUND: Final = "whole_file"
+_BUILDINGS: Final = ("building", "lot")
+"""What :func:`bansong.engine.address.parse.forms.plain_numbers` tells of an address."""
+
+KEYS: Final = (_NUMBER, "business", _PLACE, _KEY, *_BUILDINGS)
+"""Columns of :func:`row_keys`: the number (Int64; some are none), the same where it can be a business (Int64), the
+address as it is written and as it is compared (String), the numbers of its building and of its lot (Int64). Each is
+null where there is none."""
+
+_NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
+_FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
+
+
+def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bansong.run.records.records`.
+
+    The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that
+    have no number or no address.
+
+    *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
+    :func:`~bansong.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
+    addresses*: the number stands in the file with two building numbers, or with two lot numbers, in addresses that are
+    plain (:func:`bansong.engine.address.parse.forms.plain_numbers`); so neither another spelling, a missing province,
+    unit or postal code, nor the lot address beside the road address counts as another place.
+    """
+    if not _has_records(rows):
+        return rows
+    return with_found_features(rows, find_cross_row_features(rows))
+
+
+def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order.
+
+    See :func:`with_cross_row_features`.
+    """
+    found = _hash_rows(rows)
+    says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
+    marks = {CROWDED: _find_crowded(rows, found), SEVERAL: _find_several(rows, found)}
+    return found.select(
+        pl.when(says).then(pl.repeat(False, found.height, eager=True).scatter(ids, True)).alias(name)
+        for name, ids in marks.items()
+    )
+
+
+def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame) -> pl.LazyFrame:
+    """Add what :func:`find_cross_row_features` found to the rows with these ``row_id``.
+
+    Rows without a number or an address column get nothing.
+    """
+    if not _has_records(rows):
+        return rows
+    looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
+    return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)
+
+
+def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
+    """Take features that somebody else found in the whole file: columns of :data:`CROWDED` and :data:`SEVERAL`.
+
+    ``found``: which of them the rows have (Boolean, null for no). They become what :func:`with_cross_row_features`
+    adds: nothing without a number or an address column, null in rows that have no number or no address.
+    """
+    if not _has_records(rows):
+        return rows.drop(found)
+    says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()
+    marks = [pl.when(says).then(pl.col(name).fill_null(False)).alias(name) for name in found]
+    return _with_number(rows).with_columns(marks).drop(_NUMBER)
+
+
+def _has_records(rows: pl.LazyFrame) -> bool:
+    names = rows.collect_schema().names()
+    return "b_no" in names and "address" in names
+
+
+def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the columns :data:`KEYS` of each row, for those who look for the features with an engine of their own.
+
+    ``rows`` have ``b_no`` and ``address``. It looks at one row at a time, and hashes nothing: polars' hashes differ
+    from release to release.
+    """
+    address = pl.col("address").cast(pl.String)
+    said = pl.when(~is_masked(address)).then(address)
+    work = _with_number(rows.select("b_no", address.alias(_TEXT), said.alias("address")))
+    return plain_numbers(work).select(
+        pl.col(_NUMBER).reinterpret(signed=True),
+        _business_expr().cast(pl.Int64).alias("business"),
+        pl.col(_TEXT).alias(_PLACE),
+        address_key(pl.col(_TEXT)).alias(_KEY),
+        *(pl.col(name).cast(pl.Int64) for name in _BUILDINGS),
+    )
+
+
+def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Each row's number and the hash of its address as it is written (UInt64 both), null where there is none."""
+    address = pl.col("address").cast(pl.String)
+    work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
+    return _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
+
+
+def _with_number(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the number (UInt64), null where there is none.
+
+    Numbers that are equal are equal here, whatever their spelling; some that are none are here as well.
+    """
+    digits = pl.col(_WRITTEN).str.replace_all("-", "", literal=True).cast(pl.UInt64, strict=False)
+    work = rows.with_columns(pl.col("b_no").cast(pl.String).alias(_WRITTEN)).with_columns(digits.alias(_NUMBER))
+    odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_WRITTEN))  # few, and on nulls the rule costs nothing
+    return work.with_columns(pl.coalesce(_NUMBER, business_number.key_expr(odd)).alias(_NUMBER)).drop(_WRITTEN)
+
+
+def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
+    """The ``row_id`` of the rows at a crowded address."""
+    alike = _find_with_different(_with_repeated(found, _PLACE, ALIKE), _PLACE, ALIKE)
+    if alike.is_empty():
+        return _NO_ROWS
+    # what is spelled alike has one key: it is made of the first of these rows
+    spelled = _select_rows(rows, found, _is_among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
+    keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
+    hashed = keys.with_columns(pl.col(_KEY).hash()).collect(engine="streaming")
+    hashed = hashed.select(found[_PLACE].gather(hashed[ROW_ID]), _KEY)
+    there = found.with_row_index(ROW_ID).filter(_is_among(_PLACE, alike)).join(hashed, on=_PLACE).drop(_PLACE)
+    crowds = _find_with_different(there.select(_business_expr(), _KEY).drop_nulls(), _KEY, CROWD)
+    return there.filter(_is_among(_KEY, crowds))[ROW_ID]
+
+
+def _find_several(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
+    """The ``row_id`` of the rows whose number has several addresses."""
+    respelled = _find_with_different(_with_repeated(found, _NUMBER, 2), _NUMBER, 2)
+    if respelled.is_empty():
+        return _NO_ROWS
+    address = pl.col("address").cast(pl.String)
+    asked = _select_rows(rows, found, _is_among(_NUMBER, respelled))
+    said = asked.select(ROW_ID, pl.when(~is_masked(address)).then(address).alias("address"))
+    read = plain_numbers(said).select(ROW_ID, *_BUILDINGS).collect(engine="streaming")
+    read = read.with_columns(found[_NUMBER].gather(read[ROW_ID])).with_columns(_business_expr()).drop_nulls(_NUMBER)
+    apart = [_find_with_different(read.select(_NUMBER, name).drop_nulls(), _NUMBER, 2) for name in _BUILDINGS]
+    return read.filter(_is_among(_NUMBER, pl.concat(apart)))[ROW_ID]
+
+
+def _business_expr() -> pl.Expr:
+    """The number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
+    key = pl.col(_NUMBER)
+    return pl.when(business_number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
+
+
+def _with_repeated(found: pl.DataFrame, column: str, times: int) -> pl.DataFrame:
+    """The numbers and addresses, both known, whose value in a column stands there at least so often; no others."""
+    often = find_repeated(found[column], times)
+    return found.filter(_is_among(column, often)).drop_nulls() if len(often) else found.clear()
+
+
+def _find_with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
+    """The values of an integer column that stand beside at least so many different values of the other one.
+
+    A part of them at a time: to find what is different takes ten times the memory of what is looked at.
+    """
+    parts = 1 + pairs.height // _AT_ONCE
+    of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
+    return pl.concat([find_repeated(part[column], times) for part in of_part])
+
+
+def find_repeated(values: pl.Series, times: int) -> pl.Series:
+    """The values that stand there at least so often, sorted: to sort them costs half of what it costs to count them."""
+    ordered = values.sort()
+    return ordered.filter(ordered == ordered.shift(times - 1)).unique()
+
+
+def _is_among(column: str, values: pl.Series) -> pl.Expr:
+    return pl.col(column).is_in(values.implode())
+
+
+def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
+    """The rows of the file for which ``which`` holds of what was found."""
+    holds = found.select(which.fill_null(False)).to_series()
+    wanted = pl.col(ROW_ID).map_batches(partial(gather_values, holds), pl.Boolean, is_elementwise=True)
+    return rows.select(ROW_ID, "address").filter(wanted)
+
+
+def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
+    """The values at the places ``ids``."""
+    return values.gather(ids)
+
+
+def _gather_facts(facts: pl.DataFrame, ids: pl.Series) -> pl.Series:
+    return facts.select(pl.all().gather(ids)).to_struct()

@@ -1,0 +1,322 @@
+"""Layout of an output: where it goes, which columns it has, and what it cannot have of its input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from bansong.cloud.remote_path import as_path, is_remote, path_on_disk
+from bansong.column_words import HEADERS
+from bansong.errors import OutputError, UsageError, parameter
+from bansong.schema import ADDED_COLUMNS, Alert, Lang
+from bansong.tables import WORKBOOKS, Format, Table, reading
+from bansong.tables.compression import url_of
+from bansong.tables.detect import default_output, output_format, refuse_in_place
+from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.publish import same_file
+from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
+from bansong.tables.table import unique_names
+from bansong.translation import gettext, gettext_noop, ngettext
+
+_JSON: Final = ("json", "ndjson")
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``.
+
+    ``private``: nobody but the run sees the file at ``path``.
+    """
+
+    path: Path
+    format: Format
+    encoding: str | None
+    backup: bool
+    summary: bool
+    streamed: bool = False
+    private: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the output is called in the report."""
+        return str(STREAM if self.streamed else self.path)
+
+
+def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
+    """Where the output goes; raise :class:`UsageError` where what is asked for does not go together.
+
+    :class:`OutputError` for a URL of a kind that is not written.
+    """
+    if in_place and output is not None:
+        raise UsageError(gettext("`in_place=True` replaces the input; do not name an output as well"))
+    if in_place:
+        refuse_in_place(path, format)
+        _refuse_backup(path, options["backup"])
+        return _check_target(Target(path, format, **options))
+    if not options["backup"]:
+        raise UsageError(gettext("`backup=False` is for `in_place=True`: nothing else replaces the input"))
+    target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
+    if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
+        raise OutputError(gettext("{url}: is a URL, and of those only s3://, gs:// and az:// are written", url=url))
+    return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+
+
+def _refuse_backup(path: Path, backup: bool) -> None:
+    if backup and is_remote(path):
+        raise UsageError(
+            gettext(
+                "{path}: an object gets no copy beside it when it is replaced; turn on the versions of its bucket, and "
+                "give `backup=False`",
+                path=path,
+            )
+        )
+
+
+def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
+    """Where an output is finished in ``folder`` before it goes to standard output, in the input's own format.
+
+    Raises what :func:`choose_target` raises.
+    """
+    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
+    check_terminal(target.format)
+    return replace(target, streamed=True, private=True)
+
+
+def _check_target(target: Target) -> Target:
+    name, format = target.path, target.format
+    if target.encoding is not None and format != "csv":
+        option = parameter("output_encoding")
+        raise UsageError(
+            gettext(
+                "{path}: {option} is for CSV files, this output is {format}", path=name, option=option, format=format
+            )
+        )
+    if target.summary and format != "xlsx":
+        option = parameter("summary")
+        raise UsageError(
+            gettext(
+                "{path}: {option} is for workbooks, this output is {format}", path=name, option=option, format=format
+            )
+        )
+    return target
+
+
+def lay_out_columns(
+    headers: Sequence[str],
+    prefix: str,
+    ours: Mapping[str, int],
+    kept: Collection[int],
+    names: Sequence[str] = ADDED_COLUMNS,
+    lang: Lang = "en",
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return the output's columns as (column, header), and warnings.
+
+    The file's columns at the positions ``kept`` come first, in their order, ``names``, by default the nine, behind
+    them, under their headers in the language ``lang``. Columns of an earlier enrichment or labelling (``ours``:
+    contract name → position) are replaced where they stand. Where a column of the user's that is kept bears our name,
+    in upper or lower case, ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
+    """
+    replaced = {place: name for name, place in ours.items()}
+    columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
+    taken = {header.casefold() for _, header in columns}  # an Excel table, as SQL, has no `Grade` beside `grade`
+    warnings = []
+    for name in names:
+        if name in ours:
+            continue
+        wanted = f"{prefix}{HEADERS[lang][name]}"
+        header, again = wanted, 1
+        while header.casefold() in taken:
+            header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
+        if again > 1:
+            kept_beside = gettext(
+                "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}", theirs=wanted, ours=header
+            )
+            warnings.append(
+                Alert(kept_beside) if ours else kept_beside
+            )  # in an earlier output it may be taken for ours
+        columns.append((name, header))
+    return tuple(columns), tuple(warnings)
+
+
+def refuse_wide(table: Table, target: Target, prefix: str) -> None:
+    """Raise :class:`OutputError` where a sheet cannot have all of a table's columns and ours.
+
+    To choose among thousands of columns takes seconds, so this is asked before.
+    """
+    if target.format == "xlsx":
+        from bansong.tables import excel
+
+        ours = find_earlier_columns(table, prefix).nine
+        excel.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
+
+
+def find_losses(
+    table: Table, target: Target, in_place: bool, *, leaves_out: bool, header_unsure: bool
+) -> tuple[str, ...]:
+    """Warnings about what the output cannot have of the file around its table.
+
+    ``leaves_out``: whether it lacks columns of the user's; ``header_unsure``: whether no header says for certain that
+    it is one, so that what stands above may be rows. Columns cannot be cut out of a workbook without changing its
+    formulas, so such an output is a new one. Raises :class:`UsageError` where that is to replace the old one,
+    :class:`OutputError` for a workbook that cannot be written as is asked.
+    """
+    anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
+    if table.format == target.format == "xlsx" and anew and in_place:
+        option = "`select=`" if leaves_out else parameter("has_header", False)
+        raise UsageError(
+            gettext(
+                "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
+                "formats; name it with `output=`",
+                path=target.path,
+                option=option,
+            )
+        )
+    if target.format == "xlsx":
+        from bansong.tables import excel
+
+        excel.refuse(table, target.path, anew=leaves_out, summary=target.summary)
+    rebuilt = target.format == "xlsx" and anew and table.format in (*WORKBOOKS, "html")
+    notes = (_note_rebuilt(table),) if rebuilt else ()
+    kept = rebuilt or table.format == target.format
+    if header_unsure and table.above and kept:
+        return (
+            *notes,
+            ngettext(
+                "{count:,} line above the header's last: kept as they are, and not verified",
+                "{count:,} lines above the header's last: kept as they are, and not verified",
+                table.above,
+            ),
+        )
+    if kept and not rebuilt:
+        return notes
+    return (*notes, *_note_lost_lines(table, titles=not rebuilt))
+
+
+def _note_rebuilt(table: Table) -> str:
+    if table.format == "html":
+        return gettext("the output is a new workbook: what the web page has beside its table is not in it")
+    return gettext("the output is a new workbook: its other sheets, formulas, charts and formats are not in it")
+
+
+def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
+    """Notes on the lines above the rows that the output lacks; ``titles``: whether title lines are among these."""
+    joined = table.above - table.titles + 1
+    notes = [gettext("the {count} lines of the header are one line in the output", count=joined)] if joined > 1 else []
+    if table.titles and titles:
+        of_workbook = table.format in (*WORKBOOKS, "html")
+        notes.append(
+            ngettext(
+                "{count:,} title line above the header not in the output; in {again} it has all lines",
+                "{count:,} title lines above the header not in the output; in {again} it has all lines",
+                table.titles,
+                again=gettext("a workbook") if of_workbook else gettext("the input's own format"),
+            )
+        )
+    return tuple(notes)
+
+
+def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Warnings about what JSON and Parquet cannot hold as it is: headers that repeat or are blank, NaN and infinity.
+
+    ``layout``: the output's columns as (column, header). Raises :class:`OutputError` for more than a sheet has.
+    """
+    format = target.format
+    if format == "xlsx":
+        from bansong.tables import excel
+
+        excel.refuse_wide(len(layout))
+    if table.format == format or (format in _JSON and table.format in _JSON) or format not in (*_JSON, "parquet"):
+        return ()
+    warnings: tuple[str, ...] = ()
+    headers = [header for _, header in layout]
+    renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
+    if renamed:
+        named = ", ".join(
+            gettext("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN]
+        )
+        named = gettext("{named} and so on", named=named) if len(renamed) > _SHOWN else named
+        warnings = (
+            gettext(
+                "headers that repeat or are blank get names of their own, as {format} needs: {named}",
+                format=format,
+                named=named,
+            ),
+        )
+    if format in _JSON:
+        from bansong.tables.json import not_finite
+
+        with reading(table):
+            warnings += not_finite(table)
+    return warnings
+
+
+def open_elsewhere(source: Path | None, target: Target) -> Iterator[Alert]:
+    """Yield what to say where input or output is open in Excel or LibreOffice, as a lock beside it shows."""
+    if source is not None and (lock := _lock_beside(source)):
+        yield Alert(
+            gettext(
+                "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and "
+                "run again",
+                path=source,
+                lock=lock.name,
+            )
+        )
+    if not target.private and target.path != source and (lock := _lock_beside(target.path)):
+        yield Alert(
+            gettext(
+                "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces "
+                "this run's",
+                path=target.path,
+                lock=lock.name,
+            )
+        )
+
+
+def _lock_beside(path: Path) -> Path | None:
+    if is_remote(path):
+        return None
+    locks = (path.with_name(f"~${path.name}"), path.with_name(f".~lock.{path.name}#"))
+    return next((lock for lock in locks if os.path.lexists(lock)), None)
+
+
+def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
+    """Raise :class:`UsageError` where a file that is written is one that is read, or both that are written are one.
+
+    Only ``in_place`` may, and does, write the output over the input.
+    """
+    others = dict(read)
+    for use, path in written.items():
+        for other, taken in others.items():
+            allowed = in_place and (use, other) == ("output", "input")
+            if path is not None and taken is not None and not allowed and same_file(path, taken):
+                raise UsageError(_same(path, use, other))
+        others[use] = path
+
+
+def _same(path: Path, use: str, other: str) -> str:
+    names = {"path": path, "other": _use(other), "use": _use(use)}
+    if (use, other) == ("output", "input"):
+        return gettext("{path}: is the {other} itself; give another {use}, or `in_place=True` to replace it", **names)
+    return gettext("{path}: is the {other} itself; give another {use}", **names)
+
+
+_USES: Final = (
+    *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
+    *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
+    *(
+        gettext_noop("letter list"),
+        gettext_noop("report"),
+        gettext_noop("review"),
+        gettext_noop("status store"),
+        gettext_noop("key file"),
+    ),
+)
+"""What files are for, as messages call them."""
+
+
+def _use(name: str) -> str:
+    return gettext(name) if name in _USES else name

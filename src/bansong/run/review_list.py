@@ -1,0 +1,142 @@
+"""The list of addresses that a person is to decide on: what each may mean, and a cell for the choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.address import SUGGESTED, Gazetteer, suggest
+from bansong.engine.letter_history import address_key
+from bansong.engine.local import NUMBER, UNSURE
+from bansong.errors import OutputError, UsageError
+from bansong.run.records import ROW_ID
+from bansong.tables.excel.choice_sheet import ChoiceSheet, write_choice_sheet
+from bansong.translation import current_language, gettext, gettext_noop
+
+MOST: Final = 5
+"""Candidates of an address."""
+
+COLUMNS: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("business number"),
+    "name": gettext_noop("business name"),
+    "address": gettext_noop("address"),
+    "zipcode": gettext_noop("postal code"),
+    "why": gettext_noop("what is not sure"),
+    "choice": gettext_noop("choice"),
+    **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, MOST + 1)},
+    "changes": gettext_noop("what differs"),
+}
+"""The columns of a review, with their headers."""
+
+_WHY: Final = {
+    "ambiguous": gettext_noop("fits several places"),
+    "unsupported": gettext_noop("corrected, and nothing else in the row confirms it"),
+}
+_WIDTHS: Final = {
+    "row": 7,
+    "b_no": 14,
+    "name": 20,
+    "address": 40,
+    "zipcode": 10,
+    "why": 22,
+    "choice": 44,
+    "changes": 60,
+}
+_UNPRINTABLE: Final = r"[\s\p{C}]+"
+_ROWS_OF_A_SHEET: Final = 1_048_575
+
+
+def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
+    """Raise :class:`OutputError` for a name that is no workbook's, :class:`UsageError` without a gazetteer."""
+    if path.suffix.lower() != ".xlsx":
+        raise OutputError(gettext("{path}: a review is a workbook; call it .xlsx", path=path))
+    if gazetteer is None:
+        raise UsageError(gettext("`review=` lists what the gazetteer holds; give `gazetteer=`"))
+
+
+def headers() -> dict[str, str]:
+    """Return the headers of a review in the current language."""
+    return {
+        name: gettext(text, place=name[-1]) if "{place}" in text else gettext(text) for name, text in COLUMNS.items()
+    }
+
+
+def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
+    """Write a workbook of the addresses of answered rows that are not sure; return how many there are.
+
+    ``answers``: rows of :meth:`bansong.engine.LocalEngine.answer` with a gazetteer, with the record's columns and
+    ``row_id``. A line an address of a business, the first of its rows, in the order of the list.
+    """
+    unsure = _unsure_addresses(answers)
+    lines = unsure.hstack(_candidates(unsure, gazetteer))
+    if lines.height > _ROWS_OF_A_SHEET:
+        raise OutputError(
+            gettext("{path}: {count:,} addresses are more than a sheet holds", path=target, count=lines.height)
+        )
+    write_choice_sheet(_as_sheet(lines.select(*COLUMNS)), target)
+    return lines.height
+
+
+def _unsure_addresses(answers: pl.LazyFrame) -> pl.DataFrame:
+    there = answers.collect_schema().names()
+    text = {name: pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String) for name in _RECORD}
+    rows = answers.filter(pl.col(UNSURE).is_not_null()).select(
+        ROW_ID,
+        (pl.col(ROW_ID) + 1).alias("row"),
+        business_number.digits_expr(pl.col(NUMBER)).alias("b_no"),
+        *(text[name].str.replace_all(_UNPRINTABLE, " ").str.strip_chars().alias(name) for name in _RECORD),
+        pl.col(UNSURE).replace_strict({code: gettext(why) for code, why in _WHY.items()}).alias("why"),
+        address_key(text["address"]).alias("key"),
+    )
+    found = rows.collect(engine="streaming").sort(ROW_ID)
+    return found.unique(["b_no", "key"], keep="first", maintain_order=True).drop(ROW_ID, "key")
+
+
+_RECORD: Final = ("name", "address", "zipcode")
+
+
+def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
+    """The candidates of each address, what differs, and an empty cell for the choice."""
+    found = (
+        suggest(unsure, gazetteer, current_language(), MOST)
+        if not unsure.is_empty()
+        else pl.DataFrame(schema=SUGGESTED)
+    )
+    place = pl.int_range(1, pl.len() + 1).over("row")
+    text = pl.format("{} [{}]", "address", "zipcode")
+    differs = pl.format("{}: {}", place, pl.col("changes").fill_null(gettext("fits what is written")))
+    by_row = (
+        found.with_columns(text.alias("text"), differs.alias("differs"))
+        .group_by("row", maintain_order=True)
+        .agg("text", pl.col("differs").str.join("\n").alias("changes"))
+    )
+    every = pl.DataFrame({"row": pl.int_range(unsure.height, dtype=pl.UInt32, eager=True)})
+    joined = every.join(by_row, on="row", how="left", maintain_order="left")
+    return joined.select(
+        *(pl.col("text").list.get(place, null_on_oob=True).alias(f"candidate{place + 1}") for place in range(MOST)),
+        pl.col("changes"),
+        pl.lit(None, pl.String).alias("choice"),
+    )
+
+
+def _width(column: pl.Series) -> int:
+    """Characters; a place for a candidate that no line has is narrow."""
+    is_empty = column.name.startswith("candidate") and column.null_count() == len(column)
+    return 12 if is_empty else _WIDTHS.get(column.name, 36)
+
+
+def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
+    return ChoiceSheet(
+        title=gettext("review"),
+        headers=tuple(headers().values()),
+        widths=tuple(_width(lines[name]) for name in COLUMNS),
+        lines=lines,
+        choice="choice",
+        offered=tuple(f"candidate{place}" for place in range(1, MOST + 1)),
+        prompt=gettext("Choose the right address; leave the cell empty if none is."),
+        refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
+    )

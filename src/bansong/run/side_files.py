@@ -1,0 +1,195 @@
+"""Files that a run writes beside its output: a file an action, the list for the mail house, the page, the review."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bansong.cloud.remote_path import as_path
+from bansong.column_words import word_of
+from bansong.engine.address import Gazetteer
+from bansong.errors import UsageError, parameter
+from bansong.options import WriteOptions
+from bansong.run.action_files import KOREAN_SPLIT, check_split, split_paths, write_parts
+from bansong.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters, replaces_other
+from bansong.run.output_layout import Target
+from bansong.run.review_list import check_review, write_review
+from bansong.schema import Alert
+from bansong.tables import Enriched, publish_file
+from bansong.tables.detect import output_format
+from bansong.translation import current_language, gettext, ngettext
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSides:
+    """What was written beside an output.
+
+    ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
+    ``letter_list``: the file for the mail house; ``kept_letters``: an earlier one that would have become empty and was
+    kept instead; ``review``: the one of addresses to be decided on, ``unsure`` of them. ``kept``: files of several
+    inputs that somebody had edited, and where each is now. ``emptied``: the part of the letters to be sent, where it
+    has no row now and replaces an earlier one.
+    """
+
+    parts: Mapping[str, tuple[Path, int]]
+    letters: LetterCounts | None
+    letter_list: Path | None
+    page: Path | None = None
+    review: Path | None = None
+    unsure: int = 0
+    kept_letters: Path | None = None
+    kept: Mapping[Path, Path] = field(default_factory=dict)
+    emptied: Path | None = None
+
+    @property
+    def lacks_letters(self) -> bool:
+        """Whether no row gets a letter now, and an earlier list of letters was kept."""
+        return self.kept_letters is not None or self.emptied is not None
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """What the reader must know before using the files."""
+        if self.kept_letters is None:
+            return ()
+        kept = gettext(
+            "{path}: the earlier list of letters was kept, because no row gets a letter now; {option} replaces it by "
+            "an empty list",
+            path=self.kept_letters,
+            option=parameter("allow_empty", True),
+        )
+        return (Alert(kept),)
+
+    def as_dict(self) -> dict[str, object]:
+        """The files and counts as plain values for JSON: what was not asked for is not there."""
+        found: dict[str, Any] = {}
+        if self.parts:
+            found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
+        if self.letters is not None:
+            found["letters"] = {"path": str(self.letter_list) if self.letter_list else None} | self.letters.as_dict()
+        if self.kept_letters is not None:
+            found["letters"]["kept"] = str(self.kept_letters)
+        if self.page is not None:
+            found["page"] = str(self.page)
+        if self.review is not None:
+            found["review"] = {"path": str(self.review), "addresses": self.unsure}
+        return found
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The files and counts as (what, how much) for people."""
+        files = " · ".join(f"{path.name} {rows:,}" for path, rows in self.parts.values())
+        return [
+            *(self.letters.lines() if self.letters else []),
+            *([(gettext("letter list"), str(self.letter_list))] if self.letter_list else []),
+            *([(gettext("by action"), files)] if files else []),
+            *([(gettext("page"), str(self.page))] if self.page else []),
+            *([(gettext("review"), self._review_line())] if self.review else []),
+        ]
+
+    def _review_line(self) -> str:
+        if not self.unsure:
+            return gettext("{path}: no address is left to be decided on", path=self.review)
+        return ngettext(
+            "{path}: {count:,} address to be decided on; choose, then `bansong data apply-review {path}`",
+            "{path}: {count:,} addresses to be decided on; choose, then `bansong data apply-review {path}`",
+            self.unsure,
+            path=self.review,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SideFiles:
+    """The files that are asked for beside an output, and where they are to be.
+
+    ``at``: where each is written before it is published, by its path.
+    """
+
+    parts: Mapping[str, Path] = field(default_factory=dict)
+    letters: Path | None = None
+    letter_cost: float | None = None
+    allow_empty: bool = False
+    page: Path | None = None
+    unmask: bool = False
+    review: Path | None = None
+    gazetteer: Gazetteer | None = None
+    at: Mapping[Path, Path] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
+        """Return what the options ask for; raise :class:`UsageError`, :class:`OutputError` for what cannot be.
+
+        ``gazetteer``: the one by which addresses are corrected, if they are.
+        """
+        check_split(write.split)
+        letters = letter_list_of(write)
+        page = as_path(write.report) if write.report is not None else None
+        if write.unmask and page is None:
+            raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
+        korean = write.headers == "ko" or write.split == KOREAN_SPLIT
+        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
+        review = as_path(write.review) if write.review is not None else None
+        if review is not None:
+            check_review(review, gazetteer)
+        return cls(parts, letters, write.letter_cost, write.allow_empty, page, write.unmask, review, gazetteer)
+
+    @property
+    def counts_letters(self) -> bool:
+        """Whether it is worked out which rows get a letter."""
+        return self.letters is not None or self.letter_cost is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is asked for."""
+        return bool(self.parts) or self.counts_letters or self.page is not None or self.review is not None
+
+    def paths_by_use(self) -> dict[str, Path | None]:
+        """The files by what they are."""
+        words = {word_of(part, current_language()): path for part, path in self.parts.items()}
+        return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
+            "letter list": self.letters,
+            "report": self.page,
+            "review": self.review,
+        }
+
+    def reserve(self, files: ExitStack) -> SideFiles:
+        """Return the same with a temporary file for each, published when ``files`` are closed without an error."""
+        single = (self.letters, self.page, self.review)
+        paths = [path for path in (*self.parts.values(), *single) if path is not None]
+        return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
+
+    def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
+        """Write the files of an enriched table; raise :class:`AccountingError` where they do not balance."""
+        at = {part: self.at[path] for part, path in self.parts.items()}
+        counts = write_parts(result, at, target, rows) if at else {}
+        letters = (
+            count_letters(result.frame, self.letter_cost, listed=self.letters is not None)
+            if self.counts_letters
+            else None
+        )
+        listed, kept = self.letters, None
+        if letters is not None and listed is not None:
+            rows_of, count = result.frame, letters.letters
+            if not publish_letters(rows_of, listed, self.at[listed], count, allow_empty=self.allow_empty):
+                listed, kept = None, listed
+        unsure = 0
+        if self.review is not None and self.gazetteer is not None:
+            unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
+        parts = {part: (self.parts[part], count) for part, count in counts.items()}
+        sent = self.parts.get("send")
+        emptied = (
+            sent
+            if sent is not None and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent])
+            else None
+        )
+        return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept, emptied=emptied)
+
+
+def letter_list_of(write: WriteOptions) -> Path | None:
+    """Return where the list for the mail house goes; raise :class:`UsageError`, :class:`OutputError` for no place."""
+    check_letter_cost(write.letter_cost)
+    letters = as_path(write.letters) if write.letters is not None else None
+    if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
+        raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
+    return letters

@@ -1,0 +1,182 @@
+"""Of how many rows of a run the status was checked, by whom, and how old that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from bansong.errors import parameter
+from bansong.run.accounting import RowCounts
+from bansong.run.alerts import how_to_check_statuses, is_majority
+from bansong.schema import seoul_day
+from bansong.translation import gettext, join_clauses, ngettext
+
+if TYPE_CHECKING:
+    from bansong.run.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class NtsCounts:
+    """What the tax authority's own statuses are to the rows of a run.
+
+    ``rows`` have one, the oldest of the day ``oldest`` (ISO). ``aged`` rows have a status, of whatever source, that
+    bears its age: it should have been asked again and was not, or it is not of today where not all could be asked; the
+    oldest of these is ``age`` days old. ``halt``: why not all was asked that should have been, ``None`` if it was.
+    """
+
+    rows: int
+    oldest: str | None
+    aged: int
+    age: int | None
+    halt: str | None
+
+    @property
+    def caution(self) -> str:
+        """How old statuses are that could not be asked again, and why; empty where there is nothing to say."""
+        age = ngettext("{count:,} day", "{count:,} days", self.age or 0)
+        aged = ngettext("{count:,} status up to {age} old", "{count:,} statuses up to {age} old", self.aged, age=age)
+        parts = [aged] if self.aged else []
+        if self.halt is not None:
+            parts.append(gettext("not all could be asked of the tax authority: {halt}", halt=self.halt))
+        elif self.aged:
+            parts = [gettext("{aged}, because the tax authority gave no answer to these numbers", aged=aged)]
+        return join_clauses(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCounts:
+    """Of how many rows with a business number the status was checked.
+
+    ``checked`` of ``rows`` have a status from a source; ``stale`` of these were checked more than ``stale_after`` days
+    ago. ``registry`` is the version of the local engine's source, ``None`` where it had none; ``bought``: the service
+    was asked, too; ``nts``: the tax authority's part, ``None`` where its statuses were not used. ``sends``: rows with
+    the action ``send``.
+    """
+
+    rows: int
+    checked: int
+    stale: int
+    stale_after: int
+    registry: str | None
+    bought: bool = False
+    nts: NtsCounts | None = None
+    sends: int = 0
+
+    @property
+    def summary(self) -> str:
+        """The counts in words, with what mends them."""
+        checked = gettext(
+            "{checked:,} of {rows:,} statuses checked{sources}",
+            checked=self.checked,
+            rows=self.rows,
+            sources=self._sources(),
+        )
+        caution = self.nts.caution if self.nts is not None else ""
+        if why := self._why_none(caution):
+            said = gettext("{checked}, so no row says `send`", checked=checked)
+            return join_clauses(said, why) if self.nts is not None else gettext("{said}: {why}", said=said, why=why)
+        stale = self._stale(with_remedy=not caution) if self.stale else ""
+        missing = 0 if self.bought else self.rows - self.checked
+        parts = [f"{checked}{stale}", *([self._missing(missing)] if missing else []), *([caution] if caution else [])]
+        return join_clauses(*parts)
+
+    def _why_none(self, caution: str) -> str:
+        """Why no status was checked and what to do; empty where some were, or the service was asked."""
+        if self.bought or (self.checked and (self.registry or self.nts is not None)):
+            return ""
+        if self.nts is not None:
+            return caution or gettext("the tax authority gave no answer: try again later")
+        if not self.registry:
+            return how_to_check_statuses()
+        return gettext("none of the numbers is in the registry; is it the right one?")
+
+    def _stale(self, *, with_remedy: bool) -> str:
+        said = gettext(
+            ", {stale:,} of them more than {days} days ago, so not to be relied on",
+            stale=self.stale,
+            days=self.stale_after,
+        )
+        if not self.sends and not self.bought:
+            said = gettext("{said}, and no row says `send`", said=said)
+        if not with_remedy:
+            return said
+        if self.nts is None:
+            return said + ": " + gettext("build the registry again from newer lists")
+        option = parameter("max_status_age", self.stale_after)
+        return said + ": " + gettext("ask again with {option}", option=option)
+
+    def _missing(self, count: int) -> str:
+        if self.nts is not None:
+            return ngettext("{count:,} number without a status", "{count:,} numbers without a status", count)
+        return ngettext("{count:,} number not in the registry", "{count:,} numbers not in the registry", count)
+
+    def _sources(self) -> str:
+        """Whose the statuses are, in parentheses."""
+        registry = gettext("registry {version}", version=self.registry) if self.registry else ""
+        if self.nts is None:
+            return f" ({registry})" if registry else ""
+        count = self.nts.rows
+        text = gettext("{count:,} by nts", count=count)
+        if self.nts.oldest:
+            text = gettext("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
+        others = gettext("{count:,} by {registry}", count=self.checked - count, registry=registry)
+        return f" ({join_clauses(text, others)})" if registry else f" ({text})"
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether most rows have no fresh status, or not all was asked that should have been."""
+        halted = self.nts is not None and self.nts.halt is not None
+        return halted or is_majority(self.rows - self.checked + self.stale, self.rows)
+
+
+def statuses_of(
+    engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
+) -> StatusCounts | None:
+    """Return of how many rows of a run the status was checked; ``None`` where no row has a number.
+
+    ``tallied``: with :meth:`bansong.engine.LocalEngine.counts`; ``halt``: see :class:`NtsCounts`.
+    """
+    local, rows = engine.local, sum(counts.by_biz_status.values())
+    if not rows:
+        return None
+    return StatusCounts(
+        rows,
+        rows - counts.by_biz_status.get("unknown", 0),
+        int(tallied.get("status:stale") or 0),
+        stale_after=local.model.stale_after,
+        registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
+        bought=engine.kind.buys,
+        nts=_nts_counts(tallied, local.today or seoul_day(), halt) if "status:nts" in tallied else None,
+        sends=counts.by_action.get("send", 0),
+    )
+
+
+def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
+    """Return the counts of several tables of a run as one; ``None`` where no row of any has a number."""
+    if not counted:
+        return None
+    of_nts = [one.nts for one in counted if one.nts is not None]
+    nts = None
+    if of_nts:
+        nts = NtsCounts(
+            sum(one.rows for one in of_nts),
+            min((one.oldest for one in of_nts if one.oldest), default=None),
+            sum(one.aged for one in of_nts),
+            max((one.age for one in of_nts if one.age is not None), default=None),
+            of_nts[0].halt,
+        )
+    sums = {name: sum(getattr(one, name) for one in counted) for name in ("rows", "checked", "stale", "sends")}
+    return replace(counted[0], nts=nts, **sums)
+
+
+def _nts_counts(tallied: Mapping[str, Any], today: date, halt: str | None) -> NtsCounts:
+    oldest, aged = tallied["status:nts_oldest"], tallied["status:aged_oldest"]
+    return NtsCounts(
+        int(tallied["status:nts"] or 0),
+        oldest.isoformat() if oldest else None,
+        int(tallied["status:aged"] or 0),
+        max(0, (today - aged).days) if aged else None,
+        halt,
+    )

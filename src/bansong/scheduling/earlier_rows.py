@@ -1,0 +1,59 @@
+"""The rows that an input had in the run before, against which a damaged export is recognized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.local import NUMBER
+from bansong.errors import InputError
+from bansong.translation import gettext
+
+_SMALL: Final = 20
+"""An input of fewer rows may lose most of them from one run to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRows:
+    """Rows of an input in the run before, and its business numbers as UInt64.
+
+    ``may_lose``: whether the job allows that most of them are gone. ``where``: "the run before", or the file that had
+    these rows.
+    """
+
+    rows: int = 0
+    numbers: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt64))
+    may_lose: bool = False
+    where: str = ""
+
+    def refuse_loss(self, rows: pl.LazyFrame) -> None:
+        """Raise :class:`InputError` for rows that lack more than half of the earlier ones, or all numbers."""
+        if NUMBER not in rows.collect_schema().names():
+            rows = rows.with_columns(pl.lit(None, pl.UInt64).alias(NUMBER))
+        found = rows.select(NUMBER).group_by(NUMBER).len().collect(engine="streaming")
+        count, numbers = int(found["len"].sum()), found[NUMBER].drop_nulls()
+        if count and len(self.numbers) and numbers.is_empty():
+            raise InputError(
+                gettext(
+                    "no business number was found, and the run before found {numbers:,}; check the column of the "
+                    "business numbers, or name it with `columns` of the input",
+                    numbers=len(self.numbers),
+                )
+            )
+        lost = len(self.numbers.filter(~self.numbers.is_in(numbers.implode())))
+        is_shorter = 2 * count < self.rows and (self.rows >= _SMALL or not count)
+        if self.may_lose or not (is_shorter or (2 * lost > len(self.numbers) >= _SMALL)):
+            return
+        raise InputError(
+            gettext(
+                "{count:,} rows, and {where} had {rows:,}; {lost:,} of its {numbers:,} business numbers are "
+                "gone, so nothing was done. If the list is right, set `force = true` for this input",
+                count=count,
+                where=self.where,
+                rows=self.rows,
+                lost=lost,
+                numbers=len(self.numbers),
+            )
+        )

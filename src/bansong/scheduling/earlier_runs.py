@@ -1,0 +1,73 @@
+"""What earlier runs of a job did, and what changed between two of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong.errors import StoreError, UsageError
+from bansong.run.changes import CHANGE_SCHEMA, combine
+from bansong.scheduling.job_file import load_job_file
+from bansong.scheduling.job_place import job_place
+from bansong.scheduling.run_store import JobRun, RunStore
+from bansong.translation import gettext
+
+_LAST: Final = re.compile(r"last(?:-(\d+))?")
+
+
+def open_store(job: Path) -> RunStore:
+    """Open the state of a job file; raise :class:`StoreError` where it never ran."""
+    path = Path(job).resolve()
+    name, state = job_place(path, load_job_file(path))
+    if not state.exists():
+        raise StoreError(
+            gettext(
+                "{state}: the job {name} never ran here; run it with `bansong run {job}`",
+                state=state,
+                name=name,
+                job=job,
+            )
+        )
+    return RunStore(state)
+
+
+def list_runs(job: Path) -> list[JobRun]:
+    """Return the runs of a job file, the oldest first."""
+    with open_store(job) as store:
+        return store.runs()
+
+
+def find_run(job: Path, named: str) -> JobRun:
+    """Return the run that is named: ``last``, ``last-2``, an id, or the beginning of one id alone."""
+    return _find(list_runs(job), named)
+
+
+def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
+    """Return what changed from one run to a later one: :data:`bansong.run.changes.CHANGE_SCHEMA`.
+
+    Raises :class:`UsageError` where a run is not known, or ``after`` is not the later one.
+    """
+    with open_store(job) as store:
+        runs = store.runs()
+        first, last = _find(runs, before), _find(runs, after)
+        if runs.index(first) >= runs.index(last):  # not by their times: a clock may have been set back
+            raise UsageError(
+                gettext("the run {id} is not before {id_2}; name the earlier one first", id=first.id, id_2=last.id)
+            )
+        steps = store.changes_between(first.id, last.id)
+    return combine(steps) if steps else pl.DataFrame(schema=CHANGE_SCHEMA)
+
+
+def _find(runs: list[JobRun], named: str) -> JobRun:
+    if last := _LAST.fullmatch(named):
+        back = 1 + int(last[1] or 0)
+        if back <= len(runs):
+            return runs[-back]
+    found = [run for run in runs if run.id == named] or [run for run in runs if run.id.startswith(named)]
+    if len(found) == 1:
+        return found[0]
+    reason = gettext("several begin so") if found else gettext("no such run is remembered")
+    raise UsageError(gettext("run {named!r}: {reason}; `bansong runs list` shows them", named=named, reason=reason))

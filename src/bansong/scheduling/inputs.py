@@ -1,0 +1,227 @@
+"""Which files a job reads, what they are written to, and whether one is the same as when it was verified last."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bansong._version import __version__
+from bansong.cloud.remote_files import fetch_file, look_at_input
+from bansong.cloud.remote_path import RemotePath, as_path, describe_given, is_remote
+from bansong.errors import InputError, UsageError
+from bansong.labels.label_store import LabelStore
+from bansong.manifest import sha256_of
+from bansong.models.model_store import resolve_model
+from bansong.options import StatusOptions
+from bansong.scheduling.job_file import InputPart, JobFile
+from bansong.scheduling.job_place import locate
+from bansong.scheduling.output_files import about_file
+from bansong.scheduling.output_names import OutputNames
+from bansong.tables.input_files import InputFile, find_files, refuse_alike
+from bansong.translation import gettext
+
+_DIGITS: Final = re.compile(r"[0-9]+")
+_DAY: Final = re.compile(
+    r"(?<![0-9])20[0-9]{2}[-._ ]?(0[1-9]|1[0-2])"
+    r"|(?<![0-9])[0-9]{2}[-._ ]?(0[1-9]|1[0-2])[-._ ]?(0[1-9]|[12][0-9]|3[01])(?![0-9])"
+    r"|[0-9]월"
+)
+"""20261127, 2026-11, 26.11.27, 11월 27일."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobInput:
+    """One file of a job: where it is, how it is read, what it is written to; ``listed``: no name in the job file."""
+
+    path: Path
+    part: InputPart
+    output: Path
+    latest: Path | None
+    listed: bool = False
+
+
+def find_inputs(
+    job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
+) -> tuple[list[JobInput], dict[str, str]]:
+    """Return the files of a job in the order of its file, those of a glob or folder by name; and what is not there.
+
+    ``written``: what the job ever wrote, which is no input whatever a glob says; nor are the files that the job file
+    names otherwise. The second value has a sentence for each name, glob or folder without a file, and for each file
+    whose name is no text. Raises :class:`UsageError` where two inputs would be written to one output, or an input
+    would be replaced by what is written (``changes``: where to).
+    """
+    used = {str(path) for path in (*_written_files(job, folder), *_read_files(job, folder))}
+    found: dict[Path, JobInput] = {}
+    missing: dict[str, str] = {}
+    for part in job.inputs:
+        try:
+            named = _expand(folder, part.path)
+        except InputError as error:
+            missing[describe_given(part.path)] = str(error)
+            continue
+        refuse_alike([*found, *(file.path for file in named)])
+        for file in named:
+            path = file.path.resolve()
+            if not _is_text(path):
+                shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+                missing[shown] = gettext(
+                    "{shown}: the name is not UTF-8, so it cannot be remembered; rename the file", shown=shown
+                )
+            elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
+                found[path] = _job_input(job, names, file, part)
+    _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
+    return list(found.values()), missing
+
+
+def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
+    """Return for paths that are not known the known one that each continues, the newest with other digits in its name.
+
+    It is no input any more, or both names have a day or month: lists of several branches do not continue each other.
+    """
+    found: dict[str, str] = {}
+    for path in paths - known.keys():
+        series = [one for one in known if _mask_digits(one) == _mask_digits(path)]
+        earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
+        newest = max(earlier, key=_digits_of, default=None)
+        if newest is not None and (newest not in paths or _differ_in_day(newest, path)):
+            found[path] = newest
+    return found
+
+
+def _mask_digits(path: str) -> str:
+    return _DIGITS.sub("0", path)
+
+
+def _digits_of(path: str) -> list[int]:
+    return [int(digits) for digits in _DIGITS.findall(path)]
+
+
+def _differ_in_day(path: str, other: str) -> bool:
+    pairs = zip(as_path(path).parts, as_path(other).parts, strict=False)
+    return any(one != two and _DAY.search(one) and _DAY.search(two) for one, two in pairs)
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _written_files(job: JobFile, folder: Path) -> list[Path]:
+    """The files that a job writes beside its outputs."""
+    named = (job.notify.file, job.run.metrics)
+    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
+
+
+def _read_files(job: JobFile, folder: Path) -> list[Path]:
+    """The files that a job reads beside its inputs."""
+    reference, engine, status = job.reference, job.engine, job.status
+    named = (
+        *(reference.registry, reference.gazetteer, reference.model),
+        *(engine.ledger, engine.key_file, status.key_file, status.store),
+    )
+    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
+
+
+def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:
+    output = names.fill(job.output.path, file)
+    latest = names.fill(job.output.latest, file) if job.output.latest else None
+    if latest is not None and latest.suffix != output.suffix:
+        raise UsageError(
+            gettext(
+                "{latest}: is to be a copy of {output}, so its name must end with {suffix!r}, too",
+                latest=latest,
+                output=output,
+                suffix=output.suffix,
+            )
+        )
+    return JobInput(file.path.resolve(), part, output, latest, file.listed)
+
+
+def _expand(folder: Path, pattern: str) -> list[InputFile]:
+    found = find_files(pattern, folder)
+    if not found[0].listed and not is_remote(found[0].path) and not found[0].path.exists():
+        raise InputError(gettext("{path}: does not exist; check `path` of the job file's inputs", path=found[0].path))
+    return found
+
+
+def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -> None:
+    """Refuse what would write two files to one name, or over an input; ``others``: what the job writes besides."""
+    taken: dict[Path, Path] = {}
+    read = {one.path for one in inputs}
+    for one in inputs:
+        for output in filter(None, (one.output, one.latest)):
+            other = taken.setdefault(output.resolve(), one.path)
+            if other != one.path or output.resolve() == one.path:
+                raise UsageError(
+                    gettext(
+                        "{output}: would be written from {path} and is {other}'s; put {{name}} into the pattern, and "
+                        "{{folder}} where files of several folders have one name",
+                        output=output,
+                        path=one.path,
+                        other=other,
+                    )
+                )
+            if output.resolve() in read:
+                raise UsageError(
+                    gettext(
+                        "{output}: is an input, and would be replaced by the output of {path}; write outputs into "
+                        "another folder, or, if an earlier run wrote it, move it away",
+                        output=output,
+                        path=one.path,
+                    )
+                )
+    for path in others:
+        if path.resolve() in read or path.resolve() in taken:
+            raise UsageError(
+                gettext(
+                    "{path}: is an input, or the output of one, and would be written besides; name another", path=path
+                )
+            )
+
+
+def content_of(path: Path) -> str:
+    """Return what tells a content of an input from others: its SHA-256, or the version of an object, which is not read.
+
+    Raises :class:`InputError`.
+    """
+    if isinstance(path, RemotePath) and (version := look_at_input(path)) is not None and version.label:
+        return version.label
+    with fetch_file(path) as data:
+        return sha256_of(data.path)
+
+
+def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
+    """Return what the answers of an input depend on, as one text: its content, the options, and all reference files.
+
+    Reference files count by size and time of change.
+    """
+    digest = hashlib.sha256(content.encode())
+    parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
+    digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
+    digest.update(resolve_model(locate(folder, job.reference.model)).version.encode())
+    for path in _reference_files(job, folder):
+        digest.update(f"{path}\0{about_file(path)}".encode())
+    return digest.hexdigest()
+
+
+def is_asking(job: JobFile, folder: Path) -> bool:
+    """Return whether the job asks the tax authority: ``auto`` does where there is a key."""
+    return StatusOptions(source=job.status.source, key_file=locate(folder, job.status.key_file)).is_asking
+
+
+def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:
+    for name in (job.reference.registry, job.reference.gazetteer):
+        if (path := locate(folder, name)) is not None and path.exists():
+            yield path
+    labels = LabelStore(locate(folder, job.reference.labels)).folder
+    yield from sorted(labels.glob("*")) if labels.is_dir() else ()

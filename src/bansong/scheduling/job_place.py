@@ -1,0 +1,48 @@
+"""What a job is called, and where its state lies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from bansong.cloud.remote_path import as_path
+from bansong.errors import UsageError
+from bansong.scheduling.job_file import JobFile, load_job_file
+from bansong.scheduling.run_store import state_folder
+from bansong.translation import gettext
+
+
+def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
+    """Return a job's name and the file of its state. Without a name in it, a job file is a job where it lies."""
+    if job.name is not None:
+        return job.name, state_folder() / f"{job.name}.sqlite"
+    place = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    return path.stem, state_folder() / f"{path.stem}-{place}.sqlite"
+
+
+def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
+    """Raise :class:`UsageError` where the state is that of another job file that still has this name.
+
+    Each would have lost the other's rows. A file that was moved or renamed keeps its state.
+    """
+    if other is None or other == path or not other.is_file() or other.samefile(path):
+        return
+    try:
+        is_shared = load_job_file(other).name == name
+    except UsageError:
+        return
+    if is_shared:
+        raise UsageError(
+            gettext(
+                "{path}: the name {name!r} is that of the job {other}, too; give one of them another `name`",
+                path=path,
+                name=name,
+                other=other,
+            )
+        )
+
+
+def locate(folder: Path, name: str | None) -> Path | None:
+    """Return the path that a name in the job file means; ``folder``: where the job file lies."""
+    return None if name is None else folder / as_path(name).expanduser()

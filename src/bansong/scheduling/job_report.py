@@ -1,0 +1,207 @@
+"""What one run of a job did, to its inputs and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from bansong.joint.report import FilesReport
+from bansong.report import Report
+from bansong.report_display import Shown
+from bansong.run.changes import count_kinds
+from bansong.scheduling.job_file_fields import name_fields
+from bansong.scheduling.run_message import describe_counts
+from bansong.schema import Alert
+from bansong.translation import gettext, gettext_noop, join_clauses, ngettext
+
+PAUSED: Final = 5
+"""The exit code of what the next run goes on with."""
+_FAILED: Final = 3
+_SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
+"""Exit codes of inputs, the one that a run ends with first: what somebody must mend goes before what mends itself."""
+
+What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
+WHATS: Final[Mapping[What, str]] = {
+    "verified": gettext_noop("verified"),
+    "unchanged": gettext_noop("unchanged"),
+    "failed": gettext_noop("failed"),
+    "left": gettext_noop("left"),
+    "passed_over": gettext_noop("passed over"),
+}
+"""What became of an input → its word for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputOutcome:
+    """What became of one input of a run.
+
+    ``what``: ``verified``; ``unchanged``, its answers and output are those of before; ``failed``, with ``error``;
+    ``left`` for the next run, since the deadline came first; ``passed_over``, a file of a folder or pattern that holds
+    no table, with ``error``. ``rows`` of the file, ``paid`` lookups. ``unasked``: numbers whose status was due and
+    could not be asked. ``lost``: columns that the run before found and this one did not. ``kept``: where copies are
+    that somebody edited.
+    """
+
+    path: str
+    what: What
+    output: str | None = None
+    rows: int = 0
+    paid: int = 0
+    exit_code: int = 0
+    error: str | None = None
+    unasked: int = 0
+    lost: tuple[str, ...] = ()
+    report: Report | FilesReport | None = field(default=None, repr=False)
+    kept: tuple[Alert, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know of its answers, with the fields of the job file that mend it; alerts stay alerts."""
+        found = (*self.kept, *(self.report.warnings if self.report else ()))
+        return tuple(Alert(name_fields(one)) if isinstance(one, Alert) else name_fields(one) for one in found)
+
+    @property
+    def code_of_report(self) -> int:
+        """Exit code of a verified input: 3 before 5, since somebody must act on it."""
+        if self.report is None:
+            return 0
+        if self.lost or self._unanswered_rows or (self.unasked and self.report.asked is None):
+            return _FAILED
+        return (self.report.asked.fetch.run_exit_code if self.report.asked else 0) or self.report.exit_code
+
+    @property
+    def problem(self) -> str | None:
+        """Why its exit code is not 0, in a sentence; ``None`` where it is."""
+        if not self.exit_code or self.error:
+            return self.error
+        return join_clauses(*self.problems_of_rows, self._halt) or gettext("most rows hold no usable business number")
+
+    @property
+    def problems_of_rows(self) -> Iterator[str]:
+        """What is wrong besides what an alert of the report says."""
+        if self.lost:
+            yield gettext(
+                "columns that the run before found are missing ({columns}), so only statuses were compared",
+                columns=", ".join(self.lost),
+            )
+        if count := self._unanswered_rows:
+            yield ngettext(
+                "{count:,} row without an answer (failed or in doubt)",
+                "{count:,} rows without an answer (failed or in doubt)",
+                count,
+            )
+        if self.unasked and (self.report is None or self.report.asked is None):
+            yield gettext(
+                "the run before asked the tax authority, and this one found no key; set BANSONG_NTS_KEY, or set "
+                '`source = "none"` in [status]'
+            )
+        if self.report is not None and self.report.counts.get("pending"):
+            yield gettext("pending rows")
+
+    @property
+    def _halt(self) -> str:
+        if not self.unasked or self.report is None or self.report.asked is None:
+            return ""
+        return gettext("not all could be asked of the tax authority: {halt}", halt=self.report.asked.fetch.halt)
+
+    @property
+    def _unanswered_rows(self) -> int:
+        counts = self.report.counts if self.report else {}
+        return counts.get("failed", 0) + counts.get("in_doubt", 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome as plain values for JSON, as it is remembered: its report's warnings may name values of rows."""
+        names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
+        return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport(Shown):
+    """What one run of a job did.
+
+    ``changes``: what changed since the run before, :data:`bansong.run.changes.CHANGE_SCHEMA`; empty in the
+    first run (``since`` is ``None``). ``message``: what was, or is to be, told; ``None`` where there is nothing to
+    tell. ``problems``: why it did not arrive, or a file could not be written.
+    """
+
+    job: str
+    run_id: str
+    started: datetime
+    seconds: float
+    inputs: tuple[InputOutcome, ...]
+    changes: pl.DataFrame = field(repr=False)
+    since: datetime | None = None
+    changes_file: str | None = None
+    message: str | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """That of the input for which somebody must do something first, else 5 (paused), else 0.
+
+        3, too, where something did not arrive or could not be written (``problems``).
+        """
+        codes = {outcome.exit_code for outcome in self.inputs} | ({3} if self.problems else set())
+        return next(code for code in _SEVEREST if code in codes or not code)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by kind of change."""
+        return count_kinds(self.changes)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all inputs."""
+        return sum(outcome.rows for outcome in self.inputs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, as ``--json`` prints it."""
+        return {
+            "job": self.job,
+            "run_id": self.run_id,
+            "started": self.started.isoformat(),
+            "since": self.since.isoformat() if self.since else None,
+            "seconds": round(self.seconds, 3),
+            "exit_code": self.exit_code,
+            "rows": self.rows,
+            "inputs": [one.as_dict() | {"warnings": list(one.warnings)} for one in self.inputs],
+            "changes": self.counts,
+            "changes_file": self.changes_file,
+            "message": self.message,
+            "problems": list(self.problems),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        written = "  " + gettext("written to")
+        found = [
+            (
+                gettext("job"),
+                gettext("{job}, run {run_id}, {seconds:.1f} s", job=self.job, run_id=self.run_id, seconds=self.seconds),
+            )
+        ]
+        for one in self.inputs:
+            about = one.error or join_clauses(_describe_rows(one.rows, one.paid), *one.problems_of_rows)
+            found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
+            found += [(written, one.output)] if one.output and one.what != "failed" else []
+        found.append((gettext("changes"), self._describe_changes()))
+        found += [(written, self.changes_file)] if self.changes_file else []
+        return [*found, *((gettext("attention"), problem) for problem in self.problems)]
+
+    def _describe_changes(self) -> str:
+        if self.since is None:
+            return gettext("first run, nothing to compare with")
+        changes = describe_counts(self.counts)
+        day = self.since.date().isoformat()
+        if not changes and any(one.exit_code for one in self.inputs):
+            return gettext("none found, but not all could be verified")
+        return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
+
+
+def _describe_rows(rows: int, paid: int) -> str:
+    counted = ngettext("{count:,} row", "{count:,} rows", rows)
+    return gettext("{rows}, paid {paid:,}", rows=counted, paid=paid) if paid else counted

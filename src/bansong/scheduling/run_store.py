@@ -1,0 +1,367 @@
+"""What a job remembers between its runs: one SQLite file of the common kind, mode 0600, a job.
+
+It holds the newest answers (the snapshot), what changed in each run, what was verified when, and what is still to be
+told. A run is written down in one transaction when its outputs are published: after a kill the next one finds the state
+before, and comes to the same.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import polars as pl
+
+from bansong.cloud.remote_path import as_path
+from bansong.errors import JobRunningError, StoreError
+from bansong.run.changes import CHANGE_SCHEMA, GONE, KEY, SNAPSHOT, format_counts, without_space
+from bansong.storage.filesystem import make_folders, state_directory
+from bansong.storage.sqlite import FileKind, is_in_use, rewrite_file
+from bansong.translation import gettext, gettext_noop
+
+DDL: Final = """
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    started REAL NOT NULL,
+    finished REAL NOT NULL,
+    exit_code INTEGER NOT NULL,
+    rows INTEGER NOT NULL CHECK (rows >= 0),
+    counts TEXT NOT NULL,
+    inputs TEXT NOT NULL,
+    changes BLOB,
+    message TEXT,
+    taken TEXT NOT NULL DEFAULT '[]',
+    delivered REAL,
+    changes_due TEXT
+) STRICT;
+
+CREATE TABLE inputs (
+    path TEXT PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    verified REAL NOT NULL,
+    output TEXT NOT NULL,
+    written TEXT NOT NULL,
+    rows INTEGER NOT NULL CHECK (rows >= 0),
+    latest TEXT NOT NULL DEFAULT '',
+    roles TEXT NOT NULL DEFAULT '',
+    status_day TEXT NOT NULL DEFAULT ''
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE job_file (one INTEGER PRIMARY KEY CHECK (one = 1), path TEXT NOT NULL) STRICT;
+
+CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
+CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
+"""
+MIGRATIONS: Final = {
+    1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT '';",
+    2: "ALTER TABLE inputs ADD COLUMN roles TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT '';",
+}
+"""What makes a state of one version one of the next.
+
+``changes_due``: the file of changes that is still to be written; ``latest``: size and time of the copy of an output;
+``roles`` and ``status_day``: see :class:`KnownInput`.
+"""
+RUN_FILE: Final = FileKind(
+    gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
+)  # "bvRn"
+_TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
+_PART: Final = 1_000_000
+"""Rows of a snapshot that are kept in one cell: SQLite's cells end at a gigabyte."""
+_RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job, as it is remembered; times in seconds since 1970.
+
+    ``counts``: rows by kind of change; ``inputs``: what became of each, as ``bansong run --json`` says it.
+    ``taken``: the channels that took ``message``; ``delivered``: when the last of them did, ``None`` where one is still
+    to.
+    """
+
+    id: str
+    started: float
+    finished: float
+    exit_code: int
+    rows: int
+    counts: Mapping[str, int]
+    inputs: Sequence[Mapping[str, Any]] = field(repr=False)
+    message: str | None = None
+    taken: Sequence[str] = ()
+    delivered: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its message is still to be delivered."""
+        return self.message is not None and self.delivered is None
+
+    @property
+    def summary(self) -> str:
+        """What changed, by kind."""
+        return format_counts(self.counts) or gettext("none")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The run as plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInput:
+    """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows.
+
+    ``written`` and ``latest``: size and time of the output and of its copy as they were written, by which one that
+    somebody has edited, or that a killed run left, is told. ``roles``: the columns that were found, separated by
+    commas. ``status_day``: the oldest day (ISO) of its statuses that the tax authority gave.
+    """
+
+    fingerprint: str
+    verified: float
+    output: str
+    written: str
+    rows: int
+    latest: str = ""
+    roles: str = ""
+    status_day: str = ""
+
+
+def state_folder() -> Path:
+    """Return the folder of the states of all jobs."""
+    return state_directory() / "jobs"
+
+
+class RunStore:
+    """The state of one job, open: ``with RunStore(path) as store``. All methods raise :class:`StoreError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with RUN_FILE.errors(path):
+            make_folders(path.parent)
+            if not path.exists():
+                RUN_FILE.make(path)
+        self._db = RUN_FILE.open(path)
+
+    @classmethod
+    @contextmanager
+    def alone(cls, path: Path) -> Iterator[Self]:
+        """Open a job's state while no run of it is under way; raise :class:`JobRunningError` where one is."""
+        with RUN_FILE.errors(path):
+            make_folders(path.parent)
+        try:
+            lock = RUN_FILE.lock(path, gettext(_TAKEN), wait=0)
+        except StoreError as error:
+            if not is_in_use(error):
+                raise
+            raise JobRunningError(str(error)) from error
+        try:
+            with cls(path) as store:
+                yield store
+        finally:
+            lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._db.close()
+
+    def snapshot(self) -> pl.DataFrame | None:
+        """Return the newest answers, ``None`` before the first run."""
+        with RUN_FILE.errors(self.path):
+            parts = [_unpack(blob) for (blob,) in self._db.execute("SELECT rows FROM snapshot ORDER BY part")]
+        return pl.concat(parts) if parts else None
+
+    def known_inputs(self) -> dict[str, KnownInput]:
+        """Return what was verified, by the path of the input."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(
+                "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
+            ).fetchall()
+        return {path: KnownInput(*rest) for path, *rest in rows}
+
+    def outputs(self) -> set[str]:
+        """Return the paths of all that this job ever wrote: no input of it, whatever a glob says."""
+        with RUN_FILE.errors(self.path):
+            return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
+
+    def job_file(self) -> Path | None:
+        """Return the job file of the newest run, ``None`` before the first."""
+        with RUN_FILE.errors(self.path):
+            row = self._db.execute("SELECT path FROM job_file").fetchone()
+        return None if row is None else Path(row[0])
+
+    def note_job_file(self, path: Path) -> None:
+        """Note which job file is run."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            text = str(path).encode(errors="backslashreplace").decode()
+            self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
+
+    def note_outputs(self, paths: Iterable[Path]) -> None:
+        """Note what a run is about to write, before it does: after a kill it is no input of the next run either."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
+
+    def forget_outputs(self, paths: Iterable[Path]) -> None:
+        """Forget outputs that are no longer there."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.executemany("DELETE FROM outputs WHERE path = ?", [(str(path),) for path in paths])
+
+    def runs(self) -> list[JobRun]:
+        """Return the runs, the oldest first."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(f"SELECT {_RUN} FROM runs ORDER BY number").fetchall()  # noqa: S608 - a constant
+        return [_run(row) for row in rows]
+
+    def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
+        """Return what changed in each run after one (``None``: from the first) up to another, by their ids."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(
+                "SELECT changes FROM runs WHERE changes IS NOT NULL"
+                " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
+                " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
+                (after, until),
+            ).fetchall()
+        return [_unpack(blob) for (blob,) in rows]
+
+    def commit_run(
+        self,
+        run: JobRun,
+        snapshot: pl.DataFrame | None,
+        changes: pl.DataFrame,
+        known: Mapping[str, KnownInput],
+        keep: int,
+        changes_due: Path | None = None,
+    ) -> None:
+        """Write a run down: all of it or nothing.
+
+        ``snapshot``: ``None`` where it stays; inputs that it does not hold are forgotten. ``known``: inputs that were
+        verified; ``keep``: runs that are remembered; ``changes_due``: where what changed is still to be written.
+        """
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute(
+                "INSERT INTO runs"
+                " (id, started, finished, exit_code, rows, counts, inputs, changes, message, changes_due)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(run.id, run.started, run.finished, run.exit_code, run.rows),
+                    *(json.dumps(run.counts), json.dumps(run.inputs, ensure_ascii=False)),
+                    *(None if changes.is_empty() else _pack(changes), run.message),
+                    None if changes_due is None else str(changes_due),
+                ),
+            )
+            if snapshot is not None:
+                self._put_snapshot(snapshot)
+                held = json.dumps(snapshot.filter(pl.col(GONE).is_null())["input"].unique().to_list())
+                self._db.execute("DELETE FROM inputs WHERE path NOT IN (SELECT value FROM json_each(?))", (held,))
+            self._db.executemany(
+                "INSERT OR REPLACE INTO inputs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(path, *astuple(one)) for path, one in known.items()],
+            )
+            self._db.execute(
+                "DELETE FROM runs WHERE number <= (SELECT max(number) FROM runs) - ?"
+                " AND (message IS NULL OR delivered IS NOT NULL) AND changes_due IS NULL",
+                (keep,),
+            )
+
+    def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
+        """Return the runs whose changes are still to be written to a file: id, file and what changed, oldest first."""
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute(
+                "SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number"
+            ).fetchall()
+        return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
+
+    def mark_changes_written(self, run_id: str) -> None:
+        """Note that a run's changes are due no more."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute("UPDATE runs SET changes_due = NULL WHERE id = ?", (run_id,))
+
+    def note_exit_code(self, run_id: str, exit_code: int) -> None:
+        """Note with which exit code a run ended, where telling changed it."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            self._db.execute("UPDATE runs SET exit_code = ? WHERE id = ?", (exit_code, run_id))
+
+    def _put_snapshot(self, snapshot: pl.DataFrame) -> None:
+        self._db.execute("DELETE FROM snapshot")
+        for part, rows in enumerate(snapshot.iter_slices(_PART)):
+            self._db.execute("INSERT INTO snapshot VALUES (?, ?)", (part, _pack(rows)))
+        if snapshot.is_empty():
+            self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))
+
+    def mark_taken(self, run_id: str, channels: Collection[str], delivered: float | None) -> None:
+        """Note which channels have taken a run's message, and when it was ``delivered`` to all."""
+        with RUN_FILE.errors(self.path), self._transaction():
+            taken = json.dumps(sorted(channels))
+            self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
+
+    def holdings(self, numbers: Sequence[str]) -> dict[str, int]:
+        """Return how many rows are held of business numbers, by kind."""
+        held = pl.col("b_no").is_in(list(numbers))
+        snapshot = self.snapshot()
+        changes = self._changes()
+        return {
+            "answers": 0 if snapshot is None else snapshot.filter(held).height,
+            "changes": sum(frame.filter(held).height for frame in changes.values()),
+        }
+
+    def erase(self, numbers: Sequence[str]) -> None:
+        """Erase business numbers from answers and changes; messages hold none."""
+        kept = ~pl.col("b_no").is_in(list(numbers)).fill_null(False)
+        with RUN_FILE.errors(self.path):
+            with self._transaction():
+                if (snapshot := self.snapshot()) is not None:
+                    self._put_snapshot(snapshot.filter(kept))
+                for number, frame in self._changes().items():
+                    packed = _pack(frame.filter(kept))
+                    self._db.execute("UPDATE runs SET changes = ? WHERE number = ?", (packed, number))
+            rewrite_file(self._db)
+
+    def _changes(self) -> dict[int, pl.DataFrame]:
+        with RUN_FILE.errors(self.path):
+            rows = self._db.execute("SELECT number, changes FROM runs WHERE changes IS NOT NULL").fetchall()
+        return {number: _unpack(blob) for number, blob in rows}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A transaction that is committed at the end of the block, and undone where that fails."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite has undone it by itself where the disk is full
+                self._db.execute("ROLLBACK")
+            raise
+
+
+def _pack(rows: pl.DataFrame) -> bytes:
+    """Return rows as Parquet: small, and read by every later version."""
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer, compression="zstd", compression_level=1)
+    return buffer.getvalue()
+
+
+def _unpack(blob: bytes) -> pl.DataFrame:
+    rows = pl.read_parquet(io.BytesIO(blob))
+    if "row_status" not in rows.columns:
+        return rows.with_columns(without_space(pl.col(KEY))).select(CHANGE_SCHEMA.names())
+    if GONE not in rows.columns:  # of a release that kept no rows that had left, and white space in keys
+        rows = rows.with_columns(without_space(pl.col(KEY)), pl.lit(None, pl.Date).alias(GONE))
+    return rows.select(SNAPSHOT.names())
+
+
+def _run(row: tuple[Any, ...]) -> JobRun:
+    id_, started, finished, exit_code, rows, counts, inputs, *tail = row
+    message, taken, delivered = tail
+    done = (json.loads(counts), json.loads(inputs))
+    return JobRun(id_, started, finished, exit_code, rows, *done, message, tuple(json.loads(taken)), delivered)

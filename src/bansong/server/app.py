@@ -1,0 +1,341 @@
+"""The ASGI app, the background tasks beside it, and uvicorn that serves it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import uvicorn
+from polars.exceptions import PanicException
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from bansong.client.address_policy import AddressPolicy
+from bansong.client.webhook import WebhookSender
+from bansong.errors import UsageError
+from bansong.library_messages import describe_os_error
+from bansong.server.auth import AuthMiddleware, KeyCache
+from bansong.server.bounded_connection import HEAD_BYTES, BoundedConnection
+from bansong.server.clock import Clock
+from bansong.server.connection_table import ConnectionTable
+from bansong.server.engine_pool import EnginePool
+from bansong.server.expiry import Retention
+from bansong.server.former_pool import distribute_former_pool
+from bansong.server.handlers import Context
+from bansong.server.idempotency import IdempotentRequests
+from bansong.server.jobs.accept import JobAcceptance
+from bansong.server.jobs.worker import JobWorker, clean_up_files
+from bansong.server.key_bounds import KeyBounds
+from bansong.server.learning import OutcomeLearner
+from bansong.server.logs import RequestLog
+from bansong.server.lookup.microbatch import LookupAnswerer
+from bansong.server.lookup.quota import PaidLookups
+from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.metrics.gauges import StateCollector
+from bansong.server.metrics.listener import serve_metrics
+from bansong.server.reference_files import StatusSource, StatusSources
+from bansong.server.routes import PUBLIC, routes
+from bansong.server.settings import Settings
+from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
+from bansong.server.watch.notifier import Notifier
+from bansong.server.watch.scheduler import WatchScheduler
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.server.status.nts_statuses import NtsStatuses
+
+_log = logging.getLogger(__name__)
+_PAUSES: Final = (1.0, 5.0, 30.0, 60.0)
+_CALM: Final = 600.0
+"""Seconds without a failure after which the pauses are short again."""
+
+
+def create_app(
+    settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
+) -> Starlette:
+    """Return the ASGI app; the database is opened, and its lock taken, when the app starts (ASGI lifespan).
+
+    ``status_sources``: sources of the registration status that know more than the registry file, the best first; batch
+    jobs and the watch list ask the first that may be asked. Starting raises
+    :class:`bansong.errors.BansongError` where the database or an index cannot be used.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                context = _open_context(settings, clock or Clock(), status_sources, metrics, stack)
+                if context.statuses is not None:
+                    await stack.enter_async_context(context.statuses)
+                app.state.metrics_port = _begin_metrics(context, stack)
+            except Exception as error:
+                app.state.failure = error
+                raise
+            app.state.context = context
+            await context.learner.share()
+            async with anyio.create_task_group() as group:
+                for name, work in _background_tasks(context).items():
+                    group.start_soon(supervise, name, work, context.clock, metrics)
+                yield
+                group.cancel_scope.cancel()
+            await context.keys.record_last_use()
+            context.requests.write()
+
+    metrics = ServerMetrics()
+    app = _BareStarlette(routes=routes(), lifespan=lifespan)
+    app.state.metrics = metrics
+    app.router.redirect_slashes = False
+    return app
+
+
+class _BareStarlette(Starlette):
+    """Starlette without its own layers around each request: :class:`AuthMiddleware` catches what they would."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the router, behind the check of the key alone."""
+        return AuthMiddleware(self.router, PUBLIC)
+
+
+def _open_context(
+    settings: Settings,
+    clock: Clock,
+    status_sources: Sequence[StatusSource],
+    metrics: ServerMetrics,
+    stack: AsyncExitStack,
+) -> Context:
+    """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
+    lock = lock_server_file(settings.db)
+    stack.callback(lock.release)
+    store = Store(settings.db, metrics.observe_commit)
+    stack.callback(store.close)
+    with SERVER_FILE.errors(settings.files):
+        settings.files.mkdir(mode=0o700, exist_ok=True)
+        disk = clean_up_files(settings)
+        with closing(open_server_file(settings.db, create=False)) as db:
+            distribute_former_pool(settings.files, db)
+    engines = EnginePool(settings, clock)
+    statuses = _open_statuses(settings, clock)
+    sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))
+    jobs = JobWorker(settings, clock, store, engines, sources, metrics, disk)
+    sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
+    notifier = Notifier(store, clock, sender, file=settings.notices)
+    idempotent = IdempotentRequests(store, clock)
+    learner, bounds = OutcomeLearner(settings, clock, store, engines), KeyBounds(clock)
+    return Context(
+        settings=settings,
+        clock=clock,
+        store=store,
+        keys=KeyCache(store, settings.plans, clock),
+        bounds=bounds,
+        engines=engines,
+        learner=learner,
+        lookups=PaidLookups(store, clock, LookupAnswerer(engines, statuses), idempotent),
+        jobs=jobs,
+        acceptance=JobAcceptance(settings, clock, store, jobs, disk),
+        idempotent=idempotent,
+        watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
+        notifier=notifier,
+        retention=Retention(settings, clock, store, learner, lambda key_id: bounds.under_way(key_id) > 0),
+        requests=RequestLog(),
+        metrics=metrics,
+        statuses=statuses,
+    )
+
+
+def _begin_metrics(context: Context, stack: AsyncExitStack) -> int | None:
+    """Answer metrics where the settings say so, until ``stack`` is closed; return the port."""
+    context.metrics.registry.register(StateCollector(context))
+    if context.settings.metrics_port is None:
+        return None
+    settings = context.settings
+    return stack.enter_context(
+        serve_metrics(context.metrics.registry, settings.metrics_host, context.settings.metrics_port)
+    )
+
+
+def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
+    """Return the statuses of a server that asks the tax authority; others need not know how that is done."""
+    if settings.status.source == "none":
+        return None
+    from bansong.server.status.nts_statuses import open_nts_statuses
+
+    return open_nts_statuses(settings, clock)
+
+
+def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
+    """The tasks that run beside the requests, by name."""
+    statuses = {} if context.statuses is None else {"logging how many statuses were asked for": context.statuses.run}
+    return {
+        **statuses,
+        "deleting old answers to repeated requests": context.idempotent.run,
+        "learning from outcomes": context.learner.run,
+        "measuring how late the event loop is": context.metrics.measure_delay,
+        "checking what is watched": context.watches.run,
+        "looking for newer indexes": context.engines.run,
+        "noting when keys were used": context.keys.run,
+        "telling of closures": context.notifier.run,
+        "purging old jobs": context.jobs.purge,
+        "erasing what was kept long enough": context.retention.run,
+        "working on jobs": context.jobs.run,
+    }
+
+
+async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock, metrics: ServerMetrics) -> None:
+    """Run ``work``, which never returns of itself, until cancelled; if it raises, log that and begin it again."""
+    failures = 0
+    metrics.expect_task(name)
+    while True:
+        started = clock.now()
+        try:
+            await work()
+        except (Exception, PanicException):  # what went wrong in one step must not stop the next
+            _log.exception("%s failed and is begun again", name)
+            metrics.count_failure(name)
+        if clock.now() - started > _CALM:
+            failures = 0
+        await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+        failures += 1
+
+
+_GRACE: Final = 20
+"""Seconds that requests under way have to end when the server is stopped."""
+_CONNECTIONS: Final = 2_000
+"""Connections at once at most; where more come, those that only wait make room, and if there are none, they get 503."""
+_BACKLOG: Final = 2_048
+"""Connections that may come at one time: the event loop takes them all before it looks at the first."""
+_OTHER_FILES: Final = 256
+"""Open files beside connections: SQLite's, uploads, the indexes."""
+_KEEP_ALIVE: Final = 15
+"""Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
+
+
+def run(
+    settings: Settings,
+    host: str,
+    port: int,
+    on_start: Callable[[str], None],
+    *,
+    status_sources: Sequence[StatusSource] = (),
+) -> None:
+    """Serve until SIGINT or SIGTERM; ``on_start`` is called with the base URL when requests are taken.
+
+    ``status_sources``: as for :func:`create_app`.
+
+    Raises :class:`bansong.errors.BansongError` where the database, an index or the address cannot be used.
+    """
+
+    def freeze_and_report() -> None:
+        # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
+        gc.collect()
+        gc.freeze()
+        on_start(url_of(listener))
+
+    listener = listen(host, port)
+    try:
+        server = server_for(settings, freeze_and_report, status_sources=status_sources)
+        with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
+            server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that already listens; port 0 takes a free one. Raises :class:`UsageError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # on Windows, SO_REUSEADDR would let two servers have one address at once
+        listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = describe_os_error(error)
+        message = gettext(
+            "{host}:{port}: cannot listen there: {reason}; choose another `host=` or `port=`",
+            host=host,
+            port=port,
+            reason=reason,
+        )
+        raise UsageError(message) from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The base URL of what listens there."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class UvicornServer(uvicorn.Server):
+    """A uvicorn server that calls ``on_start`` when it has started, and raises why it could not."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests; raises what the app's start raised."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            failure: Exception | None = getattr(self.config.app.state, "failure", None)  # type: ignore[union-attr]
+            if failure is None:
+                raise
+            raise failure from None
+        self._on_start()
+
+
+def _connections() -> int:
+    """How many connections the files that may be open leave room for; systems allow more than they begin with."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _CONNECTIONS
+    others = _BACKLOG + _OTHER_FILES
+    wanted = _CONNECTIONS + others
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - others))
+
+
+def server_for(
+    settings: Settings,
+    on_start: Callable[[], None],
+    clock: Clock | None = None,
+    *,
+    status_sources: Sequence[StatusSource] = (),
+) -> UvicornServer:
+    """The server of an app, quiet: what it logs goes through ``logging`` under ``bansong.server``."""
+    table = ConnectionTable(_connections(), settings.connections_per_address, settings.trusted_proxies)
+    app = create_app(settings, clock, status_sources=status_sources)
+    metrics: ServerMetrics = app.state.metrics
+    metrics.connections = table.__len__
+    connection = partial(BoundedConnection, table=table, on_refusal=metrics.count_refusal)
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        ws="none",
+        http=connection,  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
+        backlog=_BACKLOG,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=_KEEP_ALIVE,
+        loop="auto",  # uvloop where it is installed
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        proxy_headers=False,  # uvicorn believes whoever connects from 127.0.0.1: `TrustedProxies` decides
+        timeout_graceful_shutdown=_GRACE,
+    )
+    return UvicornServer(config, on_start)

@@ -1,0 +1,227 @@
+"""Authentication: the key of each request is checked before anything else, and whether its plan has the API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from polars.exceptions import PanicException
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bansong.errors import StoreError
+from bansong.server.client_address import TrustedProxies
+from bansong.server.clock import Clock
+from bansong.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
+from bansong.server.http_limits import IncomingBody, refuse_two_lengths
+from bansong.server.logs import REQUEST_ID
+from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.request_id import HEADER as REQUEST_ID_HEADER
+from bansong.server.request_id import request_id_of
+from bansong.server.request_language import choose_language, language_headers
+from bansong.server.settings import ServicePlan
+from bansong.server.store import Store, key_table
+from bansong.server.store.key_table import Key
+from bansong.server.store.secret_table import digest_of
+from bansong.translation import gettext
+
+_log = logging.getLogger(__name__)
+
+_KEPT: Final = 1.0
+"""Seconds after which a key is looked up again: so long may a revoked one still serve."""
+_KEY: Final = "bansong.key"
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+"""Methods that the log names: any other word is the client's own."""
+_SOON: Final = {"Retry-After": "5", "Connection": "close"}
+_MOST: Final = 10_000
+_RECORDED_EVERY: Final = 60.0
+
+
+class KeyCache:
+    """Finds keys by their secret, kept for a second, and records when they were used last."""
+
+    def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
+        self._store = store
+        self._plans = plans
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, Key]] = {}
+        self._reading: dict[bytes, asyncio.Future[tuple[Key, float] | None]] = {}
+        self._used: dict[str, float] = {}
+
+    async def find(self, secret: str) -> Key:
+        """The key with this secret; raises :class:`Refusal` 401, and 403 where its plan has no API."""
+        digest, now = digest_of(secret), self._clock.now()
+        until, key = self._known.get(digest, (0.0, None))
+        if key is None or not now < until <= now + _KEPT:
+            found = await self._read(digest, secret)
+            self._known.pop(digest, None)
+            if found is None:
+                raise invalid_key()
+            key, ends = found
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[digest] = min(now + _KEPT, ends), key
+        self._used[key.id] = now
+        if not self.plan(key).api:
+            raise not_in_plan(gettext("the API"), key.plan)
+        return key
+
+    async def _read(self, digest: bytes, secret: str) -> tuple[Key, float] | None:
+        """The key as it is stored, and when its secret ends: read once for all requests that come meanwhile."""
+        reading = self._reading.get(digest)
+        if reading is None:
+            now = self._clock.now()
+            reading = asyncio.ensure_future(self._store.read(lambda db: key_table.find_by_secret(db, secret, now)))
+            self._reading[digest] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(digest, None))
+        return await asyncio.shield(reading)
+
+    def plan(self, key: Key) -> ServicePlan:
+        """The plan of a key; one that the server's plans do not name allows nothing."""
+        plan = self._plans.get(key.plan)
+        if plan is None:
+            raise not_in_plan(gettext("the API"), key.plan)
+        return plan
+
+    async def run(self) -> None:
+        """Record every minute when keys were used last."""
+        while True:
+            await self._clock.sleep(_RECORDED_EVERY)
+            await self.record_last_use()
+
+    async def record_last_use(self) -> None:
+        """Record when keys were used last."""
+        used, self._used = self._used, {}
+        if used:
+            await self._store.write(lambda db: key_table.record_last_use(db, used))
+
+
+_NO_STORE: Final = (b"cache-control", b"no-store")
+"""Header of each answer of a path that needs a key: no cache between keeps what was answered."""
+
+
+class AuthMiddleware:
+    """ASGI middleware: finds the key of each request (:func:`key_of`), answers every error as a refusal, and logs.
+
+    ``public``: paths that need no key.
+    """
+
+    def __init__(self, app: ASGIApp, public: Collection[str]) -> None:
+        self._app = app
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, incoming = time.perf_counter(), IncomingBody(receive, scope)
+        context = scope["app"].state.context
+        metrics: ServerMetrics = context.metrics
+        proxies: TrustedProxies = context.settings.trusted_proxies
+        request_id = request_id_of(scope, proxies)
+        REQUEST_ID.set(request_id)  # each request is a task of its own
+        choose_language(scope)
+        more = [(REQUEST_ID_HEADER, request_id.encode())]
+        if scope["path"] not in self._public:
+            more.append(_NO_STORE)
+        metrics.under_way += 1
+        status = 0
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                spoken = language_headers() if status >= 400 else ()
+                message = {**message, "headers": [*message.get("headers", ()), *more, *spoken]}
+            await send(message)
+
+        try:
+            refusal = await self._handle(scope, incoming, send_noting_status)
+            if refusal is not None:
+                metrics.count_refusal(refusal)
+            if refusal is not None and not status:
+                await incoming.answer(refusal.response(), scope, send_noting_status)
+        finally:
+            key = scope.get(_KEY)
+            method = scope["method"] if scope["method"] in _METHODS else "?"
+            took, route = time.perf_counter() - started, _route(scope)
+            client = proxies.client_of(scope)
+            context.requests.note(method, route, status, took, key=key.id if key else "", client=client)
+            metrics.under_way -= 1
+            metrics.observe_request(route, method, status, took)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+        """Pass a request on; return the refusal that answers it instead, if something went wrong."""
+        try:
+            refuse_two_lengths(scope)
+            if scope["path"] in self._public:
+                await self._app(scope, receive, send)
+            else:
+                await self._handle_keyed(scope, receive, send)
+        except Refusal as refusal:
+            return refusal
+        except HTTPException as error:
+            return no_route(error.status_code, error.headers)
+        except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
+            return Refusal(503, "busy", gettext("the server is stopped; it may have been done or not"), headers=_SOON)
+        except StoreError as error:
+            _log.error("%s", error)
+            return busy(gettext("the server cannot use its disk"), 30)
+        except (Exception, PanicException):  # a panic is no Exception
+            _log.exception("a request failed")
+            return _internal()
+        return None
+
+    async def _handle_keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on that has a key, within the bounds of the key."""
+        context = scope["app"].state.context
+        key = scope[_KEY] = await _find_key(scope)
+        context.bounds.enter(key.id, context.keys.plan(key))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            context.bounds.leave(key.id)
+
+
+def _internal() -> Refusal:
+    """A defect; its id is in the body, too, for that is what people pass on when they ask for help."""
+    message = gettext("the server failed; nothing is known of the request's effect")
+    return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
+
+
+def key_of(request: Request) -> Key:
+    """The key that a request came with."""
+    key: Key = request.scope[_KEY]
+    return key
+
+
+async def renew_key(request: Request) -> Key:
+    """Return the key of a request whose body has come in, as it is now: it may have been revoked meanwhile.
+
+    To be called before anything is taken from its quota; raises :class:`Refusal` as for a request that begins.
+    """
+    key = request.scope[_KEY] = await _find_key(request.scope)
+    return key
+
+
+async def _find_key(scope: Scope) -> Key:
+    """Return the key of the header ``X-API-Key``; raises :class:`Refusal` 400 and 401."""
+    given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
+    if len(given) > 1:
+        raise invalid(gettext("the header X-API-Key came more than once, with different keys; send one"))
+    secret = given.pop() if given else b""
+    if not secret:
+        raise missing_key()
+    keys: KeyCache = scope["app"].state.context.keys
+    return await keys.find(secret.decode("latin-1"))
+
+
+def _route(scope: Scope) -> str:
+    """The pattern of a path, without the identifiers in it; ``?`` where there is none."""
+    route = scope.get("route")
+    return str(getattr(route, "path", "?"))

@@ -1,0 +1,356 @@
+"""The engines that answer: one for each scope, since each learns from its own outcomes.
+
+A scope (:attr:`bansong.server.store.key_table.Key.scope`) is a key, in the pool or not. An engine is made anew only
+when what it answers from has changed: the registry's or gazetteer's file, the scope's scorecard or label store, what
+the pool agrees on, or the day. Until then callers get the same object, so that they may keep what they derive from it.
+One that was given out stays usable, also when its files have been replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import anyio.to_thread
+import msgspec
+import polars as pl
+
+from bansong.engine import LocalEngine, Scorecard
+from bansong.engine.address.match.open_lookups import FEW
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.errors import BansongError, ModelError
+from bansong.labels.label_store import LabelStore
+from bansong.models.model_store import ModelStore, resolve_model
+from bansong.schema import RECORD_COLUMNS
+from bansong.server.clock import Clock
+from bansong.server.letters import AgreedLetters, ScopeLetters
+from bansong.server.pool_agreement import PoolAgreement
+from bansong.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
+from bansong.server.settings import Settings
+from bansong.server.store.key_table import IN_POOL
+from bansong.translation import gettext
+
+_log = logging.getLogger(__name__)
+
+_SCOPES: Final = 256
+"""Scopes that are kept loaded at most, those used last."""
+POOL: Final = "pool"
+"""Where the scorecards of the pool are kept; no key has this id."""
+POOL_TRAINING: Final = "pool-training"
+"""The folder where the letters of the pool's keys are put together to learn from, for as long as that takes."""
+_OF_POOL: Final = "pool-"
+_LOOKS: Final = 5
+"""How often a label store that was changed while it was read is read once more."""
+_MOST_LETTERS: Final = 5_000_000
+"""Letters in the histories of the scopes kept, together, beyond which the one not used for longest is let go."""
+
+
+class ServedEngine(LocalEngine):
+    """An engine that keeps the files readable that it answers from."""
+
+    def __init__(
+        self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: ScopeLetters | None
+    ):
+        history = None if letters is None else letters.history()
+        super().__init__(
+            data.registry, gazetteer=data.gazetteer, model=card, lang=settings.lang, today=today, history=history
+        )
+        self.data = data
+        self.letters = letters
+
+    def without_letters(self) -> ServedEngine:
+        """Return this engine with an empty history in place of its own, where it has one: the same for many scopes."""
+        other = copy(self)
+        other.letters, other.history = None, None if self.history is None else pl.LazyFrame(schema=HISTORY_SCHEMA)
+        return other
+
+    def is_of(self, data: ReferenceData, today: date, agreed: AgreedLetters | None) -> bool:
+        """Whether the engine answers from these files, on this day, and from this agreement of the pool."""
+        of = None if self.letters is None else self.letters.agreed
+        return self.today == today and self.data is data and of is agreed
+
+
+@dataclass(slots=True)
+class _Learned:
+    """What a scope's outcomes have come to: its scorecard, what became of its own letters, and the engines of both."""
+
+    card: Scorecard
+    history: pl.DataFrame | None
+    stamps: tuple[FileStamp | None, ...]
+    engines: dict[bool, ServedEngine] = field(default_factory=dict)
+
+    @property
+    def letters(self) -> int:
+        return 0 if self.history is None else self.history.height
+
+    def same(self, other: _Learned) -> bool:
+        """Whether both answer alike."""
+        if self.card != other.card or (self.history is None) != (other.history is None):
+            return False
+        return self.history is None or (other.history is not None and self.history.equals(other.history))
+
+
+class EnginePool:
+    """Hands out the engine of a scope (see :attr:`bansong.server.store.key_table.Key.scope`). For all threads.
+
+    Raises :class:`bansong.errors.BansongError` where registry, gazetteer or ``settings.model`` cannot be opened.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._files = ReferenceFiles(settings.registry, settings.gazetteer)
+        self._data = self._files.now()
+        self._before = self._data
+        self.fixed = None if settings.model is None else resolve_model(settings.model)
+        self._learned: OrderedDict[str, _Learned] = OrderedDict()
+        self._agreed: AgreedLetters | None = None
+        self._apart: dict[str, AgreedLetters | None] = {}
+        self._customers: Mapping[str, str] = {}
+        self._lock = Lock()
+        self._looking = anyio.Lock()
+
+    @property
+    def learns(self) -> bool:
+        """Whether scorecards may be learned: not where the server was started with one."""
+        return self.fixed is None
+
+    @property
+    def data(self) -> ReferenceData:
+        """The registry and gazetteer that are used now."""
+        return self._data
+
+    def refused_files(self) -> dict[str, bool]:
+        """Whether what is under the name of the registry, the gazetteer cannot be used: by the name of the option."""
+        return self._files.refused_files()
+
+    def folder(self, scope: str) -> Path:
+        """Where a scope's key, or :data:`POOL`, keeps ``labels`` and ``models``: laid out as a state directory."""
+        return learning_folder(self._settings.files) / scope.removesuffix(IN_POOL)
+
+    def label_store(self, scope: str) -> LabelStore:
+        """The label store of a scope's key."""
+        return LabelStore(self.folder(scope) / "labels")
+
+    def store(self, scope: str) -> ModelStore:
+        """Where the scorecards of a scope's key, or of :data:`POOL`, are kept."""
+        return ModelStore(self.folder(scope) / "models")
+
+    def share(self, agreement: PoolAgreement, day: date) -> None:
+        """Let the keys of the pool know what it agrees on since ``day``; who joins later hears of it the next time."""
+        apart = {whose: _renew(self._apart.get(whose), frame, day) for whose, frame in agreement.apart.items()}
+        self._agreed = _renew(self._agreed, agreement.frame, day)
+        self._apart, self._customers = apart, agreement.customers
+
+    def ready(self, scope: str) -> bool:
+        """Whether :meth:`engine` answers at once, without reading a file."""
+        return scope in self._learned
+
+    def engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
+        """The engine that answers a scope now; with ``paid=False`` one that looks nothing up.
+
+        The first time for a scope its scorecard and label store are read: on the event loop use :meth:`open_engine`.
+        """
+        learned = self._find_loaded(scope) or self._keep(scope, self._load(scope))
+        today, data = self._clock.today(), self._data if paid else _NOTHING
+        agreed = self._agreed_for(scope) if paid and scope.endswith(IN_POOL) else None
+        with self._lock:
+            made = learned.engines.get(paid)
+            if made is None or not made.is_of(data, today, agreed):
+                letters = ScopeLetters(learned.history, agreed) if paid else None
+                made = ServedEngine(data, learned.card, self._settings, today, letters)
+                learned.engines[paid] = made
+            return made
+
+    def _agreed_for(self, scope: str) -> AgreedLetters | None:
+        customer = self._customers.get(scope.removesuffix(IN_POOL))
+        return None if customer is None else self._apart.get(customer, self._agreed)
+
+    async def open_engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
+        """The same, for the event loop: where a scope must be read first, that is done in a thread."""
+        if not self.ready(scope):
+            await anyio.to_thread.run_sync(lambda: self._keep(scope, self._load(scope)))
+        return self.engine(scope, paid=paid)
+
+    async def run(self) -> None:
+        """Look every ``refresh_seconds`` whether something is newer."""
+        while True:
+            await self._clock.sleep(self._settings.refresh_seconds)
+            await self.look()
+
+    async def look(self) -> None:
+        """Use newer files where there are some."""
+        async with self._looking:
+            await anyio.to_thread.run_sync(self._look)
+
+    async def refresh(self, key_id: str) -> None:
+        """Use what a key has learned, or all of :data:`POOL`, in the scopes that are in use."""
+        for scope in list(self._learned):
+            if key_id == scope.removesuffix(IN_POOL) or (key_id == POOL and scope.endswith(IN_POOL)):
+                await anyio.to_thread.run_sync(self._refresh, scope)
+
+    def _look(self) -> None:
+        if self._files.look():
+            data = self._files.now()
+            try:
+                self._warm(data)
+            except (BansongError, *DAMAGED) as error:
+                why = error if isinstance(error, BansongError) else type(error).__name__
+                _log.warning("the newer files cannot be used, those before go on serving: %s", why)
+            else:
+                # those before stay readable one time longer, for a query that was planned but not begun
+                self._before, self._data = self._data, data
+                self._let_go()
+        for scope, learned in list(self._learned.items()):
+            if self._stamps(scope) != learned.stamps:
+                self._refresh(scope)
+
+    def _let_go(self) -> None:
+        """Forget engines of files that were replaced: a scope that asks for nothing would keep these for ever."""
+        with self._lock:
+            for learned in self._learned.values():
+                for paid, made in list(learned.engines.items()):
+                    if all(made.data is not used for used in (self._data, self._before, _NOTHING)):
+                        del learned.engines[paid]
+
+    def _warm(self, data: ReferenceData) -> None:
+        """Answer more rows than are looked up in parts of a gazetteer, so that no request waits until it is read."""
+        record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
+        frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+        engine = ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None)
+        with engine.running():
+            engine.answer(frame).collect()
+
+    def _find_loaded(self, scope: str) -> _Learned | None:
+        with self._lock:
+            if (found := self._learned.get(scope)) is not None:
+                self._learned.move_to_end(scope)
+            return found
+
+    def _keep(self, scope: str, learned: _Learned) -> _Learned:
+        """Keep what was loaded, unless another thread was faster, within the bounds."""
+        with self._lock:
+            kept = self._learned.setdefault(scope, learned)
+            letters = sum(one.letters for one in self._learned.values())
+            while len(self._learned) > _SCOPES or (letters > _MOST_LETTERS and len(self._learned) > 1):
+                letters -= self._learned.popitem(last=False)[1].letters
+            return kept
+
+    def _refresh(self, scope: str) -> None:
+        newer = self._load(scope)
+        with self._lock:
+            before = self._learned.get(scope)
+            if before is None:
+                return
+            if before.same(newer):
+                before.stamps = newer.stamps
+            else:
+                self._learned[scope] = newer
+
+    def _load(self, scope: str) -> _Learned:
+        """Read a scope's scorecard and label store; what is damaged is said, and the answers do without."""
+        stamps = self._stamps(scope)  # before reading: what changes meanwhile is seen at the next look
+        before = self._learned.get(scope)
+        try:
+            card = self.fixed or self._champion(scope)
+        except BansongError as error:
+            _log.error("scope %s: its scorecard cannot be used: %s", scope, error)
+            card = before.card if before is not None else Scorecard.load()
+        try:
+            history = self._history(scope)
+        except (BansongError, *DAMAGED) as error:
+            why = error if isinstance(error, BansongError) else type(error).__name__
+            _log.error("scope %s: its outcomes cannot be used: %s", scope, why)
+            history = before.history if before is not None else None
+        return _Learned(card, history, stamps)
+
+    def _champion(self, scope: str) -> Scorecard:
+        """The scorecard of a scope: in the pool its own or the pool's, the one that was learned from more letters."""
+        own = self.store(scope).champion()
+        if not scope.endswith(IN_POOL):
+            return own
+        try:
+            pooled = self.pool_scorecard()
+        except BansongError as error:
+            _log.error("the pool's scorecard cannot be used: %s", error)
+            return own
+        return pooled if _letters_behind(pooled) > _letters_behind(own) else own
+
+    def pool_scorecard(self, version: str | None = None) -> Scorecard:
+        """The pool's scorecard of a version that answers bear, by default its champion; raise :class:`ModelError`.
+
+        Its versions are marked, since those of a key's own scorecards count from one, too.
+        """
+        if version is not None and not version.startswith(_OF_POOL):
+            raise ModelError(
+                gettext(
+                    "{version}: is no version of the pool's; those begin with {of_pool}",
+                    version=version,
+                    of_pool=_OF_POOL,
+                )
+            )
+        stored = self.store(POOL)
+        card = stored.champion() if version is None else stored.load(version.removeprefix(_OF_POOL))
+        return card if card.learned is None else msgspec.structs.replace(card, version=f"{_OF_POOL}{card.version}")
+
+    def _history(self, scope: str) -> pl.DataFrame | None:
+        """What a scope's label store knows; while it is written to, a file that was listed may be gone when it is read.
+
+        Raises :class:`BansongError` or one of :data:`DAMAGED` where it cannot be read.
+        """
+        for again in range(_LOOKS, -1, -1):
+            stamps = self._stamps(scope)
+            try:
+                found = self.label_store(scope).history()
+                return None if found is None else found.select(list(HISTORY_SCHEMA)).sort("b_no").collect()
+            except (BansongError, *DAMAGED):
+                if not again or self._stamps(scope) == stamps:
+                    raise
+        raise AssertionError("the last time it returns or raises")
+
+    def _stamps(self, scope: str) -> tuple[FileStamp | None, ...]:
+        """Return the stamps that change with a scope's scorecards or label store: each is replaced by a rename."""
+        journals = [scope, POOL] if scope.endswith(IN_POOL) else [scope]
+        return *(stamp_of(self.store(one).path) for one in journals), stamp_of(self.folder(scope) / "labels")
+
+
+def learning_folder(files: Path) -> Path:
+    """The folder of all that keys and pool have learned, in that of the server's files."""
+    return files / "learning"
+
+
+def make_learning_folder(files: Path, name: str) -> Path:
+    """Make a folder of that kind (mode 0700), if it is not there; return it."""
+    home = learning_folder(files)
+    for folder in (home, home / name):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return home / name
+
+
+def remove_training_folder(files: Path) -> None:
+    """Remove :data:`POOL_TRAINING` that a killed server has left, with letters of all keys; raise OSError if not."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(learning_folder(files) / POOL_TRAINING)
+
+
+def _renew(before: AgreedLetters | None, frame: pl.DataFrame, day: date) -> AgreedLetters | None:
+    """Return what a frame says since ``day``: the same object where it says the same, ``None`` where it is empty."""
+    if before is not None and before.day == day and before.frame.equals(frame):
+        return before
+    return None if frame.is_empty() else AgreedLetters(frame, day)
+
+
+def _letters_behind(card: Scorecard) -> int:
+    return 0 if card.learned is None else card.learned.labels
+
+
+_NOTHING: Final = ReferenceData(None, None, ())

@@ -1,0 +1,170 @@
+"""What a server's file and folder hold of a number, and how it is erased while no server runs on them.
+
+A job's rows stay, without content: row ids and what was charged go on to be right. Its client sees such a row as one
+without a number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import polars as pl
+
+from bansong import business_number
+from bansong.errors import StoreError
+from bansong.labels.label_store import LabelStore
+from bansong.reference.status_store import find_status_store
+from bansong.run.records import ROW_ID
+from bansong.server.engine_pool import learning_folder
+from bansong.server.jobs import results
+from bansong.server.settings import Settings
+from bansong.server.store import SERVER_FILE, audit_table, job_table, lock_server_file, open_server_file
+from bansong.storage.filesystem import list_folder
+from bansong.storage.sqlite import rewrite_file
+from bansong.tables import publish_file
+from bansong.translation import gettext
+from bansong.watch import forget as watch_forget
+
+ERASED: Final = "the business was forgotten"
+"""The ``error`` of a row whose content was erased."""
+_JOB_FILES: Final = ("records.parquet", "results.parquet")
+_ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
+_EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
+
+
+class ServerErasure:
+    """A server's file and folder, locked: ``with ServerErasure(path) as server: server.erase(numbers)``.
+
+    Entering raises :class:`StoreError` where the file does not exist, or a server runs on it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        settings = Settings(db=path)
+        self._files, self._statuses = settings.files, settings.status_store
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(lock_server_file(self.path).release)
+            self._db = stack.enter_context(closing(open_server_file(self.path, create=False)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def holdings(self, numbers: Collection[str]) -> dict[str, int]:
+        """Return how many rows are held of numbers (ten digits), by kind."""
+        found: Counter[str] = Counter()
+        with SERVER_FILE.errors(self.path):
+            for b_no in numbers:
+                found.update(watch_forget.holdings(self._db, b_no))
+                found["repeatable answers"] += int(self._value(f"SELECT count(*) {_ANSWERS}", b_no.encode()))
+        for path in self._job_files():
+            found[f"{path.stem} of jobs"] += _rows_of(path, numbers).len()
+        if (statuses := find_status_store(self._statuses)) is not None:
+            with statuses:
+                found["statuses"] += sum(statuses.holdings(int(b_no)) for b_no in numbers)
+        found["labels"] += sum(sum(store.holdings(numbers).values()) for store in self._label_stores())
+        return dict(found)
+
+    def erase(self, numbers: Collection[str]) -> None:
+        """Erase numbers from the file, the jobs and the label stores. Raises :class:`StoreError`."""
+        active = "SELECT id FROM jobs WHERE state <> 'done'"
+        with SERVER_FILE.errors(self.path):
+            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
+            for (job,) in self._db.execute(active).fetchall():
+                if results.records_path(self._files, job).exists():
+                    results.remove_unfinished(self._files, job)
+        with self._transaction():
+            for path in self._job_files():
+                rows = _rows_of(path, numbers)
+                self._db.executemany(
+                    "DELETE FROM labels WHERE job = ? AND row_id = ?", ((path.parent.name, row) for row in rows)
+                )
+            for b_no in numbers:
+                watch_forget.erase(self._db, b_no)
+                self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
+            # how many, not which: the log must not name what is forgotten, and a hash of ten digits is soon guessed
+            audit_table.record_action(self._db, time.time(), "forget", None, {"numbers": len(numbers)})
+        for path in self._job_files():
+            if not _rows_of(path, numbers).is_empty():
+                _erase_rows(path, numbers)
+        for store in self._label_stores():
+            store.erase(numbers)
+        if (statuses := find_status_store(self._statuses)) is not None:
+            with statuses:
+                statuses.forget(*map(int, numbers))
+        with SERVER_FILE.errors(self.path):
+            rewrite_file(self._db)
+
+    def _value(self, query: str, *values: object) -> int:
+        return int(self._db.execute(query, values).fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with SERVER_FILE.errors(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _job_files(self) -> list[Path]:
+        """Return the files of all jobs; raise :class:`StoreError` for a folder that cannot be looked through."""
+        with SERVER_FILE.errors(self._files):
+            folders = list_folder(results.job_folder(self._files, "any").parent)
+            files = [path for folder in folders for path in list_folder(folder)]
+        return [path for path in files if path.name in _JOB_FILES]
+
+    def _label_stores(self) -> list[LabelStore]:
+        """Return the label stores of all keys; each raises :class:`LabelError` where it cannot be looked through."""
+        with SERVER_FILE.errors(self._files):
+            folders = [path for scope in list_folder(learning_folder(self._files)) for path in list_folder(scope)]
+        return [LabelStore(folder) for folder in folders if folder.name == "labels"]
+
+
+def _is_of(numbers: Collection[str]) -> pl.Expr:
+    return business_number.compact_expr(pl.col("b_no")).is_in(list(numbers)).fill_null(value=False)
+
+
+def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
+    """Return the row ids that a job's file has of the numbers."""
+    try:
+        return pl.scan_parquet(path, glob=False).filter(_is_of(numbers)).select(ROW_ID).collect().to_series()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise StoreError(
+            gettext(
+                "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again",
+                path=path,
+                error=error,
+            )
+        ) from error
+
+
+def _erase_rows(path: Path, numbers: Collection[str]) -> None:
+    """Write a job's file anew: the rows of the numbers have their row id and nothing else."""
+    frame = pl.scan_parquet(path, glob=False)
+    schema = frame.collect_schema()
+    blank = [
+        pl.when(~_is_of(numbers)).then(name).otherwise(_EMPTY.get(name, pl.lit(None)).cast(dtype)).alias(name)
+        for name, dtype in schema.items()
+        if name != ROW_ID
+    ]
+    rows = frame.with_columns(blank)
+    with publish_file(path) as temporary:
+        if "bounce_prob" in schema:
+            rows = results.sort_by_risk(rows)
+        rows.sink_parquet(temporary, row_group_size=results.ROWS)

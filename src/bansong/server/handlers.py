@@ -1,0 +1,293 @@
+"""Handlers of the operations (``operations``), and the parts of a running server that they share."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from bansong.server import idempotency
+from bansong.server.auth import KeyCache, key_of, renew_key
+from bansong.server.clock import Clock, as_text
+from bansong.server.engine_pool import EnginePool
+from bansong.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan, watch_changes_exceeded
+from bansong.server.expiry import Retention
+from bansong.server.http_limits import read_json
+from bansong.server.idempotency import IdempotentRequests, identity_of, token_from
+from bansong.server.jobs import results
+from bansong.server.jobs.accept import JobAcceptance, JobRequest, repeat_answer
+from bansong.server.jobs.worker import JobWorker
+from bansong.server.key_bounds import KeyBounds
+from bansong.server.learning import OutcomeLearner
+from bansong.server.logs import RequestLog
+from bansong.server.lookup.quota import PaidLookups
+from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.payloads import (
+    IdempotencyPayload,
+    Labelled,
+    LabelRequest,
+    LimitsPayload,
+    Me,
+    QuotaPayload,
+    VerifyRequest,
+    WatchChangePayload,
+    WatchHistory,
+    WatchRemoved,
+    WatchRequest,
+    encode,
+)
+from bansong.server.settings import Settings
+from bansong.server.store import Store, job_table, key_table
+from bansong.server.upload_form import UploadBounds, hash_upload, receive_upload
+from bansong.server.watch.notifier import Notifier
+from bansong.server.watch.scheduler import WatchScheduler
+from bansong.translation import gettext
+from bansong.watch import store as watch_store
+from bansong.watch.store import Addition, Business
+
+if TYPE_CHECKING:
+    from bansong.server.status.nts_statuses import NtsStatuses
+
+_log = logging.getLogger(__name__)
+
+IDEMPOTENCY: Final = IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of a running server."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    keys: KeyCache
+    bounds: KeyBounds
+    engines: EnginePool
+    learner: OutcomeLearner
+    lookups: PaidLookups
+    jobs: JobWorker
+    acceptance: JobAcceptance
+    idempotent: IdempotentRequests
+    watches: WatchScheduler
+    notifier: Notifier
+    retention: Retention
+    requests: RequestLog
+    metrics: ServerMetrics
+    statuses: NtsStatuses | None
+
+
+def context_of(request: Request) -> Context:
+    """The running server's parts."""
+    context: Context = request.app.state.context
+    return context
+
+
+def _reply(payload: object, status: int = 200) -> Response:
+    return Response(encode(payload), status, media_type=JSON)
+
+
+async def check_health(request: Request) -> Response:
+    """Answer ``{"status": "ok"}`` if the database can be read and written, else the refusal 503. Needs no key."""
+    await context_of(request).store.check()
+    return _reply({"status": "ok"})
+
+
+async def show_account(request: Request) -> Response:
+    """Answer what the key may do, and how much of the month's quota is left (INTERFACE §4.9). Costs nothing."""
+    context, key = context_of(request), key_of(request)
+    plan, month = context.keys.plan(key), context.clock.month()
+    used, changes = await context.store.read(
+        lambda db: (key_table.used_lookups(db, key.id, month), key_table.used_watch_changes(db, key.id, month))
+    )
+    resets = context.clock.month_ends().isoformat()
+
+    def quota(limit: int, used: int) -> QuotaPayload:
+        return QuotaPayload(limit, used, max(0, limit - used), month, resets)
+
+    return _reply(
+        Me(
+            key_id=key.id,
+            plan=key.plan,
+            quota=quota(key.quota, used),
+            watch_changes=quota(plan.watch_changes, changes),
+            limits=LimitsPayload(
+                upload_bytes=plan.upload_bytes,
+                upload_rows=plan.rows,
+                watches=plan.watches,
+                watch_recheck_hours=plan.recheck_hours,
+                uploads=plan.uploads,
+                disk_bytes=plan.disk_bytes,
+                requests_per_second=plan.requests_per_second,
+                request_burst=plan.request_burst,
+                requests_at_once=plan.requests_at_once,
+            ),
+            in_use=context.acceptance.in_use(key, context.bounds.under_way(key.id)),
+            idempotency=IDEMPOTENCY,
+        )
+    )
+
+
+async def verify_business(request: Request) -> Response:
+    """Answer one lookup (INTERFACE §4.1); it is taken from the quota, and given back if it cannot be answered."""
+    context = context_of(request)
+    context.lookups.answerer.admit(key_of(request).scope)
+    token = token_from(request, "POST /verify")
+    # looking for parameters takes a while, and hardly any request has one
+    offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
+    lookup = await read_json(request, VerifyRequest)
+    key = await renew_key(request)
+    return Response(await context.lookups.answer(key, lookup, token, offline=offline), media_type=JSON)
+
+
+async def create_job(request: Request) -> Response:
+    """Receive a file and queue it (INTERFACE §4.2): all its rows are taken from the quota, or none."""
+    context, key = context_of(request), key_of(request)
+    plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
+    offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
+    token, path = token_from(request, "POST /batch"), f"/batch?offline={offline}&paid={paid}"
+    bounds = UploadBounds(plan.upload_bytes, settings.stall_seconds, settings.body_seconds)
+    earlier = await acceptance.find_earlier(key, token)
+    if earlier is not None:  # it takes no new place in the queue, and nothing of it goes to the disk
+        with acceptance.count_upload(key, plan):
+            identity = identity_of("POST", path, await hash_upload(request, bounds))
+        await renew_key(request)
+        return Response(repeat_answer(earlier, identity), media_type=JSON)
+    async with (
+        acceptance.hold_place(key, plan) as place,
+        receive_upload(request, results.uploads_folder(settings.files), bounds, place.set_aside) as upload,
+    ):
+        identity, key = identity_of("POST", path, upload.digest), await renew_key(request)
+        job = JobRequest(key, plan, offline, paid, token, identity)
+        if token is None:
+            answer = await acceptance.accept(job, upload, place)
+        else:
+            answer = await context.idempotent.once(
+                key.id, token, identity, lambda: acceptance.accept(job, upload, place)
+            )
+    return Response(answer, media_type=JSON)
+
+
+def _flag(request: Request, name: str, *, default: bool) -> bool:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if text.lower() not in _FLAGS:
+        raise invalid(gettext("{name} must be true or false", name=name))
+    return _FLAGS[text.lower()]
+
+
+async def record_label(request: Request) -> Response:
+    """Record what became of a row's letter (INTERFACE §4.4); a later outcome of the row replaces it. Costs nothing.
+
+    Refused with 404 for a job or row that is not there or not this key's, with 409 for a job that is not done, and with
+    429 `limit_exceeded` where what the key has on the disk leaves no room.
+    """
+    context, job_id = context_of(request), request.path_params["job_id"]
+    label, key = await read_json(request, LabelRequest), await renew_key(request)
+    now, disk = context.clock.now(), context.jobs.disk
+
+    def record(db: sqlite3.Connection) -> int:
+        job = job_table.find_job(db, key.id, job_id)
+        if job is None:
+            raise not_found(gettext("the job {job_id!r}", job_id=job_id[:100]))
+        if job.state != "done":
+            raise conflict(
+                gettext("the job is {state}: only the rows of a job that is done have outcomes", state=job.state),
+                "job_not_done",
+            )
+        if label.row_id >= job.total:
+            raise not_found(
+                gettext(
+                    "the row {row_id} of a job with {total:,} rows, counted from 0,",
+                    row_id=label.row_id,
+                    total=job.total,
+                )
+            )
+        return job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
+
+    with disk.hold_outcome(key.id, context.keys.plan(key)):
+        disk.add_outcomes(job_id, await context.store.write(record))
+    context.learner.wake()
+    return _reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
+
+
+async def add_watch(request: Request) -> Response:
+    """Put a business on the list: 201 with the new entry, or 200 with that which was there, name and address updated.
+
+    It is checked when the list is checked next: at once, it would be a lookup without quota. Refused with 409
+    `watch_limit` when the plan's number of watches is reached: neither a function that the plan does not have (403) nor
+    the monthly quota (429), and remedied by removing a watch; with 429 `limit_exceeded` when the month's changes are
+    used up. Watches cost no quota (INTERFACE §4.5 to §4.8).
+    """
+    context = context_of(request)
+    wanted, key = await read_json(request, WatchRequest), await renew_key(request)
+    plan, clock = context.keys.plan(key), context.clock
+    entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
+    first_check = context.watches.first_check(key, entry.biz_no, now)
+
+    def add(db: sqlite3.Connection) -> tuple[int, bytes, Addition]:
+        watch, done = watch_store.add(db, key.id, entry, now, first_check)
+        if done == "added" and (count := watch_store.count(db, key.id)) > plan.watches:
+            raise _watch_limit(plan.watches, count - 1)
+        if done != "unchanged" and (used := key_table.count_watch_change(db, key.id, month)) >= plan.watch_changes:
+            raise watch_changes_exceeded(plan.watch_changes, used, clock.month_ends(), now)
+        written = watch_store.rendered_entry(db, key.id, watch.watch_id)
+        assert written is not None  # noqa: S101 - in this transaction
+        return *written, done
+
+    number, rendered, done = await context.store.write(add)
+    if done != "unchanged":
+        context.watches.lists.mark_stale(key.id, [number])
+    return Response(rendered, 201 if done == "added" else 200, media_type=JSON)
+
+
+async def list_watches(request: Request) -> Response:
+    """Answer the whole watch list, piece by piece, as fast as it is taken."""
+    context, key = context_of(request), key_of(request)
+    return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
+
+
+async def remove_watch(request: Request) -> Response:
+    """Take a business off the list, its history with it. It counts as a change, and is never refused as one."""
+    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    month = context.clock.month()
+
+    def remove(db: sqlite3.Connection) -> int | None:
+        number = watch_store.remove(db, key.id, watch_id)
+        if number is not None:
+            key_table.count_watch_change(db, key.id, month)
+        return number
+
+    number = await context.store.write(remove)
+    if number is None:
+        raise not_found(gettext("the watch"))
+    context.watches.lists.mark_stale(key.id, [number])
+    return _reply(WatchRemoved(watch_id, removed=True))
+
+
+async def show_watch_history(request: Request) -> Response:
+    """Answer the changes of grade of one watched business, the oldest first; for plans with `watch_history` only."""
+    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    if not context.keys.plan(key).watch_history:
+        raise not_in_plan(gettext("the watch history"), key.plan)
+    watch, changes = await context.store.read(
+        lambda db: (watch_store.get(db, key.id, watch_id), watch_store.history(db, key.id, watch_id))
+    )
+    if watch is None or changes is None:
+        raise not_found(gettext("the watch"))
+    items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
+    return _reply(WatchHistory(watch_id, watch.biz_no, items))
+
+
+def _watch_limit(limit: int, count: int) -> Refusal:
+    message = gettext(
+        "the watch list is full: the plan allows {limit:,} entries and it has {count2:,}; remove one first",
+        limit=limit,
+        count2=count,
+    )
+    return Refusal(409, "watch_limit", message, limit=limit, used=count)

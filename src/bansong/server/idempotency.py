@@ -1,0 +1,155 @@
+"""``Idempotency-Key``: a repeated request gets the answer of the first and is neither done nor paid again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+
+from bansong.server import idempotency
+from bansong.server.clock import Clock
+from bansong.server.errors import Refusal, conflict, invalid
+from bansong.server.store import Store
+from bansong.translation import gettext
+
+KEPT: Final = 7 * 86_400
+"""Seconds for which an answer is kept."""
+
+
+class EarlierRequest(NamedTuple):
+    """An earlier request with the same ``Idempotency-Key``: ``request`` is its :func:`identity_of`.
+
+    ``created``: when it came, in seconds since 1970. ``answer``: the body of its answer, ``None`` while there is none.
+    """
+
+    request: bytes
+    created: float
+    answer: bytes | None
+
+
+def token_of(endpoint: str, header: str) -> bytes:
+    """What is stored of an ``Idempotency-Key``: the same value at another endpoint is another one."""
+    return hashlib.sha256(f"{endpoint}\n{header}".encode()).digest()
+
+
+def identity_of(method: str, path: str, body: bytes) -> bytes:
+    """What two requests that ask the same share; ``path`` and ``body`` in the one form in which they are understood."""
+    return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
+
+
+def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRequest | None:
+    """The earlier request of a key with this token."""
+    query = "SELECT request, created, answer FROM idempotency WHERE key_id = ? AND token = ?"
+    row = db.execute(query, (key_id, token)).fetchone()
+    return None if row is None else EarlierRequest(*row)
+
+
+def begin_request(
+    db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
+) -> EarlierRequest | None:
+    """Write down that a request is begun (``None``), unless there is an earlier one: that is returned."""
+    earlier = find_earlier(db, key_id, token)
+    if earlier is None:
+        row = (key_id, token, request, now)
+        db.execute("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", row)
+    return earlier
+
+
+def finish_request(db: sqlite3.Connection, key_id: str, token: bytes, answer: bytes) -> None:
+    """Keep the answer; one that is there already stays."""
+    statement = "UPDATE idempotency SET answer = ? WHERE key_id = ? AND token = ? AND answer IS NULL"
+    db.execute(statement, (answer, key_id, token))
+
+
+def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
+    """Leave nothing of an attempt that failed; whether there was one without an answer."""
+    statement = "DELETE FROM idempotency WHERE key_id = ? AND token = ? AND answer IS NULL"
+    return db.execute(statement, (key_id, token)).rowcount == 1
+
+
+def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
+    """Delete the oldest that came before a time, ``most`` at a time for others write too; how many were deleted."""
+    oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
+    statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - nothing of a request is in it
+    return db.execute(statement, (before, most)).rowcount
+
+
+HEADER: Final = "Idempotency-Key"
+_VALUE: Final = re.compile(r"[\x21-\x7e]{1,200}")
+_PURGED_EVERY: Final = 3600.0
+_AT_A_TIME: Final = 10_000
+
+
+def token_from(request: Request, endpoint: str) -> bytes | None:
+    """The token of the request's ``Idempotency-Key``, if it has one; raises :class:`Refusal` 400.
+
+    ``endpoint``: method and path, ``POST /verify``; the same value at another endpoint is another key.
+    """
+    values = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
+    if not values:
+        return None
+    text = values[0].decode("latin-1")
+    if len(values) > 1 or not _VALUE.fullmatch(text):
+        raise invalid(
+            gettext("the header {header} must be given once and have 1 to 200 visible ASCII characters", header=HEADER)
+        )
+    return token_of(endpoint, text)
+
+
+def mismatch() -> Refusal:
+    """The same key was used for another request."""
+    return conflict(
+        gettext("this {header} was used before for another request; take a new one for each request", header=HEADER),
+        "idempotency_mismatch",
+    )
+
+
+class IdempotentRequests:
+    """Sees to it that of requests with one ``Idempotency-Key`` one alone is under way; the store has what was done."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._under_way: dict[tuple[str, bytes], tuple[bytes, asyncio.Future[bytes | None]]] = {}
+
+    async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return what ``attempt`` returns, or the answer of the same request that is under way.
+
+        ``attempt`` looks into the store first (:func:`~bansong.server.idempotency.begin_request`), and if it fails it
+        leaves nothing there; then one of those that wait tries anew. Raises :class:`Refusal` 409 where another request
+        (``identity``) with this key is under way, and what the attempt raises.
+        """
+        place = key_id, token
+        while (other := self._under_way.get(place)) is not None:
+            asked, answering = other
+            if asked != identity:
+                raise mismatch()
+            answer = await asyncio.shield(answering)
+            if answer is not None:
+                return answer
+        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._under_way[place] = identity, future
+        answer = None
+        try:
+            answer = await attempt()
+        finally:
+            del self._under_way[place]
+            future.set_result(answer)
+        return answer
+
+    async def run(self) -> None:
+        """Delete every hour the answers that were kept long enough."""
+        while True:
+            await self.purge()
+            await self._clock.sleep(_PURGED_EVERY)
+
+    async def purge(self) -> None:
+        """Delete the answers that were kept long enough, in steps between which others write."""
+        before = self._clock.now() - KEPT
+        while await self._store.write(lambda db: idempotency.purge_requests(db, before, _AT_A_TIME)) == _AT_A_TIME:
+            pass

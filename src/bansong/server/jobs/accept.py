@@ -1,0 +1,226 @@
+"""Accepts uploads as jobs: a place in the queue first, then the file, then all of it in one transaction."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from bansong.server import idempotency
+from bansong.server.clock import Clock
+from bansong.server.errors import Refusal, busy, invalid_key, limit_exceeded, quota_exceeded
+from bansong.server.idempotency import mismatch
+from bansong.server.jobs import results
+from bansong.server.jobs.disk_use import DiskUse
+from bansong.server.jobs.reading_slots import ReadingSlots
+from bansong.server.jobs.worker import JobWorker
+from bansong.server.payloads import BatchCreatedPayload, InUsePayload, encode
+from bansong.server.settings import ServicePlan, Settings
+from bansong.server.store import Store, job_table, key_table
+from bansong.server.store.job_table import StoredJob
+from bansong.server.store.key_table import Key
+from bansong.server.upload_form import DiskFullRefusal, ReceivedUpload
+from bansong.translation import gettext
+
+_AGAIN: Final = 5
+"""Seconds after which it is worth to try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What is asked for: whose job, and how it is to be answered. ``token``, ``identity``: of its Idempotency-Key."""
+
+    key: Key
+    plan: ServicePlan
+    offline: bool
+    paid: bool
+    token: bytes | None = None
+    identity: bytes = b""
+
+
+class QueuePlace:
+    """A place in the queue, held while an upload comes in, and room for it on the disk."""
+
+    def __init__(self, coming: Counter[str], key: Key, plan: ServicePlan, disk: DiskUse) -> None:
+        self._coming = coming
+        self._key_id = key.id
+        self._plan = plan
+        self._disk = disk
+        self._held = True
+        self._size = 0
+        coming[key.id] += 1
+
+    def set_aside(self, size: int) -> None:
+        """Set bytes on the disk aside for the upload; raises :class:`Refusal` 413 and 429 where there are too few."""
+        self._disk.reserve(self._key_id, self._plan, size)
+        self._size += size
+
+    def release(self) -> None:
+        """Give the place to the job itself, or to others."""
+        if self._held:
+            self._held = False
+            _count_down(self._coming, self._key_id)
+
+    def close(self) -> None:
+        """Give back the place and the room: the upload's file is gone."""
+        self.release()
+        self._disk.release(self._key_id, self._size)
+        self._size = 0
+
+
+class JobAcceptance:
+    """Accepts uploads as jobs, as many as the server and the plan allow; ``reading``: by which files are read."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._jobs = jobs
+        self._disk = disk
+        self._coming: Counter[str] = Counter()
+        self._uploads: Counter[str] = Counter()
+        self.reading = ReadingSlots(settings.reading_slots)
+
+    @property
+    def uploads(self) -> int:
+        """Uploads that come in or are being read."""
+        return self._uploads.total()
+
+    @contextmanager
+    def count_upload(self, key: Key, plan: ServicePlan) -> Iterator[None]:
+        """Count an upload through the block; raises :class:`Refusal` 429 where as many as may are under way."""
+        under_way = self._uploads[key.id]
+        if under_way >= plan.uploads:
+            message = gettext(
+                "{under_way} uploads of this key are under way, as many as its plan allows", under_way=under_way
+            )
+            raise limit_exceeded("uploads", plan.uploads, under_way, message, _AGAIN)
+        self._uploads[key.id] += 1
+        try:
+            yield
+        finally:
+            _count_down(self._uploads, key.id)
+
+    @asynccontextmanager
+    async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
+        """Count an upload and hold a place in the queue for it; raises :class:`Refusal` 429 and 503."""
+        with self.count_upload(key, plan):
+            place = QueuePlace(self._coming, key, plan, self._disk)
+            try:
+                load = self._load(key, plan)
+                await self._store.read(load.refuse)
+                yield place
+            finally:
+                place.close()
+
+    def in_use(self, key: Key, requests: int) -> InUsePayload:
+        """Return what a key uses of its limits, ``requests`` under way among them."""
+        return InUsePayload(self._uploads.get(key.id, 0), self._disk.total_bytes(key.id), requests)
+
+    async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
+        """The earlier request with this token."""
+        return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
+
+    async def accept(self, request: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
+        """Read an upload, take its lookups out of the quota and queue it; return the answer.
+
+        Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507; nothing is kept then.
+        """
+        earlier = await self.find_earlier(request.key, request.token)
+        if earlier is not None:
+            return repeat_answer(earlier, request.identity)
+        job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
+        try:
+            with DiskFullRefusal():
+                await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
+            records = results.records_path(home, job_id)
+            total = await self.reading.read(request.key.id, upload, records, request.plan.rows)
+            size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
+            self._disk.put_job(job_id, request.key.id, request.plan, size)
+            place.release()
+            answer = await self._queue_job(request, job_id, total)
+        except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
+            await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
+            self._disk.drop_jobs([job_id])
+            raise
+        self._jobs.wake()
+        return answer
+
+    async def _queue_job(self, request: JobRequest, job_id: str, total: int) -> bytes:
+        key, month, now = request.key, self._clock.month(), self._clock.now()
+        resets, charged = self._clock.month_ends(), total if request.paid else 0
+        answer, load = encode(BatchCreatedPayload(job_id, total)), self._load(key, request.plan, more=1)
+
+        def change(db: sqlite3.Connection) -> bytes:
+            current = key_table.find_key(db, key.id)
+            if current is None or current.revoked is not None:  # while the file came in
+                raise invalid_key()
+            load.refuse(db)
+            if request.token is not None:
+                earlier = idempotency.begin_request(db, key.id, request.token, request.identity, now)
+                if earlier is not None:
+                    raise mismatch()
+                idempotency.finish_request(db, key.id, request.token, answer)
+            used = key_table.take_lookups(db, key.id, month, charged, key.quota) if charged else None
+            if used is not None:
+                raise quota_exceeded(charged, key.quota, used, resets, now)
+            job_table.add_job(
+                db, StoredJob(job_id, key.id, "queued", total, request.offline, request.paid, month, charged, now)
+            )
+            return answer
+
+        return await self._store.write(change)
+
+    def _load(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
+        coming = self._coming.copy()
+        coming[key.id] += more
+        return _QueueLoad(key.id, coming, self._settings.queue, plan.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueLoad:
+    """What comes in beside what is queued, by key, that of ``key_id`` last; and how many jobs may be there."""
+
+    key_id: str
+    coming: Counter[str]
+    queue: int
+    jobs: int
+
+    def refuse(self, db: sqlite3.Connection) -> None:
+        """Raise :class:`Refusal` if that is too many: 503 for the server, 429 for the plan.
+
+        All keys with jobs have equal shares of the queue, of one job at least. So some that send all they may shut out
+        nobody else.
+        """
+        waiting, active = job_table.count_active(db)
+        own = active.get(self.key_id, 0) + self.coming[self.key_id]
+        share = max(1, self.queue // len(active.keys() | self.coming.keys()))
+        if waiting + self.coming.total() > self.queue and own > share:
+            raise busy(gettext("more jobs wait than the server takes on"), _AGAIN)
+        if own > self.jobs:
+            message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
+            raise limit_exceeded("jobs", self.jobs, own - 1, message, _AGAIN)
+
+
+def _count_down(counts: Counter[str], key_id: str) -> None:
+    counts[key_id] -= 1
+    if not counts[key_id]:
+        del counts[key_id]
+
+
+def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:
+    """Return the answer of the earlier request with the same ``Idempotency-Key``; raises :class:`Refusal` 409."""
+    if earlier.request != identity:
+        raise mismatch()
+    if earlier.answer is None:
+        raise Refusal(
+            409, "idempotency_mismatch", gettext("the earlier request with this Idempotency-Key has no answer")
+        )
+    return earlier.answer

@@ -1,0 +1,283 @@
+"""Answer the accepted jobs, one at a time, each key in its turn; a job that a kill cut off is begun again."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bansong.engine import LocalEngine
+from bansong.errors import StoreError
+from bansong.server.clock import Clock, WakeUp
+from bansong.server.engine_pool import EnginePool
+from bansong.server.errors import busy
+from bansong.server.jobs import results
+from bansong.server.jobs.disk_use import DiskUse
+from bansong.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
+from bansong.server.logs import loggable_message
+from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.reference_files import StatusSource, StatusSources, count_lookups, fetch_statuses_of
+from bansong.server.settings import Settings
+from bansong.server.store import Store, job_table, key_table, open_server_file
+from bansong.server.store.job_table import StoredJob
+from bansong.server.upload_form import is_disk_full
+from bansong.translation import gettext, gettext_noop
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 3
+STARTS: Final = 10
+"""How often a job may have been begun when the server ended each time: it might be what ends the server."""
+PAUSES: Final = (1.0, 5.0)
+_AGAIN: Final = 30
+"""Seconds after which it is worth to try a deletion again."""
+_NO_ROOM: Final = 60.0
+"""Seconds until a job is tried again for which the disk had no room: that is no failure of the job's."""
+_SHOWN_AT_ONCE: Final = 2
+_PURGED_EVERY: Final = 3600.0
+_FAILED: Final = gettext_noop(
+    "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
+)
+_ENDED: Final = gettext_noop(
+    "the server ended {times} times while it answered this job and gives it up; its lookups are given back, send it "
+    "again in parts"
+)
+
+
+@dataclass(slots=True)
+class _JobAttempt:
+    """A job that is being answered: what ends that, and whether it was deleted meanwhile."""
+
+    job_id: str
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    deleted: bool = False
+    answered: int = 0
+    """Rows that have an answer or are being worked on, without those that cannot be looked up."""
+
+
+class DeletedJob(NamedTuple):
+    """A job that was deleted: how many lookups were given back, and whether its files are still being written."""
+
+    given_back: int
+    has_files: bool
+
+
+class JobWorker:
+    """The queue of a server and what works on it.
+
+    ``sources``: who is asked for the status of a business; ``disk``: what keys have on the disk; ``showing``: by which
+    results are read, a few at a time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        engines: EnginePool,
+        sources: StatusSources,
+        metrics: ServerMetrics,
+        disk: DiskUse,
+    ) -> None:
+        self.sources = sources
+        self._metrics = metrics
+        self.disk = disk
+        self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._engines = engines
+        self._processed: dict[str, int] = {}
+        self._attempt: _JobAttempt | None = None
+        self._wake_up = WakeUp(clock)
+        self._begun = False
+
+    def wake(self) -> None:
+        """Work on: a job was accepted."""
+        self._wake_up.ring()
+
+    def processed_rows(self, job: StoredJob) -> int:
+        """Return how many rows of a job are answered."""
+        return job.total if job.state == "done" else self._processed.get(job.id, 0)
+
+    async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
+        """Delete a key's job and its files, and cancel it where it is under way; ``None`` where there is none.
+
+        The row goes first: what a kill leaves then are files without a job, which the next start removes. Those of a
+        job under way go when its slice has been written. Raises :class:`Refusal` 503 where an outcome of it is in no
+        label store yet: it would be lost.
+        """
+
+        def remove_row(db: sqlite3.Connection) -> int | None:
+            if job_table.has_unlearned(db, key_id, job_id):
+                raise busy(gettext("outcomes that were told of this job cannot be recorded now"), _AGAIN)
+            return job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
+
+        given_back = await self._store.write(remove_row)
+        if given_back is None:
+            return None
+        attempt = self._attempt
+        if attempt is not None and attempt.job_id == job_id:
+            attempt.deleted = True
+            attempt.scope.cancel()
+            return DeletedJob(given_back, has_files=True)
+        await self._remove_files(job_id)
+        return DeletedJob(given_back, has_files=False)
+
+    async def _remove_files(self, job_id: str) -> None:
+        await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
+        if results.job_folder(self._settings.files, job_id).exists():
+            _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
+        else:
+            self.disk.drop_jobs([job_id])
+
+    def _answered_rows(self, job_id: str) -> int:
+        """Return how many rows of a job are not given back; called in the writer's thread, too."""
+        attempt = self._attempt
+        return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
+
+    async def run(self) -> None:
+        """Work on the jobs, in order, as long as the server lives."""
+        survived = self._begun
+        await self._store.write(lambda db: job_table.requeue_running(db, survived=survived))
+        self._begun = True
+        while True:
+            now = self._clock.now()
+            job = await self._store.write(lambda db, now=now: job_table.start_next(db, now))  # type: ignore[misc]
+            if job is None:
+                due = await self._store.read(job_table.next_due)
+                await self._wake_up.wait(None if due is None else due - self._clock.now())
+            elif job.starts > STARTS:
+                await self._give_up(job, gettext(_ENDED, times=STARTS))
+                await self._update_size(job)
+            else:
+                self._attempt = attempt = _JobAttempt(job.id)
+                try:
+                    with attempt.scope:
+                        await self._work_on(job)
+                finally:
+                    self._attempt = None
+                if attempt.deleted:
+                    await self._remove_files(job.id)
+
+    async def purge(self) -> None:
+        """Remove every hour what ended long enough ago."""
+        while True:
+            await self.purge_once()
+            await self._clock.sleep(_PURGED_EVERY)
+
+    async def purge_once(self) -> None:
+        """Remove the jobs that ended longer ago than they are kept, and their files."""
+        before = self._clock.now() - self._settings.keep_days * 86_400
+        while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
+            await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
+            self.disk.drop_jobs(gone)
+        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # whoever else deleted them
+        self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
+
+    async def _work_on(self, job: StoredJob) -> None:
+        try:
+            await self._answer_job(job)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
+                await self._put_back(job, 0.0, job.attempts)
+            raise
+        except (Exception, pl.exceptions.PanicException) as error:
+            # the text of an error may repeat what stands in a row
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, loggable_message(error))
+            await self._retry_or_give_up(job, error)
+        finally:
+            self._processed.pop(job.id, None)
+        await self._update_size(job)
+
+    async def _update_size(self, job: StoredJob) -> None:
+        """Count the job's files as they are, if it has ended: room that was set aside for its results is free."""
+        now = await self._store.read(lambda db: job_table.find_job(db, job.key_id, job.id))
+        if now is not None and now.finished is not None:
+            self.disk.update_job(job.id, await anyio.to_thread.run_sync(self.disk.measure, job.id))
+
+    async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
+        if isinstance(error, StoreError) or is_disk_full(error):
+            await self._put_back(job, _NO_ROOM, job.attempts)
+        elif job.attempts + 1 >= ATTEMPTS:
+            await self._give_up(job, gettext(_FAILED))
+        else:
+            await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
+
+    async def _put_back(self, job: StoredJob, pause: float, attempts: int) -> None:
+        due = self._clock.now() + pause
+        await self._store.write(lambda db: job_table.put_back(db, job, due=due, attempts=attempts))
+
+    async def _give_up(self, job: StoredJob, message: str) -> None:
+        now = self._clock.now()
+        await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
+        self._metrics.count_job("failed")
+
+    async def _answer_job(self, job: StoredJob) -> None:
+        """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
+        key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
+        assert key is not None  # noqa: S101 - keys are revoked, not deleted
+        engine = await self._engines.open_engine(key.scope, paid=job.paid)
+        source = self.sources.source(offline=job.offline or not job.paid)
+        tally = await self._answer_slices(job, engine, source)
+        now, model = self._clock.now(), engine.model.version
+        await self._store.write(
+            lambda db: job_table.finish_job(
+                db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
+            )
+        )
+        self._metrics.count_job("done")
+
+    async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
+        home = self._settings.files
+        records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
+        tally, parts = ResultCounts(), []
+        await anyio.to_thread.run_sync(results.remove_unfinished, home, job.id)
+        await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
+        try:
+            for first in range(0, job.total, ROWS):
+                part = folder / f"{first}.parquet"
+                await self._charge_slice(scan_slice(records, first))
+                await fetch_statuses_of(source, scan_slice(records, first))
+                tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
+                parts.append(part)
+                self._processed[job.id] = min(first + ROWS, job.total)
+                if self._attempt is not None:
+                    self._attempt.answered = self._processed[job.id] - tally.without_answer
+            if (rows := sum(tally.grades.values())) != job.total:
+                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=rows))
+            await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
+        finally:
+            await anyio.to_thread.run_sync(_remove_folder, folder)
+        return tally
+
+    async def _charge_slice(self, rows: pl.LazyFrame) -> None:
+        """Count the rows of a slice as answered when work on it begins: uploads and deletions in turn are not free."""
+        if self._attempt is not None:
+            self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
+
+
+def clean_up_files(settings: Settings) -> DiskUse:
+    """Remove what a server that was killed has left in the server's folder; return what the jobs there take.
+
+    To be called before requests are taken. Nothing is removed where the file has no key: it may be the wrong one.
+    """
+    with closing(open_server_file(settings.db, create=False, writing=False)) as db:
+        known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
+    if has_keys:
+        results.remove_leftovers(settings.files, {job.id for job in known})
+    for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return DiskUse(settings.files, known)
+
+
+def _remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

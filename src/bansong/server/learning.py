@@ -1,0 +1,320 @@
+"""Learn from reported outcomes: recorded in label stores at once, and in time a better scorecard.
+
+Each key has a label store and scorecards of its own; keys of the pool learn from each other besides, at fixed times
+(:mod:`bansong.server.pool_agreement`). An outcome is marked learned when the label store has it on the disk; recorded
+once more after a crash, it changes nothing. What was known of each letter is read from the job's own files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bansong import business_number
+from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.errors import BansongError, ModelError, StoreError, UsageError
+from bansong.labels.batch_merge import LabelBatch
+from bansong.labels.label_store import LabelStore
+from bansong.labels.mailing import LETTER_SCHEMA
+from bansong.labels.mailing_file import MailingMetadata
+from bansong.labels.mailing_terms import MailingTerms
+from bansong.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
+from bansong.labels.outcomes import reason_code
+from bansong.learning import Calibrated, calibrate
+from bansong.schema import REASON_SEPARATOR, SEOUL
+from bansong.server.clock import Clock, WakeUp
+from bansong.server.engine_pool import POOL, POOL_TRAINING, EnginePool, make_learning_folder, remove_training_folder
+from bansong.server.jobs import results
+from bansong.server.pool_agreement import PoolMember, find_agreed, write_training_store
+from bansong.server.settings import Settings
+from bansong.server.store import Store, job_table, key_table
+from bansong.server.store.job_table import JobToLearn, Outcome
+
+_OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
+_SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
+
+
+def build_label_batch(
+    folder: Path, job: JobToLearn, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
+) -> LabelBatch:
+    """The batch that records outcomes of a job in a label store; ``folder`` is the server's, with the jobs' files.
+
+    What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
+    ``bounced: false`` is a delivery and a row without an outcome is nothing at all. The day of mailing is not known; it
+    is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
+    """
+    letters = scan_letters(results.records_path(folder, job.job), results.results_path(folder, job.job))
+    declaration = MailingTerms(
+        mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
+    )
+    at = datetime.fromtimestamp(now, UTC)
+    about = MailingMetadata(
+        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at, job.paid
+    )
+
+    def find_known_letters(rows: pl.Series) -> pl.DataFrame:
+        wanted = letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        wanted = wanted.with_columns(pl.lit(job.model, pl.String).alias("model"))
+        found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
+        return found.with_columns(address_keys())
+
+    def find_sent_letters(by: MailingTerms) -> pl.DataFrame:
+        del by  # whatever is declared: nobody said which rows were mailed, so none is silent
+        return pl.DataFrame(schema=_SILENT_SCHEMA)
+
+    return LabelBatch(
+        about,
+        _labels(letters, outcomes),
+        pl.DataFrame(schema=_SILENT_SCHEMA),
+        find_known_letters,
+        find_sent_letters,
+        at,
+    )
+
+
+def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
+    """The rows of a job with their answers, as :data:`bansong.labels.mailing.LETTER_SCHEMA`, by ``row_id``."""
+    for path in (records, results):
+        path.stat()
+    asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
+    written = asked.collect_schema()
+    address = pl.col("address").cast(pl.String) if "address" in written else pl.lit(None, pl.String)
+    reasons = pl.col("reasons")
+    if isinstance(answered.collect_schema()["reasons"], pl.List):
+        reasons = reasons.list.join(REASON_SEPARATOR)
+    rows = asked.select(
+        pl.col("row_id").cast(pl.UInt32),
+        business_number.compact_expr(pl.col("b_no")).alias("b_no"),
+        address.alias("address"),
+    ).join(
+        answered.select(
+            pl.col("row_id").cast(pl.UInt32),
+            pl.col("fixed_address", "grade", "action").cast(pl.String),
+            pl.col("bounce_prob").cast(pl.Float64),
+            pl.when(reasons != "").then(reasons).alias("reasons"),
+        ),
+        on="row_id",
+        how="left",
+        maintain_order="left",
+    )
+    return rows.select(list(LETTER_SCHEMA))
+
+
+def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
+    """The scorecards that may have given a job's reasons: those of its ``version`` if there are any, else all.
+
+    A key of the pool is answered by its own or by the pool's; whether it is one now says nothing of that time.
+    """
+    if engines.fixed is not None and engines.fixed.version == version:
+        return [engines.fixed]
+    own = engines.store(key_id)
+    if version is not None:
+        found = []
+        for load in (own.load, engines.pool_scorecard):
+            with suppress(ModelError):  # a card of the other, or one that --model gave at that time
+                found.append(load(version))
+        if found:
+            return found
+    return [Scorecard.load(), *(own.load(known) for known in own.versions())]
+
+
+def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
+    said = pl.DataFrame(outcomes, schema=_OUTCOME_SCHEMA, orient="row")
+    rows = find_candidates(letters, said.select("row_id", pl.lit(None, pl.String).alias("digits")))
+    code = reason_code(pl.col("reason"))
+    return (
+        said.join(rows.select("row_id", "letter"), on="row_id")
+        .with_columns(pl.when("said").then(code).alias("reason_code"), pl.lit(None, pl.Date).alias("returned"))
+        .select(pl.col(name).cast(dtype) for name, dtype in LABEL_SCHEMA.items())
+        .sort("row_id")
+    )
+
+
+_log = logging.getLogger(__name__)
+
+_AT_LEAST_EVERY: Final = 60.0
+"""Seconds after which it is looked for outcomes, also when none were outcomes: what failed is tried again then."""
+_AT_MOST_EVERY: Final = 2.0
+_TOGETHER: Final = 100_000
+_MANY: Final = 1_000
+"""New outcomes of a scope for which its next calibration is not waited for."""
+_AGAIN: Final = 3600.0
+_FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
+
+
+class OutcomeLearner:
+    """Records outcomes in label stores, and calibrates scorecards from these.
+
+    ``writing`` is held while anything is written into a key's learning folder: who removes one holds it, too.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._engines = engines
+        self._wake_up = WakeUp(clock)
+        self._due: dict[str, float] = {}
+        self._new: dict[str, int] = {}
+        self._warned = False
+        self.writing = anyio.Lock()
+        self._sharing = anyio.Lock()
+
+    def wake(self) -> None:
+        """Look for outcomes soon: there are new ones. Called on the event loop."""
+        self._wake_up.ring()
+
+    async def run(self) -> None:
+        """Take new outcomes into the label stores soon after they were reported, and calibrate when it is due."""
+        await anyio.to_thread.run_sync(remove_training_folder, self._settings.files)
+        for scope in [POOL, *await self._keys_with_labels()]:
+            self._due.setdefault(scope, 0.0)
+        while True:
+            await self.record()
+            await self.calibrate()
+            await self._clock.sleep(_AT_MOST_EVERY)
+            await self._wake_up.wait(_AT_LEAST_EVERY)
+
+    async def record(self) -> None:
+        """Record the reported outcomes in the label stores; the engines use them when this returns."""
+        for job in await self._store.read(job_table.jobs_to_learn):
+            try:
+                while await self._record_next(job):
+                    pass
+            except StoreError:
+                raise
+            except BansongError as error:
+                _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.job, error)
+            except _FAILURES:  # one job's failure is not the others'
+                _log.exception("the outcomes of job %s could not be recorded and are tried again", job.job)
+
+    async def calibrate(self) -> None:
+        """Calibrate the scorecards that are due."""
+        now = self._clock.now()
+        for scope, due in list(self._due.items()):
+            if now < due and self._new.get(scope, 0) < _MANY:
+                continue
+            self._due[scope] = now + self._settings.learn_hours * 3600
+            self._new.pop(scope, None)
+            if scope == POOL:
+                await self.share()
+            if not self._engines.learns:
+                continue
+            try:
+                async with self.writing:
+                    learned = await (self._calibrate_pool(now) if scope == POOL else self._calibrate(scope, now))
+            except _FAILURES:
+                _log.exception("scope %s: learning failed and is tried again; its scorecard stays", scope)
+                self._due[scope] = min(self._due[scope], now + _AGAIN)
+                continue
+            if learned is not None and learned.promoted:
+                await self._engines.refresh(scope)
+
+    async def _record_next(self, job: JobToLearn) -> bool:
+        """Record the next outcomes of a job; return whether there were any."""
+        async with self.writing:
+            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.job, _TOGETHER))
+            if outcomes:
+                await self._record_outcomes(job, outcomes)
+        return bool(outcomes)
+
+    async def _record_outcomes(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+        try:
+            await anyio.to_thread.run_sync(self._write, job, outcomes)
+        except FileNotFoundError:
+            _log.error(
+                "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(outcomes)
+            )
+        now = self._clock.now()
+        await self._engines.refresh(job.key_id)
+        await self._store.write(lambda db: job_table.mark_learned(db, job.job, outcomes, now))
+        self._due.setdefault(job.key_id, now + self._settings.learn_hours * 3600)
+        self._new[job.key_id] = self._new.get(job.key_id, 0) + len(outcomes)
+
+    def _write(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+        cards = possible_scorecards(self._engines, job.key_id, job.model)
+        batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
+        make_learning_folder(self._settings.files, job.key_id)
+        self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
+
+    async def share(self) -> None:
+        """Let the keys of the pool know what they agree on; until the next time that changes nothing any more."""
+        async with self._sharing:  # one that began before a key was erased, and ended later, would bring it back
+            day, quorum = self._clock.today(), self._settings.pool_keys
+            try:
+                members = await self._pool_members()
+                agreed = await anyio.to_thread.run_sync(find_agreed, members, quorum, day)
+            except _FAILURES:
+                _log.exception("what the keys of the pool agree on is not known and is tried again")
+            else:
+                self._engines.share(agreed, day)
+
+    async def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
+        labels = self._engines.folder(key_id) / "labels"
+        if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
+            return None
+        return await anyio.to_thread.run_sync(self._calibrate_from, key_id, labels, at)
+
+    async def _calibrate_pool(self, at: float) -> Calibrated | None:
+        """Calibrate from the letters of the pool's keys, which are put together for as long as that takes."""
+        members = await self._pool_members()
+
+        def calibrate_members() -> Calibrated | None:
+            with training_folder(self._settings.files) as folder:
+                today, quorum = self._clock.today(), self._settings.pool_keys
+                if not write_training_store(members, LabelStore(folder), quorum, today):
+                    return None
+                make_learning_folder(self._settings.files, POOL)
+                return self._calibrate_from(POOL, folder, at)
+
+        return await anyio.to_thread.run_sync(calibrate_members)
+
+    def _calibrate_from(self, scope: str, labels: Path, at: float) -> Calibrated | None:
+        """Calibrate a scope's scorecard from a label store, behind the gate; ``None`` where numpy is missing."""
+        try:
+            learned = calibrate(
+                labels=labels,
+                store=self._engines.store(scope),
+                today=self._clock.today(),
+                now=datetime.fromtimestamp(at, UTC),
+            )
+        except UsageError as error:
+            if not self._warned:
+                _log.warning("scorecards are not learned, outcomes are recorded all the same: %s", error)
+                self._warned = True
+            return None
+        words = "%s answers from now on" if learned.promoted else "not surely better, %s goes on answering"
+        version = learned.version if learned.promoted else learned.champion
+        _log.info(f"scope %s: %d letters learned from: {words}", scope, learned.labels, version)
+        return learned
+
+    async def _pool_members(self) -> dict[str, PoolMember]:
+        customers = await self._store.read(key_table.pool_members)
+        return {id_: PoolMember(self._engines.label_store(id_), whose) for id_, whose in customers.items()}
+
+    async def _keys_with_labels(self) -> list[str]:
+        keys = await self._store.read(key_table.list_keys)
+        return [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
+
+
+@contextmanager
+def training_folder(files: Path) -> Iterator[Path]:
+    """An empty folder for a label store, removed afterwards; what a killed server has left of it is removed before.
+
+    It lies where erasing a business finds label stores, should the server be killed.
+    """
+    remove_training_folder(files)
+    home = make_learning_folder(files, POOL_TRAINING)
+    try:
+        yield home / "labels"
+    finally:
+        remove_training_folder(files)

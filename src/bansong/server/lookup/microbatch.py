@@ -1,0 +1,374 @@
+"""Single lookups answered together: those that arrive while a query runs are the rows of the next query."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bansong.engine import LocalEngine
+from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.errors import BansongError
+from bansong.server.engine_pool import EnginePool, ServedEngine
+from bansong.server.errors import busy
+from bansong.server.letters import ScopeLetters
+from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.status.known_status import KnownStatus
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from bansong.server.status.nts_statuses import NtsStatuses
+
+_log = logging.getLogger(__name__)
+
+MOMENT: Final = 0.01
+"""Seconds that a batch waits for items on their way."""
+_POLL: Final = 0.0005
+MOST: Final = 256
+"""Lookups in one query at most."""
+SHARE: Final = 32
+"""Lookups of one key in one query at most, while other keys ask, too."""
+WAITING: Final = 1_024
+"""Lookups that may wait, those in queries among them; more are refused to keys that have their share of these."""
+_PATIENCE: Final = 0.5
+"""A query costs nearly the same whatever its rows: half of its time for all that were asked in the one before."""
+_QUERIES: Final = 2
+"""Queries at a time, of different engines."""
+_SCOPES: Final = 256
+_CACHED: Final = 10_000
+_LONGEST: Final = 500
+"""Characters of a lookup that is cached, so that the cache has a bound."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_LookupValues = tuple[str, str | None, str | None]
+
+
+class _Asked(NamedTuple):
+    """A lookup, its status where it is asked for, and the earlier letters to its business, if there are any."""
+
+    lookup: VerifyRequest
+    status: KnownStatus | None
+    letters: ScopeLetters | None
+
+
+class Microbatcher(Generic[Item, Result]):
+    """Works on up to ``most`` items at once, one such batch at a time, for callers on one event loop.
+
+    ``work`` returns for each item, in their order, its result or the exception that belongs to it; what it raises
+    belongs to all. An item that arrives while nothing is worked on does not wait for others, except those of the same
+    turn of the event loop. An item whose caller was cancelled is left out if its work has not begun.
+
+    ``expected`` returns how many items are submitted or on their way: a batch waits :data:`MOMENT` for those, since one
+    item more costs little and a batch more costs much. Whoever asked in the batch before may ask again at once: a batch
+    waits for as many items as there were then, until ``patience`` times the time that the batch before took is over.
+
+    Keys take turns: while several ask, a batch has at most ``share`` items of each. Otherwise one key with many callers
+    would make each batch, and what is done around it, as long for all others as for itself.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
+        most: int,
+        expected: Callable[[], int] = int,
+        patience: float = 0,
+        share: int | None = None,
+    ) -> None:
+        self._work = work
+        self._most = most
+        self._expected = expected
+        self._patience = patience
+        self._share = share or most
+        self._before, self._wait_until = Counter[str](), 0.0
+        self._waiting: dict[str, deque[tuple[Item, asyncio.Future[Result]]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, item: Item, key: str = "") -> asyncio.Future[Result]:
+        """Return the future of the result of an item of ``key``."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, deque()).append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), context=Context())  # of many requests, none in particular
+        return future
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                await self._wait_for_expected()
+                if batch := self._next_batch():
+                    began = loop.time()
+                    await self._process(batch)
+                    self._wait_until = loop.time() + self._patience * (loop.time() - began)
+                    self._before.update({key: len(waiting) for key, waiting in self._waiting.items()})
+        finally:
+            self._task = None
+            for waiting in self._waiting.values():  # only where the loop itself is ended
+                for _, future in waiting:
+                    future.cancel()
+            self._waiting.clear()
+
+    async def _wait_for_expected(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MOMENT
+        while (now := loop.time()) < max(until, self._wait_until):
+            share, lengths = self._share_of_key(), [len(waiting) for waiting in self._waiting.values()]
+            ready = sum(min(length, share) for length in lengths)
+            coming = self._expected() * (now < until and ready == sum(lengths))
+            before = sum(min(count, share) for count in self._before.values()) * (now < self._wait_until)
+            if ready >= min(max(coming, before), self._most):
+                return
+            await asyncio.sleep(_POLL)
+
+    def _share_of_key(self) -> int:
+        """Return how many items of a key may be in the next batch: fewer while several keys ask."""
+        return self._share if len(self._before.keys() | self._waiting.keys()) > 1 else self._most
+
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        """Take the next items of each key in turn."""
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        share, self._before = self._share_of_key(), Counter()
+        for key in list(self._waiting):
+            if len(batch) == self._most:
+                break  # the keys that are left come first the next time
+            taken, waiting = len(batch), self._waiting.pop(key)
+            while waiting and len(batch) < min(taken + share, self._most):
+                item, future = waiting.popleft()
+                if not future.done():
+                    batch.append((item, future))
+            self._before[key] = len(batch) - taken
+            if waiting:
+                self._waiting[key] = waiting
+        return batch
+
+    async def _process(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        results: Sequence[Result | BaseException]
+        try:
+            results = await self._work([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except BaseException as error:  # a panic of polars is no Exception, and no caller may wait for ever
+            results = [error] * len(batch)
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+class LookupAnswerer:
+    """Answers single lookups, as :meth:`bansong.engine.LocalEngine.answer` answers each of them alone.
+
+    ``statuses``: who is asked for the status of a business besides, except for lookups that are ``offline``.
+    ``waiting``: how many may wait (:meth:`admit`). Scopes whose engines answer alike share their queries. Answers are
+    cached until the scope's engine is another one, or the business's status.
+    """
+
+    def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
+        self._engines = engines
+        self._statuses = statuses
+        self.most_waiting = waiting
+        self._waiting: Counter[str] = Counter()
+        self._of_scope: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
+        self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
+        self._cache: OrderedDict[tuple[int, _LookupValues, KnownStatus | None, int | None], VerificationPayload] = (
+            OrderedDict()
+        )
+        self._reference_data: tuple[object, ...] = ()
+        self._limiter = anyio.CapacityLimiter(_QUERIES)
+
+    @property
+    def waiting(self) -> int:
+        """Lookups that wait, those in queries among them."""
+        return self._waiting.total()
+
+    def admit(self, scope: str) -> None:
+        """Raise the refusal 503 if as many lookups wait as may, and this scope has its share of them.
+
+        All scopes whose lookups wait have equal shares. So some that ask all they may shut out nobody who asks little.
+        How many wait in all is bounded by the connections.
+        """
+        if self._waiting.total() < self.most_waiting:
+            return
+        own = self._waiting.get(scope, 0)
+        if own >= max(1, self.most_waiting // (len(self._waiting) + (not own))):
+            raise busy(gettext("too many lookups are waiting"), 1)
+
+    @contextmanager
+    def expect(self, scope: str, *, offline: bool = False) -> Iterator[None]:
+        """Let the queries before a lookup of this scope wait a moment for it while it is paid and answered."""
+        known = self._of_scope.get((scope, self._statuses is not None and not offline))
+        if known is None:
+            yield
+            return
+        queue = known[1]
+        queue.expected += 1
+        try:
+            yield
+        finally:
+            queue.expected -= 1
+
+    async def answer(self, scope: str, lookup: VerifyRequest, *, offline: bool = False) -> VerificationPayload:
+        """Answer one lookup; ``offline``: by the registry alone.
+
+        Raises what the engine raises where an index is damaged, and :class:`~bansong.server.errors.Refusal` 503
+        where too many wait.
+        """
+        self.admit(scope)
+        self._waiting[scope] += 1
+        try:
+            statuses = None if offline else self._statuses
+            status = None if statuses is None else await self._find_status(statuses, scope, lookup)
+            engine, queue = await self._queue(scope, statuses)
+            values = lookup.b_no, lookup.name, lookup.address
+            letters = _letters_to(lookup, engine)
+            place = queue.number, values, status, None if letters is None else letters.number
+            found = self._cache.get(place)
+            if found is not None:
+                self._cache.move_to_end(place)
+                return found
+            found = await queue.batcher.submit(_Asked(lookup, status, letters), scope)
+            if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
+                self._cache[place] = found
+                if len(self._cache) > _CACHED:
+                    self._cache.popitem(last=False)
+            return found
+        finally:
+            self._waiting[scope] -= 1
+            if not self._waiting[scope]:
+                del self._waiting[scope]
+
+    async def _find_status(self, statuses: NtsStatuses, scope: str, lookup: VerifyRequest) -> KnownStatus | None:
+        """Find the status of a lookup, which no query waits for meanwhile: that may take seconds."""
+        known = self._of_scope.get((scope, True))
+        if known is None:
+            return await statuses.find(lookup.b_no)
+        known[1].expected -= 1
+        try:
+            return await statuses.find(lookup.b_no)
+        finally:
+            known[1].expected += 1
+
+    async def _queue(self, scope: str, statuses: NtsStatuses | None) -> tuple[LocalEngine, _EngineQueue]:
+        """A scope's engine as it is now and its queue, of those who are told ``statuses`` or of the others."""
+        engine = await self._engines.open_engine(scope)
+        place = scope, statuses is not None
+        known = self._of_scope.get(place)
+        if known is not None and known[0] is engine:
+            return known
+        reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
+        if reference_data != self._reference_data:  # nothing must keep the files before in memory
+            self._reference_data = reference_data
+            self._of_scope.clear()
+        identity = *_engine_identity(engine), statuses is not None
+        queue = self._queues.get(identity)
+        if queue is None:
+            shared = engine.without_letters() if isinstance(engine, ServedEngine) else engine
+            with_statuses = shared if statuses is None else shared.with_status(statuses.exchangeable())
+            queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
+        self._of_scope[place] = engine, queue
+        self._of_scope.move_to_end(place)
+        if len(self._of_scope) > _SCOPES:
+            self._of_scope.popitem(last=False)
+        return engine, queue
+
+
+class _EngineQueue:
+    """Lookups that wait for one engine's answers."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
+        self.number = next(self._numbers)
+        self.expected = 0
+        self.batcher: Microbatcher[_Asked, VerificationPayload] = Microbatcher(
+            self._answer, MOST, lambda: self.expected, _PATIENCE, SHARE
+        )
+        self._engine = engine
+        self._limiter = limiter
+        self._query: PreparedQuery | None = None
+
+    async def _answer(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
+        return await anyio.to_thread.run_sync(self._run_query, asked, limiter=self._limiter)
+
+    def _run_query(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
+        results: dict[int, VerificationPayload | BaseException] = {}
+        for part in _split_by_letters(asked):
+            results |= zip(part, self._run_part([asked[place] for place in part]), strict=True)
+        return [results[place] for place in range(len(asked))]
+
+    def _run_part(self, asked: Sequence[_Asked]) -> Sequence[VerificationPayload | BaseException]:
+        if self._query is None:
+            self._query = PreparedQuery(self._engine)
+        lookups = [one.lookup for one in asked]
+        try:
+            if self._engine.status is None and self._engine.history is None:
+                return self._query.answers(lookups)
+            statuses = [one.status for one in asked if one.status is not None]
+            letters = _collect_letters(asked) if isinstance(self._engine, ServedEngine) else None
+            return self._query.answers(lookups, statuses, letters)
+        except BansongError:  # an index is damaged, for all alike
+            raise
+        except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
+            if len(asked) == 1:
+                return [error]
+            _log.warning("a query of %d lookups failed and is done in parts: %s", len(asked), type(error).__name__)
+            half = len(asked) // 2
+            return [*self._run_part(asked[:half]), *self._run_part(asked[half:])]
+
+
+def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
+    """The same for engines that answer alike, but for their letters, which are exchanged with the lookups.
+
+    Reference data is compared by identity, while a queue keeps it alive.
+    """
+    files = id(engine.registry), id(engine.status), id(engine.gazetteer)
+    of_scope = isinstance(engine, ServedEngine)
+    history = engine.history is None if of_scope else id(engine.history)
+    return *files, engine.model, engine.lang, engine.today, of_scope, history
+
+
+def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> ScopeLetters | None:
+    """The letters of an engine's scope, if one went to the business that is asked about."""
+    letters = engine.letters if isinstance(engine, ServedEngine) else None
+    return letters if letters is not None and letters.mentions(int(lookup.b_no)) else None
+
+
+def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
+    """Split lookups, by their places, so that in no part one business is asked about with different letters to it."""
+    parts: list[tuple[dict[str, int | None], list[int]]] = []
+    for place, (lookup, _, letters) in enumerate(asked):
+        number = None if letters is None else letters.number
+        for seen, places in parts:
+            if seen.setdefault(lookup.b_no, number) == number:
+                places.append(place)
+                break
+        else:
+            parts.append(({lookup.b_no: number}, [place]))
+    return [places for _, places in parts]
+
+
+def _collect_letters(asked: Sequence[_Asked]) -> pl.DataFrame:
+    """The letters to the businesses of lookups that may share a query."""
+    numbers: dict[ScopeLetters, set[int]] = {}
+    for lookup, _, letters in asked:
+        if letters is not None:
+            numbers.setdefault(letters, set()).add(int(lookup.b_no))
+    found = [letters.of(pl.Series(sorted(of), dtype=pl.UInt64)) for letters, of in numbers.items()]
+    return pl.concat([pl.DataFrame(schema=HISTORY_SCHEMA), *found])

@@ -1,0 +1,129 @@
+"""The state of a server's parts, read when a monitor asks: queues, jobs, watches, notifications, ages, disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from bansong.errors import BansongError
+from bansong.schema import SEOUL
+from bansong.server.store import SERVER_FILE, job_table, open_server_file
+from bansong.watch import notifications
+from bansong.watch import store as watch_store
+
+if TYPE_CHECKING:
+    from bansong.server.handlers import Context
+
+_STATES: Final = ("queued", "running", "done", "failed")
+
+
+class StateCollector(Collector):
+    """Reads the parts of a running server; called in the threads of the listener.
+
+    The file is read on a connection of its own, for as long as that takes. A part that cannot be read is left out, and
+    said in ``bansong_readable``: a monitor must hear of all others just then.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the state as it is now."""
+        yield from self._read_memory()
+        readable = GaugeMetricFamily("bansong_readable", "Whether a part could be read just now.", labels=["part"])
+        parts = {"database": self._read_database, "disk": self._read_disk, "status_store": self._read_statuses}
+        for part, read in parts.items():
+            try:
+                found = list(read())
+            except (BansongError, OSError):
+                readable.add_metric([part], 0)
+            else:
+                readable.add_metric([part], 1)
+                yield from found
+        yield readable
+
+    def _read_memory(self) -> Iterator[Metric]:
+        context = self._context
+        lookups, acceptance, data = context.lookups.answerer, context.acceptance, context.engines.data
+        yield _gauge("requests_under_way", "Requests whose answer is not sent yet.", context.metrics.under_way)
+        if context.metrics.connections is not None:
+            yield _gauge("connections", "Connections to the service that are open.", context.metrics.connections())
+        yield _gauge("lookups_waiting", "Single lookups that wait or are being answered.", lookups.waiting)
+        yield _gauge("lookups_waiting_limit", "Lookups beyond which further ones are refused.", lookups.most_waiting)
+        yield _gauge("uploads_under_way", "Uploads that come in or are being read.", acceptance.uploads)
+        yield _gauge("reading_slots_in_use", "Files that are being read now.", acceptance.reading.borrowed_tokens)
+        yield _gauge("reading_slots", "Files that may be read at once.", acceptance.reading.total_tokens)
+        if (checked := context.watches.last_check) is not None:
+            text = "When watches were checked last, since the start."
+            yield _gauge("watch_last_check_timestamp_seconds", text, checked)
+        if data.registry is not None and data.registry.newest is not None:
+            yield self._age("registry_age_seconds", "Age of the registry's newest status.", data.registry.newest)
+        if data.gazetteer is not None and data.gazetteer.source_date is not None:
+            yield self._age("gazetteer_age_seconds", "Age of the gazetteer's addresses.", data.gazetteer.source_date)
+        text = "Whether the file under its name is refused, and the one before still serves."
+        yield _gauges("reference_file_refused", text, "file", context.engines.refused_files().items())
+
+    def _read_database(self) -> Iterator[Metric]:
+        context, now = self._context, self._context.clock.now()
+        path = context.store.path
+        with closing(open_server_file(path, create=False, writing=False)) as db, SERVER_FILE.errors(path):
+            jobs, oldest_job = job_table.count_by_state(db)
+            watches, overdue = watch_store.count_all(db), context.watches.overdue(db, now)
+            waiting, given_up = notifications.summarize_undelivered(db)
+        text = "Batch jobs by state; those that ended for as long as they are kept."
+        yield _gauges("jobs", text, "state", ((state, jobs.get(state, 0)) for state in _STATES))
+        yield _gauge("queue_limit", "Jobs that may wait; further ones are refused.", context.settings.queue)
+        yield _gauge("oldest_queued_job_seconds", "How long the oldest waiting job is there.", _since(oldest_job, now))
+        yield _gauge("watches", "Businesses watched.", watches)
+        yield _gauge("watches_overdue", "Watches whose check is a quarter of an hour late.", overdue.watches)
+        yield _gauge("watch_overdue_seconds", "How late the check is that is latest.", _since(overdue.oldest, now))
+        text = "Notifications that no receiver acknowledged: to be tried again, or given up."
+        counts = ("waiting", waiting.deliveries), ("given_up", given_up.deliveries)
+        yield _gauges("notifications_undelivered", text, "state", counts)
+        text = "How long the oldest notification waits that is still tried."
+        yield _gauge("oldest_undelivered_notification_seconds", text, _since(waiting.oldest, now))
+
+    def _read_disk(self) -> Iterator[Metric]:
+        usage = shutil.disk_usage(self._context.settings.files)
+        yield _gauge("disk_free_bytes", "Bytes free where the server's file and folder are.", usage.free)
+        yield _gauge("disk_bytes", "Bytes of that disk.", usage.total)
+
+    def _read_statuses(self) -> Iterator[Metric]:
+        statuses = self._context.statuses
+        if statuses is None:
+            return
+        report = statuses.report()
+        yield _gauge("nts_circuit_open", "Whether the tax authority is not asked now.", report.circuit_open)
+        yield CounterMetricFamily("bansong_nts_numbers", "Numbers that it was asked for.", report.asked)
+        yield CounterMetricFamily("bansong_nts_answers", "Numbers that it answered.", report.answered)
+        if report.budget_left is not None:
+            yield _gauge("nts_budget_left", "Numbers that may be asked until midnight in Seoul.", report.budget_left)
+        yield _gauge("status_store_statuses", "Statuses that are stored.", report.stored)
+        if report.newest is not None:
+            yield self._age("status_store_age_seconds", "Age of the newest status that is stored.", report.newest)
+
+    def _age(self, name: str, text: str, day: date) -> Metric:
+        return _gauge(name, text, _since(datetime.combine(day, time(), SEOUL).timestamp(), self._context.clock.now()))
+
+
+def _since(then: float | None, now: float) -> float:
+    """Seconds since a time; 0 where there is none, or it is to come."""
+    return 0.0 if then is None else max(0.0, now - then)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"bansong_{name}", text, value)
+
+
+def _gauges(name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    family = GaugeMetricFamily(f"bansong_{name}", text, labels=[label])
+    for value, count in values:
+        family.add_metric([value], count)
+    return family

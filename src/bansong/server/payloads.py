@@ -1,0 +1,395 @@
+"""Request and answer models: the fields of INTERFACE.md, and what it leaves open (docs/service.md), with examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+BusinessNumber = Annotated[
+    str,
+    Meta(  # the length keeps out the line end that `$` lets through
+        pattern=r"^(?!0{10}$)[0-9]{10}$",
+        min_length=10,
+        max_length=10,
+        description="Ten digits, no hyphens, not all zero.",
+    ),
+]
+LONGEST_NAME: Final = 300
+Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
+Address = Annotated[str, Meta(max_length=1_000)]
+Reason = Annotated[str, Meta(max_length=1_000)]
+RowId = Annotated[int, Meta(ge=0)]
+
+
+class VerifyRequest(Struct):
+    """INTERFACE §2.1."""
+
+    b_no: BusinessNumber
+    name: Name | None = None
+    address: Address | None = None
+
+
+class VerificationPayload(Struct):
+    """INTERFACE §2.2. Without name and address the risk fields are null."""
+
+    biz_status: str
+    bounce_prob: float | None
+    grade: str | None
+    action: str | None
+    fixed_zipcode: str | None
+    fixed_address: str | None
+    reasons: list[str]
+
+
+class BatchCreatedPayload(Struct):
+    """INTERFACE §2.3."""
+
+    job_id: str
+    total: int
+
+
+class JobError(Struct):
+    """Why a job failed."""
+
+    code: str
+    message: str
+
+
+class JobResult(Struct):
+    """One row of a job: ``row_id`` from 0; ``error`` says why a row has no answer (its number is none).
+
+    ``b_no`` is then the cell as it was written; of one with more than 100 characters the beginning, and how many.
+    """
+
+    row_id: int
+    b_no: str | None
+    biz_status: str | None
+    bounce_prob: float | None
+    grade: str | None
+    action: str | None
+    fixed_zipcode: str | None
+    fixed_address: str | None
+    reasons: list[str]
+    error: str | None
+
+
+class JobSummaryPayload(Struct):
+    """How far a job is. ``status``: queued, running, done, failed. ``progress``: a fraction.
+
+    ``grades``: rows by grade, ``none`` for those without one, when the job is done.
+    """
+
+    job_id: str
+    status: str
+    total: int
+    processed: int
+    progress: float
+    created_at: str
+    finished_at: str | None
+    expires_at: str | None
+    grades: dict[str, int]
+    error: JobError | None
+
+
+class JobStatus(JobSummaryPayload):
+    """INTERFACE §4.3. ``results``: the ``preview`` rows of highest risk, once the job is done."""
+
+    results: list[JobResult]
+
+
+class JobListPayload(Struct):
+    """Jobs, the newest first; ``next_cursor`` asks for those behind them, and is null where there are none."""
+
+    jobs: list[JobSummaryPayload]
+    next_cursor: str | None
+
+
+class JobDeleted(Struct):
+    """``given_back``: lookups that the quota got back, since the job had not answered them."""
+
+    job_id: str
+    deleted: bool
+    given_back: int
+
+
+class LabelRequest(Struct):
+    """INTERFACE §2.4; ``row_id`` and ``bounced`` are required."""
+
+    row_id: RowId
+    bounced: bool
+    reason: Reason | None = None
+
+
+class Labelled(Struct):
+    """A label as it is kept; a later one for the same row replaces it."""
+
+    job_id: str
+    row_id: int
+    bounced: bool
+    reason: str | None
+
+
+class WatchRequest(Struct):
+    """INTERFACE §2.5; ``biz_no`` is required."""
+
+    biz_no: BusinessNumber
+    name: Name | None = None
+    address: Address | None = None
+
+
+class WatchEntryPayload(Struct):
+    """A watched business: what was found when it was last checked, and when it is checked again."""
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    address: str | None
+    biz_status: str | None
+    grade: str | None
+    created_at: str
+    checked_at: str | None
+    next_check_at: str
+    closed_at: str | None
+
+
+class WatchListPayload(Struct):
+    """INTERFACE §4.6."""
+
+    watches: list[WatchEntryPayload]
+    total: int
+
+
+class WatchChangePayload(Struct):
+    """INTERFACE §2.6: one change of grade."""
+
+    at: str
+    before: str | None
+    after: str | None
+    biz_status: str | None
+
+
+class WatchHistory(Struct):
+    """INTERFACE §4.8, the oldest first."""
+
+    watch_id: str
+    biz_no: str
+    history: list[WatchChangePayload]
+
+
+class WatchRemoved(Struct):
+    """INTERFACE §4.7."""
+
+    watch_id: str
+    removed: bool
+
+
+class Closure(Struct):
+    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told (:mod:`bansong.watch.notifications`)."""
+
+    event: Literal["closure"]
+    id: str
+    watch_id: str
+    biz_no: BusinessNumber
+    name: str | None
+    address: str | None
+    biz_status: Literal["closed"]
+    status_before: str | None
+    grade_before: str | None
+    grade_after: str | None
+    detected_at: str
+
+
+class ClosedAlready(Struct):
+    """Told as a closure is: the businesses that were closed when they were first checked, in one notice."""
+
+    event: Literal["closed_already"]
+    id: str
+    closed: int
+    biz_nos: list[BusinessNumber]
+    detected_at: str
+
+
+class QuotaPayload(Struct):
+    """What is counted by calendar month (Asia/Seoul): lookups, or changes of the watch list."""
+
+    limit: int
+    used: int
+    remaining: int
+    month: str
+    resets_at: str
+
+
+class LimitsPayload(Struct):
+    """What else is limited in the plan."""
+
+    upload_bytes: int
+    upload_rows: int
+    watches: int
+    watch_recheck_hours: float
+    uploads: int
+    disk_bytes: int
+    requests_per_second: float
+    request_burst: int
+    requests_at_once: int
+
+
+class InUsePayload(Struct):
+    """How much of the limits of the same names is in use now; the request that asks is one of those at once."""
+
+    uploads: int
+    disk_bytes: int
+    requests_at_once: int
+
+
+class IdempotencyPayload(Struct):
+    """A request to ``endpoints`` may carry ``header``; sent again with its value it is not done or paid twice."""
+
+    header: str
+    endpoints: list[str]
+    keep_seconds: int
+
+
+class Me(Struct):
+    """INTERFACE §4.9."""
+
+    key_id: str
+    plan: str
+    quota: QuotaPayload
+    watch_changes: QuotaPayload
+    limits: LimitsPayload
+    in_use: InUsePayload
+    idempotency: IdempotencyPayload
+
+
+class ErrorDetail(Struct):
+    """``code`` for programs, ``message`` for people; some refusals say more."""
+
+    code: str
+    message: str
+
+
+class Error(Struct):
+    """The one shape of every refusal."""
+
+    error: ErrorDetail
+
+
+encode = msgspec.json.Encoder().encode
+
+
+_NUMBER: Final = "1248100998"
+_NAME: Final = "삼성전자"
+_ADDRESS: Final = "경기 수원시 영통구 삼성로 129"
+_JOB: Final = "job_GURI1k7ujJtU0LIek9WLS7Xs"
+_WATCH: Final = "7b9cfcce69f68ef5"
+_REASONS: Final = [
+    "[status -3] business active (registry, 2026-11-01)",
+    "[base -50] where an ordinary business letter starts (model)",
+]
+_MADE: Final = "2026-11-22T17:28:06+09:00"
+_CHECKED: Final = "2026-11-22T17:28:07+09:00"
+_NEXT: Final = "2026-11-23T15:23:25+09:00"
+
+_RESULT: Final = JobResult(
+    row_id=0,
+    b_no=_NUMBER,
+    biz_status="active",
+    bounce_prob=0.0188,
+    grade="A",
+    action="send",
+    fixed_zipcode=None,
+    fixed_address=None,
+    reasons=_REASONS,
+    error=None,
+)
+_DONE: Final = JobStatus(
+    job_id=_JOB,
+    status="done",
+    total=3,
+    processed=3,
+    progress=1.0,
+    created_at=_MADE,
+    finished_at=_CHECKED,
+    expires_at="2027-02-20T17:28:07+09:00",
+    grades={"A": 2, "none": 1},
+    error=None,
+    results=[_RESULT],
+)
+_RUNNING: Final = JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)
+_ENTRY: Final = WatchEntryPayload(
+    watch_id=_WATCH,
+    biz_no=_NUMBER,
+    name=_NAME,
+    address=_ADDRESS,
+    biz_status="active",
+    grade="A",
+    created_at=_MADE,
+    checked_at=_CHECKED,
+    next_check_at=_NEXT,
+    closed_at=None,
+)
+_CLOSED: Final = Closure(
+    event="closure",
+    id="04399fa1a909055807533d05e0090ebe",
+    watch_id=_WATCH,
+    biz_no=_NUMBER,
+    name=_NAME,
+    address=_ADDRESS,
+    biz_status="closed",
+    status_before="active",
+    grade_before="A",
+    grade_after="E",
+    detected_at=_NEXT,
+)
+_CLOSED_ALREADY: Final = ClosedAlready(
+    event="closed_already",
+    id="c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91",
+    closed=2,
+    biz_nos=[_NUMBER, "1208100002"],
+    detected_at=_CHECKED,
+)
+_ACCOUNT: Final = Me(
+    key_id="b63f1d46",
+    plan="business",
+    quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
+    watch_changes=QuotaPayload(20_000, 3, 19_997, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
+    limits=LimitsPayload(
+        upload_bytes=64_000_000,
+        upload_rows=200_000,
+        watches=10_000,
+        watch_recheck_hours=24.0,
+        uploads=4,
+        disk_bytes=2_000_000_000,
+        requests_per_second=100.0,
+        request_burst=1_000,
+        requests_at_once=256,
+    ),
+    in_use=InUsePayload(uploads=0, disk_bytes=61_440, requests_at_once=1),
+    idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
+)
+_EXAMPLES: Final = (
+    VerifyRequest(_NUMBER, _NAME, _ADDRESS),
+    VerificationPayload("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
+    BatchCreatedPayload(_JOB, 3),
+    _DONE,
+    JobListPayload([_RUNNING], None),
+    JobDeleted("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", deleted=True, given_back=2),
+    LabelRequest(0, bounced=True, reason="이사불명"),
+    Labelled(_JOB, 0, bounced=True, reason="이사불명"),
+    WatchRequest(_NUMBER, _NAME, _ADDRESS),
+    _ENTRY,
+    WatchListPayload([_ENTRY], 1),
+    WatchHistory(_WATCH, _NUMBER, [WatchChangePayload(_NEXT, "A", "E", "closed")]),
+    WatchRemoved(_WATCH, removed=True),
+    _CLOSED,
+    _CLOSED_ALREADY,
+    _ACCOUNT,
+)
+
+
+def by_type() -> Mapping[Any, Any]:
+    """The examples, as JSON has them, by the type of ``wire`` that they are of."""
+    return {type(one): msgspec.to_builtins(one) for one in _EXAMPLES}

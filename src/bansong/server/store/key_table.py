@@ -1,0 +1,231 @@
+"""API keys and the lookups that each used in a month.
+
+A key is an account: plan, quota, jobs and watches belong to it. Its clients name it by a secret
+(:mod:`bansong.server.store.secret_table`), of which it may have two while they change from one to the other.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bansong.errors import UsageError
+from bansong.server.store import secret_table
+from bansong.translation import gettext
+from bansong.watch.webhook_signature import new_secret
+
+_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased, customer"
+
+IN_POOL: Final = "@pool"
+"""What the scope of a key of the pool ends in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'.
+
+    ``erased``: when all that belonged to it was deleted; usage and id are left. ``customer``: whose key it is, as the
+    operator calls them; keys of one customer have one voice in the pool. ``None``: a customer of its own.
+    """
+
+    id: str
+    plan: str
+    quota: int
+    note: str | None
+    pool: bool
+    created: float
+    last_used: float | None
+    revoked: float | None
+    webhook_url: str | None
+    webhook_secret: str | None = field(repr=False)
+    erased: float | None
+    customer: str | None
+
+    @property
+    def scope(self) -> str:
+        """Whose outcomes stand behind the answers to this key: its own, in the pool also what the members agree on."""
+        return f"{self.id}{IN_POOL}" if self.pool else self.id
+
+
+def create_key(
+    db: sqlite3.Connection,
+    *,
+    plan: str,
+    quota: int,
+    now: float,
+    note: str | None = None,
+    pool: bool = False,
+    customer: str | None = None,
+) -> tuple[Key, str]:
+    """Make a key; return it and its first secret, which is not stored."""
+    id_ = secrets.token_hex(4)
+    db.execute(
+        "INSERT INTO keys (id, plan, quota, note, pool, customer, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (id_, plan, quota, note, int(pool), customer, now),
+    )
+    secret = secret_table.add_secret(db, id_, now)
+    created = find_key(db, id_)
+    assert created is not None  # noqa: S101 - it was inserted in this transaction
+    return created, secret
+
+
+def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key, float] | None:
+    """The key with this secret, and when the secret ends (``inf``: not by itself); ``None`` where it is not valid."""
+    found = secret_table.find_secret(db, secret)
+    if found is None or not found.lives(now):
+        return None
+    key = find_key(db, found.key_id)
+    if key is None or key.revoked is not None:
+        return None
+    return key, math.inf if found.expires is None else found.expires
+
+
+def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
+    """The key with this id."""
+    row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
+    return None if row is None else _key(row)
+
+
+def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
+    """The key with this id; raises :class:`bansong.errors.UsageError` where the file at ``path`` has none."""
+    key = find_key(db, id_)
+    if key is None:
+        raise UsageError(
+            gettext(
+                "{key_id}: {db} has no key with this id; `bansong keys list --db {db}` shows them",
+                key_id=id_,
+                db=path,
+            )
+        )
+    return key
+
+
+def list_keys(db: sqlite3.Connection) -> list[Key]:
+    """All keys, the oldest first."""
+    return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
+
+
+def pool_members(db: sqlite3.Connection) -> dict[str, str]:
+    """The ids of the keys of the pool that are not revoked, and whose each is: its customer, by default the key."""
+    query = "SELECT id, coalesce(customer, id) FROM keys WHERE pool AND revoked IS NULL ORDER BY id"
+    return dict(db.execute(query).fetchall())
+
+
+def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
+    """Revoke a key for good; whether it was there and not revoked before."""
+    return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
+
+
+def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
+    """Note when all that belonged to a key was deleted."""
+    db.execute("UPDATE keys SET erased = ? WHERE id = ? AND erased IS NULL", (now, id_))
+
+
+def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
+    """The keys whose account is to be erased now: revoked before a time, and their jobs have ended.
+
+    ``asked_before``: that time for those of which the audit log has ``action``.
+    """
+    query = (
+        "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
+        " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # the audit log is read once, not for each key
+        " (SELECT 1 FROM jobs WHERE key_id = keys.id AND state IN ('queued', 'running')) ORDER BY revoked, id"
+    )
+    return [id_ for (id_,) in db.execute(query, (before, asked_before, action))]
+
+
+def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool | None]) -> None:
+    """Change a key's ``plan``, ``quota``, ``note``, ``pool`` or ``customer``."""
+    for name in fields.keys() & {"plan", "quota", "note", "pool", "customer"}:
+        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these five
+
+
+def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
+    """Note when keys were used last; of a key that was erased meanwhile that is not known any more."""
+    update = "UPDATE keys SET last_used = ? WHERE id = ? AND erased IS NULL"
+    db.executemany(update, [(at, id_) for id_, at in times.items()])
+
+
+def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
+    """Set where a key's closures are sent; return the new secret that signs them, or ``None`` where there is none."""
+    secret = None if url is None else new_secret()
+    db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
+    return secret
+
+
+def _key(row: tuple[object, ...]) -> Key:
+    id_, plan, quota, note, pool, *rest = row
+    return Key(id_, plan, quota, note, bool(pool), *rest)  # type: ignore[arg-type]
+
+
+def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:
+    """Lookups of a month (``2026-11``)."""
+    row = db.execute("SELECT used FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
+    """Take lookups out of the month's quota: all of them (``None``), or none; then what was used before is returned."""
+    before = used_lookups(db, key_id, month)
+    if before + lookups > limit:
+        return before
+    _add_usage(db, key_id, month, lookups)
+    return None
+
+
+def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
+    """Take one lookup for each ``(key_id, month, limit)`` in their order; for each what :func:`take_lookups` returns.
+
+    Of each key and month what is used is read and written once, however many ask.
+    """
+    left: dict[tuple[str, str], tuple[int, int]] = {}
+    results: list[int | None] = []
+    for key_id, month, limit in asked:
+        place = key_id, month
+        if place not in left:
+            left[place] = used_lookups(db, key_id, month), 0
+        before, taken = left[place]
+        if before + taken >= limit:
+            results.append(before + taken)
+            continue
+        left[place] = before, taken + 1
+        results.append(None)
+    for (key_id, month), (_, taken) in left.items():
+        if taken:
+            _add_usage(db, key_id, month, taken)
+    return results
+
+
+def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
+    """Give back what was taken for nothing, to the month that it was taken from."""
+    db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
+
+
+def used_watch_changes(db: sqlite3.Connection, key_id: str, month: str) -> int:
+    """Additions, changes and removals on a key's watch list in a month (``2026-11``)."""
+    row = db.execute("SELECT watch_changes FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def count_watch_change(db: sqlite3.Connection, key_id: str, month: str) -> int:
+    """Count one change of a key's watch list; return how many there were before in the month."""
+    before = used_watch_changes(db, key_id, month)
+    db.execute(
+        "INSERT INTO usage (key_id, month, used, watch_changes) VALUES (?, ?, 0, 1)"
+        " ON CONFLICT DO UPDATE SET watch_changes = watch_changes + 1",
+        (key_id, month),
+    )
+    return before
+
+
+def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
+    db.execute(
+        "INSERT INTO usage (key_id, month, used) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET used = used + excluded.used",
+        (key_id, month, lookups),
+    )

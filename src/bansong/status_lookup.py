@@ -1,0 +1,220 @@
+"""What users call for statuses alone: of numbers in memory, of the numbers of files, of a registry's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.cancellation import CancelToken, run_async
+from bansong.enrichment.prepared_table import prepare_table
+from bansong.errors import AuthenticationError, ColumnError, InputError, UsageError
+from bansong.forking import refuse_after_fork
+from bansong.options import StatusOptions, choose_options
+from bansong.progress.asked import AskedProgress, progress_asked
+from bansong.progress.display import Progress
+from bansong.reference.registry_builder import check_registry_name
+from bansong.reference.registry_fetch import FetchedRegistry, fetch_registry
+from bansong.reference.run_statuses import numbers_of, status_files
+from bansong.reference.status_fetch import StatusFetch, fetch_statuses
+from bansong.reference.status_store import StatusStore
+from bansong.run.output_layout import keep_apart
+from bansong.schema import Lang, seoul_day
+from bansong.tables import frames, open_table, reading
+from bansong.tables.publish import same_file
+from bansong.translation import current_language, gettext
+
+COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
+"""The columns of :func:`fetch_status`."""
+
+_IN_VAIN: Final[dict[Lang, str]] = {
+    "en": "the tax authority gave no answer for this number today; ask again tomorrow",
+    "ko": "오늘은 국세청에서 이 번호의 답을 받지 못했습니다. 내일 다시 조회해 주세요",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedStatuses:
+    """The statuses of numbers that were given, a row each (:data:`COLUMNS`), and what was asked for them."""
+
+    frame: pl.DataFrame
+    fetch: StatusFetch
+
+
+def fetch_status(
+    numbers: Any,
+    options: StatusOptions | None = None,
+    *,
+    lang: Lang | None = None,
+    progress: AskedProgress = True,
+    cancel: CancelToken | None = None,
+) -> pl.DataFrame:
+    """Return the status of business numbers, as the tax authority tells it; only numbers are sent, and it is free.
+
+    ``numbers``: a list, a polars Series, or a frame (polars, pandas, pyarrow) whose column of numbers is found as
+    :func:`bansong.enrich` finds it. What was fetched in the last ``options.max_age`` days (30) comes from the status
+    store. The key is ``BANSONG_NTS_KEY``, a file ``BANSONG_NTS_KEY_FILE``, or in the options.
+
+    A row a given number, in the order given: ``b_no`` (ten digits as text; null where it cannot be a number),
+    ``biz_status`` (active, suspended, closed, unregistered; null where it is not known), ``since`` (Date), ``taxation``
+    (general, simplified, exempt), ``merged`` (closed by a merger into unit taxation), ``as_of`` (Date: the day in Korea
+    that it is the status of), ``note`` (why there is none, or none of today).
+
+    Where the tax authority cannot be asked for all of them, that is a warning and a note. Raises
+    :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.AuthenticationError` for one that is
+    refused.
+    """
+    token = cancel or CancelToken()
+    with progress_asked(progress, "numbers", "asking nts") as shown:
+        return _frame_of(run_async(lambda: _fetch(numbers, options, lang, shown, token), token))
+
+
+async def afetch_status(
+    numbers: Any,
+    options: StatusOptions | None = None,
+    *,
+    lang: Lang | None = None,
+    progress: AskedProgress = True,
+    cancel: CancelToken | None = None,
+) -> pl.DataFrame:
+    """Do what :func:`fetch_status` does within an event loop (asyncio or trio)."""
+    with progress_asked(progress, "numbers", "asking nts") as shown:
+        return _frame_of(await _fetch(numbers, options, lang, shown, cancel or CancelToken()))
+
+
+def look_up_statuses(
+    numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
+) -> FetchedStatuses:
+    """Do what :func:`fetch_status` does; what cannot be asked, a refused key too, is in the report alone."""
+    token = CancelToken()
+    return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
+
+
+def fetch_files(
+    files: Sequence[Path],
+    output: Path,
+    options: StatusOptions,
+    *,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    watch: Callable[[StatusFetch], None] | None = None,
+    cancel: CancelToken | None = None,
+) -> FetchedRegistry:
+    """Ask for the statuses of the numbers in files, found as :func:`bansong.enrich` finds them; write a registry.
+
+    Raises :class:`bansong.errors.InputError` for a file without numbers, :class:`~bansong.errors.UsageError`.
+    """
+    check_registry_name(output)
+    for path in files:
+        if same_file(path, output):
+            raise UsageError(
+                gettext("{output}: is one of the files; give the registry a name of its own", output=output)
+            )
+    keep_apart(status_files(options), {"output": output}, in_place=False)
+    found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
+    return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
+
+
+def _numbers_in(
+    path: Path, columns: Mapping[str, str] | None, encoding: str | None, delimiter: str | None
+) -> pl.Series:
+    """Return the distinct usable numbers of a file (UInt64)."""
+    with ExitStack() as resources:
+        table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
+        rows = prepare_table(table, columns, "").rows
+        with reading(table):
+            found = numbers_of(rows)
+    if found.is_empty():
+        raise InputError(
+            gettext(
+                "{path}: holds no business number that could be asked for; name the column with `columns=`", path=path
+            )
+        )
+    return found
+
+
+def _frame_of(found: FetchedStatuses) -> pl.DataFrame:
+    """Return the frame; raise for a refused key, warn of any other halt."""
+    if found.fetch.halt is not None:
+        if found.fetch.exit_code == AuthenticationError.exit_code:
+            raise AuthenticationError(found.fetch.halt)
+        warnings.warn(f"bansong: {found.fetch.halt}", stacklevel=3)
+    return found.frame
+
+
+async def _fetch(
+    numbers: Any, options: StatusOptions | None, lang: Lang | None, progress: Progress | None, cancel: CancelToken
+) -> FetchedStatuses:
+    refuse_after_fork()
+    options = choose_options("options", options, StatusOptions())
+    given = _texts(numbers)
+    rows = pl.DataFrame([given]).select(
+        business_number.key_expr(pl.col("given")).alias("b_no"),
+        business_number.problem_expr(pl.col("given")).alias("p"),
+    )
+    distinct = rows["b_no"].drop_nulls().unique(maintain_order=True)
+    fetch = StatusFetch(numbers=len(distinct))
+    if options.source != "none":
+        fetch = await fetch_statuses(distinct, options, progress=progress, cancel=cancel, tries_spent=True)
+    with StatusStore(options.store) as store:
+        known = store.read(distinct)
+        in_vain = store.find_unanswered(distinct, seoul_day())
+    return FetchedStatuses(_answer_rows(rows, known, in_vain, fetch, options, lang or current_language()), fetch)
+
+
+def _answer_rows(
+    rows: pl.DataFrame,
+    known: pl.DataFrame,
+    in_vain: pl.Series,
+    fetch: StatusFetch,
+    options: StatusOptions,
+    lang: Lang,
+) -> pl.DataFrame:
+    """Return a row of :data:`COLUMNS` for each given number."""
+    found = rows.join(known, on="b_no", how="left", maintain_order="left")
+    age = (pl.lit(seoul_day()) - pl.col("as_of")).dt.total_days()
+    is_old = pl.col("b_no").is_not_null() & ~(age <= options.max_age).fill_null(value=False)
+    note = (
+        pl.when(pl.col("p").is_not_null())
+        .then(business_number.note_expr(pl.col("p"), lang))
+        .when(is_old & pl.col("b_no").is_in(in_vain.implode()))
+        .then(pl.lit(_IN_VAIN[lang]))
+        .when(is_old)
+        .then(pl.lit(fetch.halt, pl.String))
+    )
+    return found.with_columns(note.alias("note"), business_number.digits_expr(pl.col("b_no")).alias("b_no")).select(
+        *COLUMNS
+    )
+
+
+def _texts(numbers: Any) -> pl.Series:
+    """Return the numbers that were given, as they were written (a Series ``given``)."""
+    if isinstance(numbers, pl.Series):
+        if numbers.dtype.is_nested() or numbers.dtype == pl.Object:
+            raise UsageError(
+                gettext(
+                    "a Series of {dtype} holds no business numbers; give texts or whole numbers", dtype=numbers.dtype
+                )
+            )
+        return numbers.alias("given")
+    if isinstance(numbers, str | int):
+        return pl.Series("given", [str(numbers)], pl.String)
+    if hasattr(numbers, "columns") or hasattr(numbers, "column_names") or isinstance(numbers, pl.LazyFrame):
+        rows = prepare_table(frames.read(numbers), None, "").rows
+        if "b_no" not in rows.collect_schema().names():
+            raise ColumnError(gettext("the frame has no column of business numbers; give the column itself"))
+        return rows.select(pl.col("b_no").alias("given")).collect().to_series()
+    if not isinstance(numbers, Iterable):
+        raise UsageError(
+            gettext(
+                "a {name} is no list of business numbers; give a list, a Series or a frame", name=type(numbers).__name__
+            )
+        )
+    return pl.Series("given", [None if number is None else str(number) for number in numbers], pl.String)

@@ -1,0 +1,450 @@
+"""The one kind of SQLite file: how the ledger, the server's file and a watch list's file are found, made, opened, kept.
+
+A file is looked at before SQLite touches it, made under another name and renamed when it is whole, and brought forward
+to this release's version one numbered step at a time. Decision 026 says why; 009 and 017 say why one kind is exclusive
+(one process, a write-ahead log) and the others are shared (a rollback journal).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from weakref import WeakValueDictionary
+
+from filelock import FileLock, Timeout
+
+from bansong.errors import LedgerError, StoreError, parameter
+from bansong.library_messages import describe_library_error, describe_os_error
+from bansong.storage.connections import OPENING, connect, is_open_here
+from bansong.storage.filesystem import (
+    PRIVATE,
+    create_private,
+    make_folders,
+    mount_table,
+    network_file_system,
+    state_directory,
+    sync_folder,
+)
+from bansong.translation import gettext, gettext_noop
+
+_MAGIC: Final = b"SQLite format 3\0"
+_HEADER: Final = 100
+_IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_WAIT: Final = 10.0
+"""Seconds that a connection to a shared file waits for another one to finish its commit, or its steps forward."""
+_PRAGMAS: Final = (
+    "synchronous = FULL",
+    "fullfsync = ON",  # elsewhere than on macOS it means nothing
+    "cache_size = -65536",
+)
+_EXCLUSIVE: Final = (
+    "locking_mode = EXCLUSIVE",  # before all else: what reads the file first would share memory by a `-shm` beside it
+    "wal_autocheckpoint = 4000",
+    "journal_size_limit = 67108864",
+)
+_LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
+"""The locks that this process took, by the file they guard."""
+_MIGRATION: Final = threading.Lock()
+"""Held while a file is brought forward: another thread would take the lock of the first for the process's own."""
+
+
+def is_in_use(error: BaseException) -> bool:
+    """Whether another process has the file for which a :class:`FileKind` raised ``error``."""
+    cause = error.__cause__
+    return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of file: its name in messages, the Python parameter that names one, and its tables.
+
+    ``application_id`` stands in the header, so that no other database is taken for one. ``ddl`` makes a file of the
+    newest version; ``migrations[n]`` makes a file of version ``n`` one of version ``n + 1`` in one transaction.
+    ``error`` is raised for whatever is wrong with a file. An ``exclusive`` file belongs to one process, which holds
+    its lock from before it opens it; a shared one is written by several, one after the other. ``variable`` and
+    ``default`` say where the file is if nobody names one. ``busy`` and ``unwritten`` complete messages.
+    """
+
+    noun: str
+    parameter: str
+    application_id: int
+    ddl: str
+    migrations: Mapping[int, str]
+    error: type[LedgerError | StoreError]
+    exclusive: bool = False
+    variable: str = ""
+    default: str = ""
+    busy: str = gettext_noop("another process is writing to it for long; try again")
+    unwritten: str = gettext_noop("nothing was written; free space")
+    minimum: tuple[int, int, int] = (3, 37, 0)
+    """The oldest SQLite that reads ``ddl`` and ``migrations``: STRICT tables came with 3.37."""
+
+    @property
+    def version(self) -> int:
+        """The version that this release writes."""
+        return 1 + len(self.migrations)
+
+    @property
+    def _choose(self) -> str:
+        return gettext("choose another with {parameter}", parameter=parameter(self.parameter))
+
+    @property
+    def _restore(self) -> str:
+        return gettext("restore it from a backup, or {choose}", choose=self._choose)
+
+    def find(self, given: str | Path | None) -> Path:
+        """Return the file's path: ``given``, the one in the environment, or the default in the state directory.
+
+        Links are followed, so that two names of one file are one file.
+        """
+        named = given or os.environ.get(self.variable)
+        return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
+
+    def prepare_folder(self, path: Path) -> None:
+        """Make the state directory (mode 0700) for a file that lies there; raise ``error`` where another is missing."""
+        with self.errors(path):
+            if path == self.find(state_directory() / self.default):
+                make_folders(path.parent)
+            elif not path.parent.is_dir():
+                raise self.error(
+                    gettext(
+                        "{path}: the folder {parent} does not exist; create it first, or {choose}",
+                        path=path,
+                        parent=path.parent,
+                        choose=self._choose,
+                    )
+                )
+
+    def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
+        """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it.
+
+        ``wait``: seconds to wait for it; by default some for a file of an older version, which another process of
+        this release may be bringing forward, and none for another file.
+        """
+        seconds = wait if wait is not None else _WAIT if self._is_outdated(path) else 0
+        # a file may be opened in one thread and closed in another
+        lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
+        with self.errors(path):
+            self._refuse_network_file_system(path)
+            path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise self.error(f"{path}: {taken}") from error
+        _LOCKS[path] = lock
+        return lock
+
+    def make(self, path: Path) -> None:
+        """Make an empty file, mode 0600, under another name, and give it its own when it is whole.
+
+        A shared file may be there by then: another process was faster. Raises ``error``.
+        """
+        unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
+        with self.errors(path):
+            self._refuse_old_sqlite(path)
+            self._refuse_network_file_system(path)
+            if self.exclusive and _log_of(path).exists():
+                raise self.error(
+                    gettext(
+                        "{path}: is missing, but what was last written to it is there ({name}); {restore}",
+                        path=path,
+                        name=_log_of(path).name,
+                        restore=self._restore,
+                    )
+                )
+            unfinished.unlink(missing_ok=True)
+            os.close(create_private(unfinished))
+            try:
+                with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+                    connection.executescript(
+                        f"PRAGMA synchronous = FULL; BEGIN; {self.ddl}"
+                        f"PRAGMA application_id = {self.application_id}; PRAGMA user_version = {self.version}; COMMIT;"
+                    )
+                if self.exclusive:
+                    unfinished.rename(path)
+                else:
+                    try:
+                        os.link(unfinished, path)
+                    except FileExistsError:
+                        return
+                sync_folder(path.parent)
+            finally:
+                unfinished.unlink(missing_ok=True)
+
+    def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
+        """Open a file that is there, for any thread, without transactions begun by themselves.
+
+        A file of an older version is brought to this one. Raises ``error`` where the file is of another kind, of a
+        newer version, damaged, or on a network file system.
+        """
+        with self.errors(path):
+            self._refuse_old_sqlite(path)
+            self._refuse_network_file_system(path)
+            killed = self.exclusive and _log_of(path).exists()
+            with OPENING:
+                if not is_open_here(path):
+                    self._inspect_header(path, killed=killed)
+                connection = connect(path, writing=writing, timeout=0 if self.exclusive else _WAIT)
+            try:
+                self._settle_down(connection, path, writing=writing, killed=killed)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    @contextmanager
+    def errors(self, path: Path) -> Iterator[None]:
+        """Turn what SQLite or the disk complains of into ``error`` with the path and what to do."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise self.error(f"{path}: {self._explain(error)}") from error
+        except OSError as error:
+            advice = gettext("make it writable, or ") if isinstance(error, PermissionError) else ""
+            reason = gettext(
+                "cannot be used: {reason}; {advice}check {parameter}",
+                reason=describe_os_error(error),
+                advice=advice,
+                parameter=parameter(self.parameter),
+            )
+            raise self.error(f"{path}: {reason}") from error
+
+    def _explain(self, error: sqlite3.DatabaseError) -> str:
+        """Return what happened, and what to do, in words."""
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith("SQLITE_FULL"):
+            return gettext("the disk is full, so {unwritten}", unwritten=gettext(self.unwritten))
+        if name.startswith(_IN_USE):
+            return gettext(self.busy)
+        if name == "SQLITE_READONLY_DBMOVED":
+            return gettext("was moved, deleted or replaced while it was in use; put it back")
+        if name.startswith("SQLITE_READONLY"):
+            return gettext("is read-only; make it writable, or {choose}", choose=self._choose)
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return gettext("is damaged ({error}); {restore}", error=error, restore=self._restore)
+        if name.startswith("SQLITE_CONSTRAINT"):
+            return gettext(
+                "was used against its rules ({error}); this is a defect of bansong, please report it",
+                error=describe_library_error(error),
+            )
+        return gettext("cannot be used ({error}); look at the disk, and try again", error=describe_library_error(error))
+
+    def _refuse_old_sqlite(self, path: Path) -> None:
+        if sqlite3.sqlite_version_info < self.minimum:
+            needed = ".".join(map(str, self.minimum[:2]))
+            raise self.error(
+                gettext(
+                    "{path}: {noun} needs SQLite {needed} or newer, and this Python has {sqlite_version}; "
+                    "use a Python that comes with a newer SQLite, or update SQLite",
+                    path=path,
+                    noun=gettext(self.noun),
+                    needed=needed,
+                    sqlite_version=sqlite3.sqlite_version,
+                )
+            )
+
+    def _refuse_network_file_system(self, path: Path) -> None:
+        if kind := network_file_system(path.parent, mount_table()):
+            raise self.error(
+                gettext(
+                    "{path}: is on a network file system ({kind}), where nothing keeps two processes apart; "
+                    "choose a file on a local disk with {parameter}",
+                    path=path,
+                    kind=kind,
+                    parameter=parameter(self.parameter),
+                )
+            )
+
+    def _inspect_header(self, path: Path, *, killed: bool) -> None:
+        """Raise ``error`` unless the header says a whole file of this kind. SQLite has not opened it yet."""
+        if not path.is_file():
+            raise self.error(
+                gettext(
+                    "{path}: is not a file; name {noun} with {parameter}",
+                    path=path,
+                    noun=gettext(self.noun),
+                    parameter=parameter(self.parameter),
+                )
+            )
+        with path.open("r+b" if self.exclusive else "rb") as file:
+            header, size = file.read(_HEADER), file.seek(0, os.SEEK_END)
+        if not size:
+            raise self.error(
+                gettext(
+                    "{path}: is empty, so what it held is lost; {restore}, or delete it to begin a new one",
+                    path=path,
+                    restore=self._restore,
+                )
+            )
+        if len(header) < _HEADER or not header.startswith(_MAGIC):
+            raise self.error(
+                gettext(
+                    "{path}: is not {noun} (no SQLite database); {restore}",
+                    path=path,
+                    noun=gettext(self.noun),
+                    restore=self._restore,
+                )
+            )
+        if int.from_bytes(header[68:72]) != self.application_id:
+            raise self.error(
+                gettext(
+                    "{path}: is a database of another application, not {noun}; {choose}",
+                    path=path,
+                    noun=gettext(self.noun),
+                    choose=self._choose,
+                )
+            )
+        page = int.from_bytes(header[16:18])
+        expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
+        # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
+        if self.exclusive and size < expected and not killed:
+            raise self.error(
+                gettext(
+                    "{path}: is cut short ({size:,} bytes of {expected:,}); {restore}",
+                    path=path,
+                    size=size,
+                    expected=expected,
+                    restore=self._restore,
+                )
+            )
+
+    def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool, killed: bool) -> None:
+        """Set locks and durability, and bring the file to this release's version."""
+        for pragma in (*(_EXCLUSIVE if self.exclusive else ()), *_PRAGMAS):
+            connection.execute(f"PRAGMA {pragma}")
+        version = self._read_version(connection, path)
+        if version < self.version and not writing:
+            self.open(path).close()
+        if writing:
+            journal = "wal" if self.exclusive else "truncate"
+            if connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0] != journal:
+                raise self.error(
+                    gettext(
+                        "{path}: cannot keep a {journal} journal; choose a folder on a local disk",
+                        path=path,
+                        journal=journal,
+                    )
+                )
+            if killed:
+                self._check_pages(connection, path)
+            if version < self.version:
+                self._migrate(connection, path)
+        if not self.exclusive:
+            connection.execute("PRAGMA foreign_keys = ON")
+
+    def _read_version(self, connection: sqlite3.Connection, path: Path) -> int:
+        """Return the file's version; raise ``error`` for one that this release does not know."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > self.version:
+            raise self.error(
+                gettext(
+                    "{path}: was written by a newer bansong (version {version}, not {known}) and is "
+                    "left as it is; update this one",
+                    path=path,
+                    version=version,
+                    known=self.version,
+                )
+            )
+        if version < 1:
+            raise self.error(
+                gettext(
+                    "{path}: has version {version}, which no bansong writes; {restore}",
+                    path=path,
+                    version=version,
+                    restore=self._restore,
+                )
+            )
+        return version
+
+    def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Take the steps from the file's version to this release's, each in one transaction.
+
+        Nobody else works on the file meanwhile: a process of an older release would go on with tables that are gone.
+        """
+        with _MIGRATION, ExitStack() as stack:
+            ours = _LOCKS.get(path)
+            if ours is None or not ours.is_locked:
+                stack.enter_context(self._hold_alone(connection, path))
+            connection.execute("PRAGMA foreign_keys = OFF")  # a step may make a table anew that others refer to
+            while (version := self._read_version(connection, path)) < self.version:
+                try:
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; {self.migrations[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+                    )
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+
+    @contextmanager
+    def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+        """Hold the file's lock through the block, or enter it without when another process has brought it forward."""
+        taken = gettext(
+            "was written by an older bansong and must be brought to version {version}, but another "
+            "process is using it; stop that one, or restart it with this bansong, and try again",
+            version=self.version,
+        )
+        deadline = time.monotonic() + _WAIT
+        lock = None
+        while lock is None and self._read_version(connection, path) < self.version:
+            try:
+                lock = self.lock(path, taken, wait=0)
+            except self.error:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def stored_version(self, path: Path) -> int:
+        """Return the version that a file's header says, without opening it as a database; 0 where it says none."""
+        try:
+            with OPENING:
+                if is_open_here(path):  # and so brought forward
+                    return self.version
+                with path.open("rb") as file:
+                    header = file.read(_HEADER)
+        except OSError:
+            return 0
+        return int.from_bytes(header[60:64]) if header.startswith(_MAGIC) else 0
+
+    def _is_outdated(self, path: Path) -> bool:
+        """Return whether a file's header says a version older than this release's."""
+        return 0 < self.stored_version(path) < self.version
+
+    def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Look through the whole file after a process was killed; raise ``error`` if it is damaged."""
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self.error(
+                f"{path}: "
+                + gettext(
+                    "is damaged ({error}); {restore}",
+                    error=describe_library_error(" ".join(found.split())),
+                    restore=self._restore,
+                )
+            )
+
+
+def rewrite_file(connection: sqlite3.Connection) -> None:
+    """Write the file anew, so that nothing is left in it, or in its log, of rows that were deleted.
+
+    It takes free space of the file's size, or twice that; raises :class:`sqlite3.OperationalError` without.
+    """
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
+
+
+def _log_of(path: Path) -> Path:
+    """Return the write-ahead log that a killed process leaves beside an exclusive file."""
+    return path.with_name(f"{path.name}-wal")

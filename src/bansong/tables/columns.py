@@ -1,0 +1,522 @@
+"""Chooses the columns with the number, the name and the address of a file: by headers, checked on content."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.column_words import role_code, role_word
+from bansong.errors import ColumnError, UsageError, parameter
+from bansong.schema import Alert, Choice, JoinedColumn
+from bansong.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
+from bansong.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
+from bansong.tables.header_vocabulary import ROLES as PARTY_ROLES
+from bansong.tables.header_vocabulary import (
+    Party,
+    choose_party,
+    has_role,
+    is_trap,
+    level_of,
+    parties,
+    side_of,
+    split_number,
+)
+from bansong.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json, is_sure_address
+from bansong.tables.table import TEXTS, Table
+from bansong.translation import current_language, gettext
+
+__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column"]
+
+_TIE: Final = 0.05
+_CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
+_MOSTLY: Final = 0.5
+_NEARLY_ALL: Final = 0.9
+_SHOWN: Final = 6
+_PARTS: Final = (3, 2, 5)
+_DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
+"""The code of a legal dong: a tenth of them have a right check digit, and a list of one dong repeats one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The share of a column's first non-blank cells that are ten digits, and of these with a right check digit.
+
+    ``None`` where there are no cells, or fewer than three different numbers, unless all are right and none may be the
+    code of a legal dong, in three rows or in two of a list without headers.
+    """
+
+    ten: float | None = None
+    right: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The column of each role that has one, and what the user should know about the choice.
+
+    ``objects``: the positions of columns that hold JSON objects or lists, and so no name or address.
+    """
+
+    columns: dict[str, Choice]
+    notes: tuple[str, ...] = ()
+    objects: frozenset[int] = frozenset()
+
+
+def choose_columns(
+    table: Table,
+    roles: Sequence[str],
+    given: Mapping[str, str | Sequence[str]] | None = None,
+    ours: Collection[int] = (),
+    *,
+    address_list: bool = False,
+) -> Chosen:
+    """Choose a column for each role; the first role must get one, or in an ``address_list`` the address.
+
+    ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
+    columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes. The number
+    column must hold numbers: its first 1,000 rows lower or raise the confidence, one without any number of ten digits
+    is not chosen, and one whose numbers have right check digits is found under any header. Where no column has a header
+    (all are ``#1``, ``#2``, …) the others are found by content, too.
+
+    Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
+    and a note tells which and why. Where several columns fit a role, the others are named in a note
+    (:mod:`bansong.tables.column_preference`). Raises :class:`ColumnError` when no number column is found or two fit
+    equally well.
+    """
+    chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
+    key, *others = roles
+    schema = table.frame.collect_schema()
+    taken = _taken_columns(chosen)
+    textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
+    free = [place for place in textual if place not in taken]
+    sample = _sample(table, [*free, *taken])
+    headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
+    shares = _shares(table, sample, free, headless=headless)
+    fitting = _number_columns(table, shares, headless=headless)
+    groups: tuple[Party, ...] = ()
+    if any(role in PARTY_ROLES for role in roles):
+        holding = {choice.column for choice in fitting if shares[choice.column].ten or side_of(choice.header)}
+        users = ["" if place in ours else header for place, header in enumerate(table.headers)]
+        groups = parties(users, holding | ({chosen[key].column} if key in chosen else set()))
+    notes: tuple[str, ...] = ()
+    if key not in chosen:
+        near = [party for party in groups if not taken.isdisjoint(party.columns)]
+        empty = not sample.height
+        numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
+        special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
+        if numbered or special or not address_list or _may_hold_numbers(table, shares, headless=headless):
+            chosen[key], notes = special or _best(
+                table, numbered or _blank_column(table, sample, fitting, shares), shares
+            )
+    if key in chosen and chosen[key].why == "content" and not headless:
+        notes = (*notes, _explain_content(table, chosen[key]))
+    columns, objects = ColumnCandidates(table, sample, partial(_rate_header, table)), _objects(table, sample)
+    for role in others:
+        left = [place for place in free if place not in _taken_columns(chosen) | objects]
+        if not headless:
+            notes += _add_role(columns, role, _pools(role, left, chosen.get(key), groups), chosen)
+        elif role not in chosen and (by_content := content_role(table, sample, role, left, chosen.get("address"))):
+            chosen[role] = by_content
+    if key not in chosen:
+        notes += _settle_without_number(table, sample, fitting, shares, chosen, headless=headless)
+    chosen = {role: chosen[role] for role in roles if role in chosen}
+    if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
+        notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
+    return Chosen(chosen, notes, objects)
+
+
+def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:
+    return {part.column for choice in chosen.values() for part in choice.parts}
+
+
+def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str | Sequence[str]]) -> dict[str, Choice]:
+    """The columns that the user names, of types that can be read as text."""
+    if unknown := set(given) - set(roles):
+        raise UsageError(
+            gettext(
+                "unknown column role {unknown!r}; the roles are {roles}",
+                unknown=sorted(unknown)[0],
+                roles=", ".join(roles),
+            )
+        )
+    schema = table.frame.collect_schema()
+    chosen = {role: given_choice(table, role, header) for role, header in given.items()}
+    for role, choice in chosen.items():
+        for part in choice.parts:
+            kind = schema[table.ids[part.column]]
+            if not _prints(kind):
+                raise ColumnError(
+                    gettext(
+                        "{name}: column {header!r} holds {kind}, which cannot be the {role}",
+                        name=table.name,
+                        header=part.header,
+                        kind=kind,
+                        role=role_word(role, current_language()),
+                    )
+                )
+    return chosen
+
+
+def _add_role(
+    columns: ColumnCandidates, role: str, pools: Sequence[Sequence[int]], chosen: dict[str, Choice]
+) -> tuple[str, ...]:
+    """Choose a role's column from the first pool that has one; return what the user should know."""
+    if role in chosen:
+        return columns.details_of(chosen[role], pools[0]) if role == "address" else ()
+    notes: tuple[str, ...] = ()
+    for pool in pools:
+        found = _prefer_column(columns, role, pool, chosen.get("address"))
+        if found.choice is not None:
+            chosen[role] = found.choice
+            notes = (*notes, *found.notes) if role != "address" else found.notes
+            break
+        notes += found.notes
+    if role == "address" and (by_content := columns.address_by_content(pools, chosen.get(role))):
+        chosen[role], alert = by_content
+        return (alert,)
+    return notes
+
+
+def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], address: Choice | None) -> Preferred:
+    if role == "address":
+        return columns.address(pool)
+    if role == "name":
+        return columns.name(pool)
+    if role == "zipcode":
+        return columns.zipcode(pool, address)
+    rated = [choice for place in pool if (choice := _rate_header(columns.table, role, place))]
+    return Preferred(max(rated, key=lambda choice: choice.confidence, default=None))
+
+
+def _pools(role: str, places: Sequence[int], number: Choice | None, groups: Sequence[Party]) -> list[list[int]]:
+    """The places among which a role's column is chosen: those of the number's party, then those of no party."""
+    own = [party.columns for party in groups if number is not None and party.number == number.column]
+    if not own or role not in PARTY_ROLES:
+        return [list(places)]
+    others = frozenset[int]().union(*(party.columns for party in groups))
+    return [[place for place in places if place in own[0]], [place for place in places if place not in others]]
+
+
+def _rate_header(table: Table, role: str, place: int) -> Choice | None:
+    level = level_of(role, table.headers[place])
+    if level is None:
+        return None
+    return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
+
+
+def _number_columns(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> list[Choice]:
+    """The columns that may hold the number, the surest first: what they hold counts more than their header."""
+    choices = []
+    for place, held in shares.items():
+        ten, right = held.ten or 0.0, held.right or 0.0
+        rated = _rate_header(table, "b_no", place)
+        if rated is not None:
+            weight = 1.0 if held.ten is None else 0.6 + 0.4 * min(1.0, 2 * ten)
+            confidence = round(rated.confidence * weight, 2)
+            choices.append(Choice(place, rated.header, confidence, rated.why))
+        elif ten * right >= _MOSTLY if headless else ten >= _MOSTLY and right >= _NEARLY_ALL:
+            choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
+    return sorted(choices, key=lambda choice: (_holds_others(shares[choice.column]), -choice.confidence))
+
+
+def _holds_others(held: _Numbers) -> bool:
+    """Whether most numbers of a column have a wrong check digit."""
+    return held.right is not None and held.right < _MOSTLY
+
+
+def _holds_number(table: Table, choice: Choice, shares: Mapping[int, _Numbers], sample: pl.DataFrame) -> bool:
+    """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
+    if shares[choice.column].ten or sample.height < SAMPLE_ROWS:
+        return bool(shares[choice.column].ten)
+    digits = business_number.compact_expr(pl.col(table.ids[choice.column]).cast(pl.String))
+    return bool(table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
+
+
+def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> bool:
+    """Whether half of the cells of a column are right numbers; in a list without headers few numbers are enough."""
+    unsure = 1.0 if headless else 0.0
+    return any(
+        (held.ten or 0.0) * (unsure if held.right is None else held.right) >= _MOSTLY
+        and not is_trap("b_no", table.headers[place])
+        for place, held in shares.items()
+    )
+
+
+def _by_party(
+    table: Table, fitting: Sequence[Choice], groups: Sequence[Party]
+) -> tuple[Choice, tuple[str, ...]] | None:
+    """The number column of the party whose rows these are, and a note; ``None`` where there are not several."""
+    choices = {choice.column: choice for choice in fitting if choice.why == "header"}
+    competing = [party for party in groups if party.number in choices]
+    if len(groups) == 1 and competing:  # another of its columns was given
+        return choices[competing[0].number], ()
+    if len(competing) < 2 or fitting[0].column not in {party.number for party in competing}:
+        return None
+    decided = choose_party(table, competing)
+    if decided is None:
+        return None
+    party, reason = decided
+    others = [choices[other.number] for other in competing if other is not party]
+    instead = ", ".join(
+        gettext(
+            "for {choice} give {parameter}",
+            choice=_quote_choice(other),
+            parameter=parameter("columns", {"b_no": f"#{other.column + 1}"}),
+        )
+        for other in others
+    )
+    return choices[party.number], (
+        gettext(
+            "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
+            count=len(competing),
+            choice=_quote_choice(choices[party.number]),
+            reason=reason,
+            instead=instead,
+        ),
+    )
+
+
+def _holds_addresses(sample: pl.DataFrame) -> bool:
+    held = sample.select(is_sure_address(pl.col(id_)).any().fill_null(False).alias(id_) for id_ in sample.columns)
+    return any(held.row(0))
+
+
+def _is_address_list(table: Table, sample: pl.DataFrame, address: Choice, fitting: Sequence[Choice]) -> bool:
+    """Whether a table without numbers has an address column; that of a whole line has the number's header, too."""
+    if any(level_of("b_no", part.header) for part in address.parts):
+        return False
+    filled = [is_filled(pl.col(table.ids[part.column]).cast(pl.String)) for part in address.parts]
+    return not fitting or bool(sample.select(pl.any_horizontal(filled).any()).item())
+
+
+def _settle_without_number(
+    table: Table,
+    sample: pl.DataFrame,
+    fitting: Sequence[Choice],
+    shares: Mapping[int, _Numbers],
+    chosen: dict[str, Choice],
+    *,
+    headless: bool,
+) -> tuple[Alert, ...]:
+    """Alerts about the columns of an address list that fit the number by their header only.
+
+    Where there are no addresses either, a blank column is chosen. Raises :class:`ColumnError` if there is none, and for
+    a first row that is one of the list: it would be lost as the header.
+    """
+    address = chosen.get("address")
+    if address is None or not _is_address_list(table, sample, address, fitting):
+        chosen["b_no"] = _blank_column(table, sample, fitting, shares)[0]
+        return ()
+    titles = pl.DataFrame({"title": [part.header for part in address.parts]}, schema={"title": pl.String})
+    if address.why == "content" and not headless and titles.select(is_sure_address(pl.col("title")).any()).item():
+        raise ColumnError(
+            gettext(
+                "{name}: has no header, its first row holds an address already; give {parameter}, or put a row of "
+                "headers above it",
+                name=table.name,
+                parameter=parameter("has_header", False),
+            ),
+            missing="b_no",
+        )
+    return tuple(
+        Alert(
+            gettext(
+                "{choice} holds no number of ten digits, so it is not used: its numbers are missing, rounded, masked "
+                "or cut",
+                choice=_quote_choice(choice),
+            )
+        )
+        for choice in fitting
+    )
+
+
+def _blank_column(
+    table: Table, sample: pl.DataFrame, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
+) -> list[Choice]:
+    """The blank column with the header of a number, where no column holds numbers; else this is no list of businesses.
+
+    Nor is it where there are addresses. Raises :class:`ColumnError`; ``fitting``: those that fit by their header.
+    """
+    blank = [choice for choice in fitting if shares[choice.column].ten is None]
+    if blank and not _holds_addresses(sample):
+        return blank[:1]
+    about = gettext(
+        "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
+    )
+    if len(table.headers) == 1 and fitting:
+        about += gettext("; if that is a whole line, name what divides it with {option}", option=parameter("delimiter"))
+    named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
+    raise ColumnError(
+        gettext(
+            "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
+            name=table.name,
+            about=about if fitting else "",
+            headers=listed_headers(table),
+            parameter=parameter("columns", {"b_no": named}),
+        ),
+        missing="b_no",
+    )
+
+
+def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]) -> tuple[Choice, tuple[str, ...]]:
+    """The column that fits best, and a note about others that hold numbers too."""
+    best, *rest = fitting
+    doubted = _holds_others(shares[best.column])
+    equal = [
+        choice
+        for choice in rest
+        if shares[choice.column].ten
+        and best.confidence - choice.confidence < _TIE
+        and _holds_others(shares[choice.column]) == doubted
+    ]
+    if equal:
+        names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
+        advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
+        raise ColumnError(
+            gettext(
+                "{name}: {names} fit equally well as the business number; choose with {parameter}",
+                name=table.name,
+                names=names,
+                parameter=parameter("columns", {"b_no": advice}),
+            )
+        )
+    others = [choice for choice in rest if (shares[choice.column].ten or 0.0) >= _MOSTLY]
+    if not others:
+        return best, ()
+    names = ", ".join(
+        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column].ten or 0)
+        for one in others
+    )
+    by_content = best.why == "content" or any(_holds_others(shares[one.column]) for one in others)
+    why = gettext("its numbers have right check digits") if by_content else gettext("its header says so most surely")
+    return best, (
+        gettext(
+            "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
+            choice=_quote_choice(best),
+            names=names,
+            why=why,
+            parameter=parameter("columns", {"b_no": f"#{others[0].column + 1}"}),
+        ),
+    )
+
+
+def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
+    """Three columns side by side that hold a number in its parts of 3, 2 and 5 digits, and whose headers say so."""
+    free = set(places)
+    for place in places:
+        three = range(place, place + len(_PARTS))
+        if not free.issuperset(three):
+            continue
+        stem = _common_stem([table.headers[each] for each in three])
+        if stem is None or level_of("b_no", stem) != "sure" or not _holds_parts(table, sample, three):
+            continue
+        first, *rest = [JoinedColumn(each, table.headers[each]) for each in three]
+        choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
+        names = " + ".join(repr(part.header) for part in choice.parts)
+        return choice, (gettext("b_no: the number is in three columns, {names}, which are joined", names=names),)
+    return None
+
+
+def _common_stem(headers: Sequence[str]) -> str | None:
+    """The common words of headers numbered from 1, or the first header where the others are blank (merged cells)."""
+    if not any(header.strip() for header in headers[1:]):
+        return headers[0]
+    words = [split_number(header) for header in headers]
+    stems = {word and word[0] for word in words}
+    return stems.pop() if len(stems) == 1 and [word and word[1] for word in words] == [1, 2, 3] else None
+
+
+def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> bool:
+    """Whether no cell has more digits than its part of a number, and some cells have any."""
+    ids = [table.ids[place] for place in places]
+    if not set(ids) <= set(sample.columns):
+        return False
+    fits = [
+        pl.col(id_).str.contains(rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$").mean()
+        for id_, width in zip(ids, _PARTS, strict=True)
+    ]
+    return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
+
+
+def _explain_content(table: Table, choice: Choice) -> Alert:
+    """An alert on a number column found by content alone: its header, or the first row of the list, may be unknown."""
+    if table.format == "frame" or any(has_role(header) for header in table.headers):  # a frame has no header row
+        return Alert(
+            gettext(
+                "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
+                "these are the numbers of the businesses; {parameter} takes another",
+                column=choice.column + 1,
+                header=choice.header,
+                parameter=parameter("columns", {"b_no": gettext("HEADER")}),
+            )
+        )
+    return Alert(
+        gettext(
+            "the first row ({first}) was read as the header, though it names nothing that is known: {text}",
+            first=", ".join(header for header in table.headers[:_SHOWN] if header),
+            text=gettext(
+                "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
+                "value and not a header, give `has_header=False` or put a row of headers above it: the "
+                "row is not verified now",
+                column=choice.column + 1,
+                header=choice.header,
+            ),
+        )
+    )
+
+
+def _quote_choice(choice: Choice) -> str:
+    return f"{choice.header!r} (#{choice.column + 1})"
+
+
+def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
+    """The first rows of the columns that hold text or numbers, as text."""
+    schema, names = table.frame.collect_schema(), table.ids
+    asked = [names[place] for place in places if schema[names[place]].is_numeric() or schema[names[place]] in TEXTS]
+    return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
+
+
+def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
+    """The positions of the columns that hold mostly JSON."""
+    cells = [pl.col(id_) for id_ in sample.columns]
+    mostly = [2 * is_json(cell).sum() > is_filled(cell).sum() for cell in cells]
+    found = sample.select(each.alias(id_) for each, id_ in zip(mostly, sample.columns, strict=True))
+    return (
+        frozenset(table.ids.index(id_) for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
+        if cells
+        else frozenset()
+    )
+
+
+def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:
+    """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
+    shares = dict.fromkeys(places, _Numbers())
+    names, sampled = table.ids, set(sample.columns)
+    ids = {names[place]: place for place in places if names[place] in sampled}
+    if not ids:
+        return shares
+    # all columns below one another, so that the rule is planned and run once however many there are
+    cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
+    cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
+    digits = pl.col("digits").drop_nulls().unique()
+    right = business_number.checksum_expr(digits.cast(pl.UInt64, strict=False)) & ~digits.str.starts_with("0")
+    found = cells.group_by("id").agg(
+        pl.col("digits").is_not_null().mean().alias("ten"),
+        right.mean().alias("right"),
+        digits.len().alias("different"),
+        pl.len().alias("rows"),
+        digits.str.contains(_DONG_CODE).any().alias("dong"),
+    )
+    for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row is a column of the table
+        few = valid == 1.0 and not dong and (rows >= 3 or (headless and different == 2))
+        shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
+    return shares
+
+
+def _prints(dtype: pl.DataType) -> bool:
+    """Whether values of a type can be read as the text of a cell."""
+    return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Duration))

@@ -1,0 +1,384 @@
+"""The encoding of a text file: found on its first part, verified on the rest, read as UTF-8 in blocks of lines.
+
+CP949 files may hold the byte 0xA0, a no-break space out of a web page, which the encoding itself does not have. By the
+standard 0xA0 begins one of 178 syllables that no word has (잸 to 좤). Where it cannot, or where taking it for a space
+leaves nothing but everyday characters, it is a no-break space. It is written as 0xA0 again, so that a cell comes back
+as the bytes it was, however it was read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO, Final
+
+import polars as pl
+
+from bansong.errors import InputError, UsageError
+from bansong.tables.compression import File
+from bansong.tables.heading import LOOK
+from bansong.translation import gettext
+
+SPACE: Final = "\N{NO-BREAK SPACE}"
+CODECS: Final = ("cp949", "euc_kr")
+"""The codecs of Python's in whose files the byte is found."""
+
+_BYTE: Final = b"\xa0"
+_MARK: Final = b"\xff"
+"""Stands for a no-break space on its way to the codec, which has no such byte."""
+_HANDLER: Final = "bansong.raw_space"
+_RUN: Final = re.compile(rb"(?<![\x81-\xfe])[\x81-\x9f\xa1-\xfe]*+\xa0[\x81-\xfe]*+(?=([A-Za-z]{0,2}))")
+_EVERYDAY: Final = re.compile(rb"(?:\xa0|[\xa1-\xfe]{2})+")
+_ANY: Final = re.compile(rb"(?:\xa0|[\x81-\x9f\xa1-\xfe][\x81-\xfe])+")
+_CHARACTER: Final = re.compile(rb"\xa0|[\x81-\x9f\xa1-\xfe][\x81-\xfe]")
+_BETWEEN: Final = (b"\n", b"\r", b",", b" ", b"\t", b";")
+"""Bytes that are never part of a longer character: what is before them can be decoded."""
+SAMPLE: Final = 1 << 18
+_LONGEST_SAMPLE: Final = 8 << 20
+_CHUNK: Final = 1 << 18
+"""Bytes read at once: as many as the caches of a processor hold."""
+_LONGEST: Final = 64 << 20
+_CONTINUING: Final = bytes(range(0x80, 0xC0))
+_TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
+_KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
+_WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
+
+
+class Decoder(codecs.IncrementalDecoder):
+    """Decodes chunks of such a text, each up to the last place between two characters."""
+
+    def __init__(self, codec: str) -> None:
+        super().__init__()
+        self._codec = codec
+        self._rest = b""
+
+    def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]
+        """Return the text of the next bytes, of which the last may be held back until more are there."""
+        data = self._rest + input
+        end = len(data) if final else max(map(data.rfind, _BETWEEN)) + 1
+        if not end and len(data) > _LONGEST:
+            raise UnicodeDecodeError(self._codec, data, 0, 1, "too long without a blank")
+        part, self._rest = data[:end], data[end:]
+        if _BYTE not in part or _MARK in part:  # the mark is no character: the codec will say where it stands
+            return part.decode(self._codec)
+        return _RUN.sub(self._mark_spaces, part).decode(self._codec, _HANDLER)
+
+    def _mark_spaces(self, found: re.Match[bytes]) -> bytes:
+        """A run of bytes beyond ASCII, with the mark for each no-break space."""
+        run, letters = found.group(), found[1]
+        if _EVERYDAY.fullmatch(run) and (run != _BYTE or len(letters) != 1):
+            return run.replace(_BYTE, _MARK)
+        try:
+            (run + letters[: len(run) % 2]).decode(self._codec)
+        except UnicodeDecodeError:
+            return _CHARACTER.sub(_marked_space, run) if _ANY.fullmatch(run) else run
+        return run
+
+
+def handle_error(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write a no-break space as the byte 0xA0, and read the mark as a no-break space."""
+    if isinstance(error, UnicodeEncodeError) and error.object[error.start] == SPACE:
+        return _BYTE, error.start + 1
+    if isinstance(error, UnicodeDecodeError) and error.object[error.start] == _MARK[0]:
+        return SPACE, error.start + 1
+    raise error
+
+
+def encoder(codec: str) -> codecs.IncrementalEncoder:
+    """An encoder that writes a no-break space as the byte 0xA0."""
+    return codecs.getincrementalencoder(codec)(_HANDLER)
+
+
+def _marked_space(character: re.Match[bytes]) -> bytes:
+    return _MARK if character.group() == _BYTE else character.group()
+
+
+codecs.register_error(_HANDLER, handle_error)
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """A codec of Python's that knows nothing of byte order marks, and the mark in front of the file, if any.
+
+    ``bare_cr``: lines end in a CR alone; they are read with LF, and get their CR back on writing. ``raw_spaces``: the
+    byte 0xA0 is a no-break space (see :mod:`bansong.tables.csv.raw_space`), as in a file of CP949 that was read.
+    """
+
+    codec: str
+    mark: bytes = b""
+    bare_cr: bool = False
+    raw_spaces: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether polars reads and writes the bytes as they are."""
+        return self.codec == "utf-8" and not self.bare_cr
+
+    def decoder(self) -> codecs.IncrementalDecoder:
+        """A decoder of the bytes behind the mark."""
+        return Decoder(self.codec) if self.raw_spaces else codecs.getincrementaldecoder(self.codec)()
+
+    def encoder(self) -> codecs.IncrementalEncoder:
+        """An encoder that puts no mark in front."""
+        return encoder(self.codec) if self.raw_spaces else codecs.getincrementalencoder(self.codec)()
+
+    def __str__(self) -> str:
+        return self.codec
+
+
+MARKED_UTF8: Final = Coding("utf-8", codecs.BOM_UTF8)
+_MARKED: Final = (
+    MARKED_UTF8,
+    Coding("utf-16-le", codecs.BOM_UTF16_LE),
+    Coding("utf-16-be", codecs.BOM_UTF16_BE),
+)
+_WITH_MARK: Final = {"utf-8-sig": _MARKED[0], "utf-16": _MARKED[1]}
+_MEANT: Final = {"utf-8-sig": ("utf-8",), "utf-16": ("utf-16-le", "utf-16-be")}
+
+
+class Undecodable(Exception):
+    """Bytes that an encoding does not have: where, from 1, and in which words."""
+
+    def __init__(self, coding: Coding, line: int, column: int, what: str) -> None:
+        super().__init__(gettext("line {line}, character {column}: {what}", line=line, column=column, what=what))
+        self.coding = coding
+
+
+def coding_named(name: str) -> Coding:
+    """The encoding that an output is asked for; raise :class:`UsageError` for one that is not known.
+
+    It must turn plain text into bytes and back, which base64, idna or undefined do not.
+    """
+    try:
+        encoded = codecs.getincrementalencoder(name)().encode(_TRIAL, True)
+        if isinstance(encoded, bytes) and codecs.getincrementaldecoder(name)().decode(encoded, True) == _TRIAL:
+            codec = codecs.lookup(name).name
+            return _WITH_MARK.get(codec, Coding(codec))
+    except (LookupError, ValueError, TypeError):
+        pass
+    raise UsageError(gettext("unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16", name=name))
+
+
+def codings(file: File, encoding: str | None) -> list[Coding]:
+    """The encodings that a file may be in, the likeliest first: one where it is given, marked or clear.
+
+    Else UTF-8, then CP949, which has EUC-KR in it.
+    """
+    with file.data.open("rb") as stream:
+        head = stream.read(SAMPLE)
+    marked = next((coding for coding in _MARKED if head.startswith(coding.mark)), None)
+    if encoding is not None:
+        coding = coding_named(encoding)
+        given = codecs.lookup(encoding).name
+        if marked and marked.codec in _MEANT.get(given, (given,)):
+            found = [marked]
+        elif given == "utf-16":  # without a mark: the order of its bytes shows, or is this machine's
+            found = [_unmarked_utf16(head) or Coding("utf-16-le")]
+        else:
+            found = [replace(coding, mark=b"")]
+    else:
+        clear = marked or _unmarked_utf16(head)
+        found = [clear] if clear else [Coding("utf-8"), Coding("cp949")]
+    return [replace(coding, bare_cr=_has_bare_cr(coding, head), raw_spaces=coding.codec in CODECS) for coding in found]
+
+
+def sample_of(file: File, coding: Coding) -> str:
+    """Return the first part of a file as text of whole lines.
+
+    Raises :class:`Undecodable`; :class:`InputError` where not even the first line is whole.
+    """
+    with file.data.open("rb") as stream:
+        head = stream.read(SAMPLE)
+        while len(head) < _LONGEST_SAMPLE and _few_lines(head) and (more := stream.read(SAMPLE)):
+            head += more
+        whole = not stream.read(1)
+    decoder = coding.decoder()
+    body = head.removeprefix(coding.mark)
+    try:
+        text = decoder.decode(body, final=whole)
+    except UnicodeError as error:
+        raise _undecodable_at(coding, error, 1, 0) from error
+    text = text.replace("\r", "\n") if coding.bare_cr else text
+    if whole:
+        return text
+    if "\n" not in text:
+        raise InputError(
+            gettext(
+                "{path}: its first line is longer than {count:,} bytes; this is no table",
+                path=file.path,
+                count=len(head),
+            )
+        )
+    return text[: text.rindex("\n") + 1]
+
+
+def _few_lines(head: bytes) -> bool:
+    """Whether there may be less than the lines among which the header is looked for; either byte ends a line."""
+    return max(head.count(b"\n"), head.count(b"\r")) <= LOOK
+
+
+def blocks(file: File, coding: Coding) -> Iterator[bytes]:
+    """Yield the whole file as UTF-8 without its mark: blocks of whole lines, of about 256 KB.
+
+    Raises :class:`Undecodable`; :class:`InputError` for a line of absurd length, and for line ends of both kinds where
+    the first part of the file has nothing but bare CR.
+    """
+    rest: list[bytes] = []
+    held = 0
+    for part in parts(file, coding):
+        cut = part.rfind(b"\n") + 1
+        if cut:
+            yield b"".join((*rest, part[:cut]))
+            rest, held = [], 0
+        if cut < len(part):
+            rest.append(part[cut:])
+            held += len(part) - cut
+        if held > _LONGEST:
+            raise InputError(
+                gettext(
+                    "{path}: has a line of more than {longest} MB; this is no table",
+                    path=file.path,
+                    longest=_LONGEST >> 20,
+                )
+            )
+    if held:
+        yield b"".join(rest)
+
+
+def parts(file: File, coding: Coding) -> Iterator[bytes]:
+    """Yield the whole file as UTF-8 without its mark, cut between characters. Raises as :func:`blocks` does."""
+    with file.data.open("rb", buffering=0) as stream:
+        stream.seek(len(coding.mark))
+        yield from _verify_utf8(stream, coding) if coding.is_plain else _decode_chunks(stream, coding, file)
+
+
+def is_broken_utf8(file: File) -> bool:
+    """Whether a file that does not decode as UTF-8 is UTF-8 all the same, but for a few bytes.
+
+    CP949 read as UTF-8 is mostly rubbish, and does not begin with characters of three bytes that happen to be right.
+    """
+    with file.data.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            if not chunk.isascii():
+                text = chunk.decode("utf-8", "replace")
+                bad = text.count("\ufffd")
+                before = text[: text.find("\ufffd")] if bad else text
+                return len(_WIDE.findall(before)) >= 3 or len(_WIDE.findall(text)) > bad
+    return False
+
+
+def _has_bare_cr(coding: Coding, head: bytes) -> bool:
+    try:
+        text = codecs.getincrementaldecoder(coding.codec)("replace").decode(head)
+    except UnicodeError:  # UTF-32 without its mark; reading will say so
+        return False
+    return "\r" in (text if len(head) < SAMPLE else text[:-1]) and "\n" not in text
+
+
+def _unmarked_utf16(head: bytes) -> Coding | None:
+    """UTF-16 without a mark, where it is clear: ASCII and Hangul come out, with lines and fields, and little else."""
+    even = head[: len(head) // 2 * 2]
+    if b"\0" not in even:
+        return None
+    codec = "utf-16-le" if even[1::2].count(0) > even[0::2].count(0) else "utf-16-be"
+    text = even.decode(codec, "replace")
+    has_lines = ("\n" in text or "\r" in text) and any(mark in text for mark in ",;\t|")
+    return Coding(codec) if has_lines and len(_KOREAN.findall(text)) >= 0.7 * len(text) else None
+
+
+def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
+    """The bytes of a UTF-8 file as they are, cut behind a line end where there is one, else between characters."""
+    done = stream.tell()
+    while chunk := stream.read(_CHUNK + 3):  # one whole character at least
+        part = chunk[: chunk.rfind(b"\n") + 1 or len(chunk) - _cut_off(chunk) or len(chunk)]
+        if not _is_utf8(part):
+            _refuse_bad(stream, coding, done, part)
+        yield part
+        done += len(part)
+        stream.seek(done)  # cheaper than to carry the rest over: no byte is copied twice
+
+
+def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:
+    """Raise :class:`Undecodable` for a part that begins after ``done`` bytes; lines are counted only now."""
+    stream.seek(len(coding.mark))
+    line, column, left = 1, 0, done - len(coding.mark)
+    while left and (chunk := stream.read(min(left, _CHUNK))):
+        left -= len(chunk)
+        line += chunk.count(b"\n")
+        end = chunk.rfind(b"\n")
+        column = _count_characters(chunk[end + 1 :]) + (column if end < 0 else 0)
+    try:
+        part.decode()
+    except UnicodeDecodeError as error:
+        raise _undecodable_at(coding, error, line, column) from error
+
+
+def _count_characters(data: bytes) -> int:
+    """The characters of UTF-8, wherever it is cut: the bytes that continue none."""
+    return len(data.translate(None, _CONTINUING))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        pl.Series([data], dtype=pl.Binary).cast(pl.String)  # three times as fast as bytes.decode
+    except pl.exceptions.PolarsError:
+        return False
+    return True
+
+
+def _cut_off(data: bytes) -> int:
+    """The number of bytes at the end that begin a character which goes on in the next chunk."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:
+            return back if back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) else 0
+        if byte < 0x80:
+            return 0
+    return 0
+
+
+def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
+    """The text of a file as UTF-8."""
+    decoder = coding.decoder()
+    end = "\r" if coding.bare_cr else "\n"
+    line, column, more = 1, 0, True
+    while more:
+        more = bool(chunk := stream.read(_CHUNK))
+        try:
+            text = decoder.decode(chunk, final=not more)
+            data = text.encode()
+        except UnicodeError as error:
+            raise _undecodable_at(coding, error, line, column) from error
+        if coding.bare_cr:
+            if b"\n" in data:
+                found = line + text[: text.index("\n")].count("\r")
+                raise InputError(
+                    gettext(
+                        "{path}: line {found}: its lines end in CR up to here, then in LF; save it anew",
+                        path=file.path,
+                        found=found,
+                    )
+                )
+            data = data.replace(b"\r", b"\n")
+        if data:
+            yield data
+        line += (ends := text.count(end))
+        column = len(text) - text.rfind(end) - 1 + (0 if ends else column)
+
+
+def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
+    """The error for bytes after ``column`` characters of a line; not every codec says which byte is wrong."""
+    if not isinstance(error, UnicodeDecodeError):
+        return Undecodable(coding, line, column + 1, str(error))
+    before = bytes(error.object[: error.start]).decode(coding.codec, "replace")
+    end = "\r" if coding.bare_cr else "\n"
+    line += (ends := before.count(end))
+    column = len(before) - before.rfind(end) + (0 if ends else column)
+    return Undecodable(
+        coding,
+        line,
+        column,
+        gettext("byte 0x{byte:02x} is not {coding}", byte=error.object[error.start], coding=coding),
+    )

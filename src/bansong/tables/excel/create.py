@@ -1,0 +1,266 @@
+"""The new workbook of a table: a skeleton made by openpyxl, rows rendered as in a spliced sheet, a summary sheet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from unicodedata import east_asian_width
+from zipfile import ZipFile
+
+import polars as pl
+
+from bansong.errors import OutputError
+from bansong.schema import ACTIONS, GRADES
+from bansong.tables.excel.cells import (
+    DAY,
+    MAX_CELL,
+    MAX_COLUMNS,
+    MOMENT,
+    TIME,
+    WIDTHS,
+    Style,
+    column_letter,
+    render_rows,
+    titles,
+)
+from bansong.tables.excel.package import SHEET, SUMMARY, copy_package, read_part, sheet_parts
+from bansong.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
+from bansong.tables.excel.sheet_xml import SheetXml, encode_rows
+from bansong.tables.excel.xml_edit import apply_edits
+from bansong.tables.table import Enriched, Section, Table, contract_name, typed_id
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from openpyxl import Workbook
+    from openpyxl.chart import BarChart
+    from openpyxl.worksheet.worksheet import Worksheet
+
+_CHARTED: Final = (set(GRADES), set(ACTIONS))
+"""The figures that a chart is made of."""
+_CHART_ROWS: Final = 15
+"""Rows of the sheet that a chart is high."""
+MAX_ROWS: Final = 1_048_575
+"""What a sheet holds below its header."""
+_BLOCK: Final = 20_000
+TitleRows = Sequence[Sequence[str | None]]
+_DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
+_AMONG_TEXTS: Final = {DAY: _DAY_FORMAT, MOMENT: _MOMENT_FORMAT, TIME: "[h]:mm:ss"}
+_HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
+"""The skeleton's rows that show styles: of the header, of each column, and from the third on dates among texts."""
+_ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
+
+
+def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
+    """Add the sheet: each section a title and its figures, beside them bar charts of the grades and of the actions."""
+    from openpyxl.styles import Font, PatternFill
+
+    sheet = book.create_sheet(gettext(SUMMARY))
+    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 32, 14
+    _fit_to_page(sheet)
+    row, chart_row = 1, 1
+    for section in sections:
+        title = sheet.cell(row, 1, section.title)
+        title.font = Font(name="Calibri", size=11, bold=True)
+        for column in (1, 2):
+            sheet.cell(row, column).fill = PatternFill("solid", fgColor="DDE7F0")
+        for place, (label, count) in enumerate(section.rows, row + 1):
+            sheet.cell(place, 1, label)
+            sheet.cell(place, 2, count).number_format = "#,##0"
+        if {label for label, _ in section.rows} in _CHARTED:
+            sheet.add_chart(_chart(sheet, section, row), f"D{chart_row}")
+            chart_row += _CHART_ROWS
+        row += len(section.rows) + 2
+
+
+def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
+    from openpyxl.chart import BarChart, Reference
+    from openpyxl.chart.label import DataLabelList
+
+    chart = BarChart()
+    chart.type, chart.style, chart.title, chart.legend = "bar", 10, section.title, None
+    chart.add_data(Reference(sheet, min_col=2, min_row=row + 1, max_row=row + len(section.rows)))
+    chart.set_categories(Reference(sheet, min_col=1, min_row=row + 1, max_row=row + len(section.rows)))
+    chart.y_axis.number_format, chart.y_axis.majorGridlines = "#,##0", None
+    chart.x_axis.scaling.orientation = "maxMin"  # the first row on top, as in the table
+    chart.x_axis.delete = chart.y_axis.delete = False
+    chart.dataLabels = DataLabelList(showVal=True, showCatName=False, showSerName=False, showLegendKey=False)
+    chart.width, chart.height, chart.gapWidth = 16, 7, 60
+    return chart
+
+
+def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
+    """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
+
+    ``frame``: the output's columns, and those of :func:`~bansong.tables.table.typed_id`; more rows than a sheet holds
+    go on in further sheets. The first one begins with the title rows that stood above the table. ``sections``: what a
+    summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
+    """
+    _check_limits(result, frame)
+    first = MAX_ROWS - len(result.table.title_rows)
+    starts = [0, *range(first, frame.height, MAX_ROWS)]
+    slices = [frame.slice(start, stop - start) for start, stop in pairwise([*starts, max(frame.height, first)])]
+    skeleton = _skeleton(result, frame, [slice_.height for slice_ in slices], sections)
+    with ZipFile(skeleton) as archive:
+        parts = list(sheet_parts(archive).values())[: len(starts)]
+        models = [SheetXml.parse([archive.read(part)]) for part in parts]
+    titles = [result.table.title_rows, *[()] * (len(starts) - 1)]
+    pieces = {
+        part: _pieces(result, slice_, model, above)
+        for part, slice_, model, above in zip(parts, slices, models, titles, strict=True)
+    }
+    copy_package(skeleton, target, pieces, int(frame.estimated_size()))
+
+
+def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: TitleRows) -> Iterator[bytes]:
+    """A sheet with its rows, piece by piece, styled as the skeleton's first rows are."""
+    columns = {column: number for number, (column, _) in enumerate(result.layout, 1)}
+    header = len(above) + 1
+    wide = max(len(columns), *map(len, above), 1)
+    edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
+    yield apply_edits(model.around[: model.cut], edits)
+    if above:
+        yield _title_rows(above, wide)
+    yield _rows(titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
+    styles = _styles(model, columns, _COLUMNS_ROW)
+    styles |= {column: _typed_style(model, column) for column in columns if typed_id(column) in frame.columns}
+    for start in range(0, frame.height, _BLOCK):
+        yield _rows(frame.slice(start, _BLOCK), columns, styles, header + start + 1)
+    yield model.around[model.cut :]
+
+
+def _title_rows(above: TitleRows, wide: int) -> bytes:
+    """The rows above the header, each text in the column in which it stood."""
+    columns = {f"t{number}": number for number in range(1, wide + 1)}
+    texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
+    frame = pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String), orient="row")
+    return _rows(frame, columns, dict.fromkeys(columns, ""), 1)
+
+
+def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
+    cells = render_rows(frame, columns, styles, first)
+    return encode_rows(
+        cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW_PIECES
+    )
+
+
+def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
+    """Each column's style as the skeleton shows it in a row."""
+    return {column: model.styles(number, row, row)[0] or "" for column, number in columns.items()}
+
+
+def _typed_style(model: SheetXml, column: str) -> pl.Expr:
+    """The style of each cell of a column of text in which dates and times may stand."""
+    text = pl.when(pl.col(typed_id(column))).then(pl.col(column))
+    return pl.coalesce(
+        pl.when(text.str.contains(pattern)).then(pl.lit(model.styles(1, row, row)[0]))
+        for row, pattern in enumerate(_AMONG_TEXTS, _AMONG_TEXTS_ROW)
+    )
+
+
+def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
+    """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns.
+
+    ``heights``: how many rows of the table each of its sheets is for.
+    """
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for number, height in enumerate(heights, 1):
+        sheet = book.active if number == 1 else book.create_sheet()
+        sheet.title = SHEET if number == 1 else f"{SHEET} {number}"
+        header = len(result.table.title_rows) + 1 if number == 1 else 1
+        _lay_out(sheet, result, frame, header, header + height)
+    if sections:
+        add_summary(book, sections)
+    skeleton = io.BytesIO()
+    book.save(skeleton)
+    return skeleton
+
+
+def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: int, bottom: int) -> None:
+    """Lay out a sheet whose header and last row stand in these rows; its first rows show the styles."""
+    from openpyxl.styles import Border, Font, PatternFill, Side
+
+    font, fill = Font(name="Calibri", size=11, bold=True), PatternFill("solid", fgColor="DDE7F0")
+    border = Border(bottom=Side(style="thin", color="8EA9C1"))
+    for number, (column, name) in enumerate(result.layout, 1):
+        title = sheet.cell(_HEADER_ROW, number)
+        title.font, title.fill, title.border = font, fill, border
+        sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
+        width = WIDTHS.get(contract_name(column)) or _width(name, frame[column])
+        sheet.column_dimensions[title.column_letter].width = width
+        if column == "grade":
+            _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
+    for row, shown in enumerate(_AMONG_TEXTS.values(), _AMONG_TEXTS_ROW):
+        sheet.cell(row, 1).number_format = shown
+    sheet.freeze_panes, sheet.print_title_rows = f"A{header + 1}", f"{header}:{header}"
+    sheet.auto_filter.ref = f"A{header}:{column_letter(len(result.layout))}{bottom}"
+    _fit_to_page(sheet)
+
+
+def _fit_to_page(sheet: Worksheet) -> None:
+    """Print all columns on one page, and as many pages as the rows need."""
+    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
+    sheet.sheet_properties.pageSetUpPr.fitToPage = True
+
+
+def _colour_grades(sheet: Worksheet, cells: str) -> None:
+    from openpyxl.formatting.rule import CellIsRule
+    from openpyxl.styles import Font, PatternFill
+
+    for grade in GRADES:
+        text, background = GRADE_COLOURS[grade]
+        fill = PatternFill(bgColor=background)
+        rule = CellIsRule(operator="equal", formula=[f'"{grade}"'], font=Font(color=text), fill=fill)
+        sheet.conditional_formatting.add(cells, rule)
+
+
+def _number_format(column: str, dtype: pl.DataType) -> str:
+    if contract_name(column) == "bounce_prob":
+        return "0.0%"
+    if dtype == pl.Date:
+        return _DAY_FORMAT
+    if dtype == pl.Time:
+        return "hh:mm:ss"
+    return _MOMENT_FORMAT if isinstance(dtype, pl.Datetime) else "General"
+
+
+def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
+    if len(result.layout) > MAX_COLUMNS:
+        raise OutputError(
+            gettext(
+                "{width:,} columns are more than a sheet holds ({max_columns:,}); write CSV or Parquet",
+                width=len(result.layout),
+                max_columns=MAX_COLUMNS,
+            )
+        )
+    texts = frame.select(pl.col(pl.String).str.len_chars().max().fill_null(0))
+    for column, header in result.layout:
+        if column in texts.columns and texts[column][0] > MAX_CELL:
+            row = frame[column].str.len_chars().arg_max()
+            raise OutputError(
+                gettext(
+                    "column {header!r}, row {value:,}: a cell of more than {max_cell:,} characters, which no "
+                    "workbook holds; write CSV or Parquet",
+                    header=header,
+                    value=(row or 0) + 1,
+                    max_cell=MAX_CELL,
+                )
+            )
+
+
+def _width(header: str, values: pl.Series) -> int:
+    """Characters a column needs, wide ones counted twice, judged by its first cells."""
+    shown = [header, *map(str, values.head(100).drop_nulls())]
+    widest = max(sum(2 if east_asian_width(char) in "WF" else 1 for char in text) for text in shown)
+    return min(max(widest + 2, 8), 60)
+
+
+def count_rows(table: Table, path: Path) -> int:
+    """Count the rows of a new workbook: those of all its sheets but the summary, less headers and title rows."""
+    with ZipFile(path) as archive:
+        parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
+        return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)

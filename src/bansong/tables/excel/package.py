@@ -1,0 +1,309 @@
+"""The zip around a workbook: its list of sheets, its parts, and a copy in which only named parts differ."""
+
+from __future__ import annotations
+
+import copy
+import posixpath
+import re
+import struct
+from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+from xml.etree import ElementTree
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from bansong.errors import AccountingError, InputError, OutputError
+from bansong.tables.compression import BROKEN_ZIP
+from bansong.tables.excel.xml_edit import elements_of
+from bansong.translation import gettext, gettext_noop
+
+BOOK: Final = "xl/workbook.xml"
+_RELATIONS: Final = "xl/_rels/workbook.xml.rels"
+CORE: Final = (BOOK, _RELATIONS)
+"""The parts that are read here, in lower case."""
+SHEET: Final = "bansong"
+"""The name of a new workbook's sheet; further ones are called ``bansong 2`` and so on."""
+SUMMARY: Final = gettext_noop("summary")
+"""The name of the sheet of figures that a run adds to a new workbook."""
+
+_LARGEST_INDEX: Final = 16_000_000
+_RELATION: Final = re.compile(r"\{.*/relationships\}id$")
+_TYPES: Final = "[Content_Types].xml"
+_MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
+_PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
+_FAST, _SMALL = 1, 6
+_PIECE: Final = 2_000_000
+_LARGE: Final = 8_000_000
+"""Bytes of a sheet from which on it is packed fast instead of small."""
+
+
+@dataclass(frozen=True, slots=True)
+class SheetEntry:
+    """A sheet as the workbook lists it; ``part`` is ``None`` for what is not a table, such as a chart."""
+
+    name: str
+    visible: bool
+    part: str | None
+
+
+def outline(path: Path, data: Path) -> list[SheetEntry]:
+    """The sheets of an .xlsx workbook whose XML was checked before (no document types, no entities).
+
+    Raises :class:`InputError` for a workbook without sheets, or one whose list of sheets does not hold together.
+    """
+    try:
+        with ZipFile(data) as archive:
+            entries = entries_of(archive)
+    except (ElementTree.ParseError, DefusedXmlException, KeyError, BadZipFile, ValueError) as error:
+        raise InputError(
+            gettext(
+                "{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel",
+                path=path,
+                error=error,
+            )
+        ) from error
+    if not entries:
+        raise InputError(gettext("{path}: is a workbook without sheets; save it again in Excel", path=path))
+    return entries
+
+
+def entries_of(archive: ZipFile) -> list[SheetEntry]:
+    """The sheets that an open workbook lists; raise :class:`ValueError` or :class:`KeyError` for one that is damaged.
+
+    Their names differ: the parser chooses the sheet by its name, and the writer the part.
+    """
+    names = part_names(archive)
+    book, relations = (_parse_part(archive, names, part) for part in CORE)
+    targets = {relation.get("Id"): relation for relation in relations}
+    if len(targets) < len(relations):
+        raise ValueError(gettext("a relation is there twice"))
+    entries = [_entry(element, targets, names) for element in book.iter() if _local(element) == "sheet"]
+    if len({entry.name for entry in entries}) < len(entries):
+        raise ValueError(gettext("two sheets have one name"))
+    return entries
+
+
+def plain_name(part: str) -> str:
+    """A part's name as programs compare it: in lower case, with the slashes that some write as backslashes."""
+    return part.replace("\\", "/").lower()
+
+
+def usual_name(part: str) -> str:
+    """A part's name as every program finds it: with slashes, and the list of types in its own letter case."""
+    name = part.replace("\\", "/")
+    return _TYPES if name.lower() == _TYPES.lower() else name
+
+
+def part_names(archive: ZipFile) -> dict[str, str]:
+    """The names of a workbook's parts by their plain names."""
+    return {plain_name(name): name for name in archive.namelist()}
+
+
+def _join(folder: str, target: str) -> str:
+    """The plain name of the part that a part in ``folder`` refers to."""
+    return posixpath.normpath(posixpath.join("/", folder, plain_name(target))).lstrip("/")
+
+
+def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
+    info = archive.getinfo(names[part])
+    if info.file_size > _LARGEST_INDEX:
+        raise ValueError(gettext("{part} is too large", part=part))
+    found: ElementTree.Element = fromstring(archive.read(info))
+    return found
+
+
+def _entry(
+    element: ElementTree.Element, targets: dict[str | None, ElementTree.Element], names: dict[str, str]
+) -> SheetEntry:
+    identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), None)
+    relation = targets.get(identity)
+    if relation is None:
+        raise KeyError(gettext("sheet {name!r} has no part", name=element.get("name")))
+    part = None
+    if relation.get("Type", "").endswith("/worksheet"):
+        target = _join("xl", relation.get("Target", ""))
+        part = names.get(target)
+        if part is None:
+            raise KeyError(
+                gettext("the part {target} of sheet {name!r} is missing", target=target, name=element.get("name"))
+            )
+    return SheetEntry(element.get("name", ""), element.get("state", "visible") == "visible", part)
+
+
+def _local(element: ElementTree.Element) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def sheet_parts(archive: ZipFile) -> dict[str, str]:
+    """Return the part's name of each sheet, by the sheet's name."""
+    return {entry.name: entry.part for entry in entries_of(archive) if entry.part}
+
+
+def sheet_part(archive: ZipFile, sheet: str) -> str:
+    """Return the part's name of a sheet; raise :class:`OutputError` where there is none."""
+    part = sheet_parts(archive).get(sheet)
+    if part is None:
+        raise OutputError(gettext("the workbook has no sheet {sheet!r} to extend", sheet=sheet))
+    return part
+
+
+def styles_part(archive: ZipFile) -> str | None:
+    """Return the name of the part with the styles."""
+    return next(iter(related_parts(archive, BOOK, "styles")), None)
+
+
+def book_part(archive: ZipFile) -> str:
+    """Return the name of the part that lists the sheets and the defined names."""
+    return part_names(archive)[BOOK]
+
+
+def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
+    """Return the names of the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
+    names = part_names(archive)
+    folder, name = posixpath.split(plain_name(part))
+    relations = names.get(f"{folder}/_rels/{name}.rels")
+    if relations is None:
+        return []
+    found = []
+    for element in elements_of(read_part(archive, relations), relations):
+        path = _join(folder, element.attributes.get("Target", ""))
+        if element.attributes.get("Type", "").endswith(f"/{kind}") and path in names:
+            found.append(names[path])
+    return found
+
+
+def refuse_other_kind(archive: ZipFile, target: Path) -> None:
+    """Raise :class:`OutputError` where a workbook would get the extension of another kind: Excel would not open it."""
+    names = archive.namelist()
+    if len(set(names)) != len(names):
+        raise OutputError(
+            gettext("the workbook cannot be extended, it holds two parts of one name; write another format")
+        )
+    kind = next(
+        (
+            element.attributes.get("ContentType", "")
+            for element in elements_of(read_part(archive, part_names(archive).get(_TYPES.lower(), _TYPES)), _TYPES)
+            if plain_name(element.attributes.get("PartName", "")) == f"/{BOOK}"
+        ),
+        _PLAIN,
+    )
+    wanted = {_MACROS: ".xlsm", _PLAIN: ".xlsx"}.get(kind)
+    if wanted is None:
+        raise OutputError(
+            gettext(
+                "the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write `output='OUT.csv'`",
+                kind=kind,
+            )
+        )
+    if target.suffix.lower() != wanted:
+        what = gettext("holds macros") if wanted == ".xlsm" else gettext("is one without macros")
+        raise OutputError(
+            gettext(
+                "the workbook {what}, Excel would not open it as {suffix}; give `output='OUT{wanted}'`",
+                what=what,
+                suffix=target.suffix,
+                wanted=wanted,
+            )
+        )
+
+
+def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
+    """Copy a workbook, putting new content in place of the parts in ``changed``.
+
+    Every other part is carried over as it lies in the zip, packed, byte for byte; all have their :func:`usual_name`.
+    New content comes in pieces and is packed by a thread of its own while the next piece is made. ``size``: about how
+    many bytes it will be.
+    """
+    with (
+        ZipFile(source) as old,
+        target.open("wb") as file,
+        ZipFile(file, "w", ZIP_DEFLATED, compresslevel=_FAST if size > _LARGE else _SMALL) as new,
+    ):
+        for part in old.infolist():
+            name = usual_name(part.filename)
+            if part.filename in changed:
+                _pack(new, name, changed[part.filename])
+            else:
+                _carry(old, part, new, name)
+
+
+def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
+    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
+    with ZipFile(source) as old, ZipFile(target) as new:
+        if [*map(usual_name, old.namelist())] != new.namelist():
+            raise AccountingError(gettext("nothing was published: the workbook's parts are not the ones it had"))
+        for before, after in zip(old.infolist(), new.infolist(), strict=True):
+            if before.filename in changed:
+                continue
+            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw_part(old, before) != _raw_part(
+                new, after
+            ):
+                raise AccountingError(
+                    gettext(
+                        "nothing was published: the workbook's part {filename} is not as it was",
+                        filename=before.filename,
+                    )
+                )
+
+
+def read_part(archive: ZipFile, part: str) -> bytes:
+    """A part whole; see :func:`part_pieces`."""
+    return b"".join(part_pieces(archive, part))
+
+
+def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
+    """A part in pieces of two megabytes; its checksum is verified with the last."""
+    try:
+        with archive.open(part) as stream:
+            while piece := stream.read(_PIECE):
+                yield piece
+    except (KeyError, *BROKEN_ZIP) as error:
+        raise OutputError(
+            gettext("the workbook's part {part} cannot be read ({error})", part=part, error=error)
+        ) from error
+
+
+def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
+    try:
+        with new.open(name, "w") as stream, ThreadPoolExecutor(1) as packer:
+            pending: Future[int] | None = None
+            for piece in pieces:
+                if pending is not None:
+                    pending.result()
+                pending = packer.submit(stream.write, piece)
+            if pending is not None:
+                pending.result()
+    except RuntimeError as error:  # zipfile's word for 2 GB and more, which not every Excel reads
+        raise OutputError(
+            gettext("the sheet is too large for a workbook ({error}); write CSV or Parquet", error=error)
+        ) from error
+
+
+def _carry(old: ZipFile, part: ZipInfo, new: ZipFile, name: str) -> None:
+    """Put a part into another zip as it lies in this one, without unpacking it."""
+    packed = _raw_part(old, part)
+    carried = copy.copy(part)
+    carried.filename = name
+    carried.flag_bits &= ~0x08  # its size stands before it, not behind
+    carried.extra = b""
+    assert new.fp is not None  # noqa: S101 - it is open
+    carried.header_offset = new.fp.tell()
+    new.fp.write(carried.FileHeader(zip64=False))
+    new.fp.write(packed)
+    new.filelist.append(carried)
+    new.NameToInfo[carried.filename] = carried
+    new.start_dir = new.fp.tell()
+
+
+def _raw_part(archive: ZipFile, part: ZipInfo) -> bytes:
+    """The bytes of a part as they lie in the zip."""
+    assert archive.fp is not None  # noqa: S101 - it is open
+    archive.fp.seek(part.header_offset)
+    name, extra = struct.unpack("<HH", archive.fp.read(30)[26:])
+    archive.fp.seek(name + extra, 1)
+    return archive.fp.read(part.compress_size)

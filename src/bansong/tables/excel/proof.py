@@ -1,0 +1,289 @@
+"""Proves a finished workbook by readers that did not write it: expat parses its parts, calamine reads its cells."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from xml.parsers import expat
+from zipfile import ZipFile
+
+import polars as pl
+
+from bansong.errors import AccountingError
+from bansong.schema import OUR_COLUMNS
+from bansong.tables.excel import create
+from bansong.tables.excel.cells import column_letter
+from bansong.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
+from bansong.tables.table import Enriched, contract_name
+from bansong.translation import gettext
+
+_CELLS_AT_ONCE: Final = 2_500_000
+"""A sheet of more cells is read in stretches of rows: the reader takes about 150 bytes of memory for a cell."""
+_FOLDERS_READ: Final = ("", "_rels", "xl", "xl/_rels")
+"""Where the reader finds all but the cells: names of the sheets, styles, shared texts."""
+_SHARED_TEXTS: Final = "xl/sharedstrings.xml"
+_AS_NUMBERS: Final = (b' t="s"><', b' t="n"><')
+"""Shared texts are the same part before and after: to compare their numbers is enough, and saves to read them again."""
+_ROW: Final = re.compile(rb"""<(?:\w+:)?row\s(?:[^>]*?\s)?r\s*=\s*["']([0-9]+)""")
+_ROWS_BEGIN: Final = re.compile(rb"<((?:\w+:)?)sheetData[^>]*>")
+_SCANNED_BYTES: Final = 1 << 16
+_NINE_DECIMALS: Final = 1e-9
+"""The reader rounds a number that it gives as text."""
+_STAY_SPELLED: Final = {"\ufffe": "_xFFFE_", "\uffff": "_xFFFF_"}
+"""Characters that the reader leaves as Excel spells them."""
+_READER_ERRORS: Final = ("CalamineError", "CannotRetrieveCellDataError", "PanicException", "SheetNotFoundError")
+
+Added = Mapping[int, tuple[str, pl.Series]]
+"""What was added, by the number of its column (from 1): the header, and the value of each row below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSheet:
+    """A sheet of a finished workbook, with what was added to it.
+
+    ``called``: file and sheet, for messages. ``first`` and ``header``: the first row that holds a value, and the row
+    of the header (from 1).
+    """
+
+    name: str
+    part: str
+    called: str
+    first: int
+    header: int
+    added: Added
+
+    @property
+    def bottom(self) -> int:
+        """The last row that something was added to."""
+        return self.header + max(len(values) for _, values in self.added.values())
+
+    @property
+    def starts(self) -> range:
+        """The first rows of the stretches that it is read in."""
+        wide = max(self.added)
+        step = self.bottom if self.bottom * wide <= _CELLS_AT_ONCE else _CELLS_AT_ONCE // wide
+        return range(1, self.bottom + 1, step)
+
+    def refuse(self, why: object) -> AccountingError:
+        """The error for a workbook that must not be published."""
+        return AccountingError(
+            gettext(
+                "{called}: nothing was published: the finished workbook is not what it should be ({why}); "
+                "write another format, `output='OUT.csv'`",
+                called=self.called,
+                why=why,
+            )
+        )
+
+    @contextmanager
+    def parse(self, archive: ZipFile, part: str) -> Iterator[Iterator[bytes]]:
+        """Yield a part in pieces that expat parses on their way; :class:`AccountingError` unless it is well-formed."""
+        parser = expat.ParserCreate(namespace_separator=" ")
+
+        def parse_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
+            for piece in pieces:
+                parser.Parse(piece, False)
+                yield piece
+            parser.Parse(b"", True)
+
+        try:
+            with closing(part_pieces(archive, part)) as pieces:
+                yield parse_pieces(pieces)
+        except expat.ExpatError as error:
+            raise self.refuse(f"{part}: {error}") from error
+
+    def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
+        """Count the rows of the table that a reader finds in the finished workbook.
+
+        ``above``, ``own``: the rows above the table and the user's columns, as the same reader found them when the run
+        began. Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
+        Raises :class:`AccountingError` unless every cell that was there is as it was, and what was added is there.
+        """
+        with self._refusing():
+            olds, last = self._read(before), 0
+            for start, new in zip(self.starts, self._read(after), strict=True):
+                if len(self.starts) > 1 or not self._is_as_read(new, above, own):
+                    self._compare(next(olds), new, start)
+                last = self._span(start)[0] + new.height - 1 if new.height else last
+        return min(last, self.bottom) - self.header
+
+    def prove_new(self, path: Path, own: Mapping[int, pl.Series]) -> None:
+        """Raise :class:`AccountingError` unless a new sheet parses and a reader finds what was added, and the rest.
+
+        ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
+        """
+        with ZipFile(path) as archive, self.parse(archive, self.part) as pieces:
+            deque(pieces, maxlen=0)
+        with self._refusing():
+            for start, new in zip(self.starts, self._read(path), strict=True):
+                self._compare(new, new, start)
+                top, last = self._span(start)
+                for column, values in own.items():
+                    first = max(self.header + 1, top)
+                    found = _column(new, str(column), last + 1 - top)[first - top :]
+                    wanted = values.slice(first - self.header - 1, len(found))
+                    blank = wanted.fill_null("") == "" if wanted.dtype == pl.String else wanted.is_null()
+                    self._refuse_cell(column, first, (found == "") == blank)
+
+    def _span(self, start: int) -> tuple[int, int]:
+        """The row that a reader begins with in a stretch, and the last that is compared."""
+        return self.first if start == 1 else start, min(start + self.starts.step - 1, self.bottom)
+
+    def _is_as_read(self, new: pl.DataFrame, above: pl.DataFrame, own: Added) -> bool:
+        try:
+            replace(self, added={**own, **self.added})._compare(above, new, 1)
+        except AccountingError:
+            return False
+        return True
+
+    def _compare(self, old: pl.DataFrame, new: pl.DataFrame, start: int) -> None:
+        top, last = self._span(start)
+        height = max(old.height, new.height, last + 1 - top)
+        for column in sorted({*map(int, old.columns), *map(int, new.columns), *self.added}):
+            found, expected = (_column(frame, str(column), height) for frame in (new, old))
+            same = found == expected
+            if column in self.added:
+                title, values = self.added[column]
+                begin, end = max(self.header - top, 0), min(self.header - top + 1 + len(values), height)
+                ours = _agree(found[begin:end], title, values, begin + top - self.header)
+                same = pl.concat([same[:begin], ours, same[end:]])
+            self._refuse_cell(column, top, same)
+
+    def _refuse_cell(self, column: int, top: int, same: pl.Series) -> None:
+        if not same.all():
+            cell = f"{column_letter(column)}{top + int((~same).arg_true()[0])}"
+            raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
+
+    def _read(self, path: Path) -> Iterator[pl.DataFrame]:
+        """The cells of each stretch as texts, from the first row that holds a value; columns named by their numbers."""
+        import fastexcel
+
+        for start, book in zip(self.starts, _stretches(path, self.part, self.starts), strict=True):
+            loaded = fastexcel.read_excel(book).load_sheet(self.name, header_row=None, dtypes="string")
+            frame = loaded.to_polars()
+            frame.columns = [str(column.absolute_index + 1) for column in loaded.selected_columns]
+            yield frame[1:] if start > 1 else frame  # without the cell above a stretch
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Refuse a workbook over which the reader fails."""
+        try:
+            yield
+        except BaseException as error:
+            if type(error).__name__ not in _READER_ERRORS:  # a Rust panic's class cannot be imported
+                raise
+            raise self.refuse(str(error).partition("\n")[0]) from error
+
+
+def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
+    """A workbook whole, or as one for each stretch of its sheet's rows that begins at one of ``starts``.
+
+    A stretch has a cell above its first row: the reader begins at the first row that holds a value.
+    """
+    if len(starts) == 1:
+        yield path.read_bytes()
+        return
+    with ZipFile(path) as archive:
+        others = {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if posixpath.dirname(plain_name(name)) in _FOLDERS_READ
+        }
+        pieces, head = _pieces(archive, part_names(archive)[plain_name(part)]), b""
+        while (begin := _ROWS_BEGIN.search(head)) is None:
+            head += next(pieces)
+        head, piece, p = head[: begin.end()], head[begin.end() :], begin[1]
+        for start in starts:
+            held = [head]
+            if start > 1:
+                held.append(
+                    b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>' % (p, start - 1, p, start - 1, p, p, p, p)
+                )
+            while (stop := _find_row(piece, start + starts.step)) < 0 and b"</%bsheetData" % p not in piece:
+                held.append(piece)
+                piece = next(pieces)
+            stop = stop if stop >= 0 else piece.index(b"</%bsheetData" % p)
+            xml = b"".join([*held, piece[:stop], b"</%bsheetData></%bworksheet>" % (p, p)])
+            piece = piece[stop:]
+            yield _probe(others, part, xml.replace(*_AS_NUMBERS))
+
+
+def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
+    """A part in pieces that end before a tag."""
+    rest = b""
+    for piece in part_pieces(archive, part):
+        whole = rest + piece
+        cut = whole.rfind(b"<")
+        yield whole[:cut]
+        rest = whole[cut:]
+    yield rest
+
+
+def _probe(others: Mapping[str, bytes], part: str, xml: bytes) -> bytes:
+    """A workbook with one sheet, and with the shared texts only where it refers to them."""
+    refers = b'="s"' in xml or b"='s'" in xml
+    book = io.BytesIO()
+    with ZipFile(book, "w") as archive:
+        for name, content in others.items():
+            if refers or plain_name(name) != _SHARED_TEXTS:
+                archive.writestr(name, content)
+        archive.writestr(part, xml)
+    return book.getvalue()
+
+
+def _find_row(xml: bytes, number: int) -> int:
+    """Where the first row from ``number`` on begins, or -1 where there is none."""
+    low, high = 0, len(xml)
+    while high - low > _SCANNED_BYTES:
+        middle = (low + high) // 2
+        found = _ROW.search(xml, middle)
+        if found is None or int(found[1]) >= number:
+            high = middle
+        else:
+            low = found.start()
+    return next((row.start() for row in _ROW.finditer(xml, low) if int(row[1]) >= number), -1)
+
+
+def _column(frame: pl.DataFrame, name: str, height: int) -> pl.Series:
+    """A column of so many rows, blank where it has none."""
+    found = frame[name] if name in frame.columns else pl.Series(dtype=pl.String)
+    return found.extend_constant("", height - len(found)).fill_null("")
+
+
+def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.Series:
+    """Whether cells are those of an added column from ``offset`` on, counted from its header."""
+    texts = pl.concat([pl.Series([title]), values.cast(pl.String)]).slice(offset, len(found)).fill_null("")
+    same = found == texts
+    if same.all():
+        return same
+    same |= found == texts.str.replace_many(_STAY_SPELLED)
+    if values.dtype == pl.Date:
+        same |= found == texts + " 00:00:00"
+    if values.dtype.is_numeric():
+        numbers = texts.cast(pl.Float64, strict=False)
+        same |= ((found.cast(pl.Float64, strict=False) - numbers).abs() < _NINE_DECIMALS).fill_null(False)
+    return same
+
+
+def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
+    """Prove the sheets of a new workbook that was made of a frame."""
+    first = create.MAX_ROWS - len(result.table.title_rows)
+    starts = [0, *range(first, frame.height, create.MAX_ROWS)]
+    numbered = [*enumerate(result.layout, 1)]
+    with ZipFile(path) as archive:
+        sheets = [*sheet_parts(archive).items()][: len(starts)]
+    for (name, part), start, stop in zip(sheets, starts, [*starts[1:], frame.height], strict=True):
+        rows = frame[start:stop]
+        ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+        added = {number: (title, rows[column]) for number, (column, title) in numbered if number in ours}
+        own = {number: rows[column] for number, (column, _) in numbered if number not in ours}
+        header = 1 + (0 if start else len(result.table.title_rows))
+        if added:
+            FinishedSheet(name, part, result.table.name, 1, header, added).prove_new(path, own)

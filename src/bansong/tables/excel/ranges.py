@@ -1,0 +1,390 @@
+"""Widens a sheet's filter, tables and last sort to the added columns.
+
+A range that ends before them is worse than none: one click on "sort" moves the customers and leaves the verdicts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from xml.sax.saxutils import quoteattr
+from zipfile import ZipFile
+
+import polars as pl
+
+from bansong.schema import Alert
+from bansong.tables.excel.cells import Area, column_letter
+from bansong.tables.excel.package import book_part, read_part, related_parts
+from bansong.tables.excel.sheet_xml import SheetXml
+from bansong.tables.excel.table_formulas import warn_of_whole_table_formulas
+from bansong.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, find_child
+from bansong.tables.heading import OURS
+from bansong.translation import gettext
+
+_FILTER_NAME: Final = "_xlnm._FilterDatabase"
+_OF_A_NAME: Final = re.compile(rb"!(\$?[A-Z]{0,3}\$?[0-9]{0,7}:\$?)([A-Z]{0,3})(\$?[0-9]{0,7})\s*(?=<|$)")
+_NO: Final = ("0", "false")
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+
+
+@dataclass(frozen=True)
+class AddedColumns:
+    """The added columns and the table that they stand beside, on its sheet.
+
+    ``called``: file and sheet, for messages. ``headers``: of the user's columns, the first of them at ``left``.
+    ``places``: the sheet's column of each added one, ``titles`` their headers. ``frame``: what they hold. ``top`` and
+    ``bottom``: the rows of the header and of the last record. ``record``: the sheet's columns that the answers are
+    about, where that is known.
+    """
+
+    called: str
+    sheet: SheetXml
+    headers: Sequence[str]
+    left: int
+    places: Mapping[str, int]
+    titles: Mapping[str, str]
+    frame: pl.DataFrame
+    top: int
+    bottom: int
+    record: frozenset[int]
+
+    @property
+    def ours(self) -> dict[int, str]:
+        """The header of each column of the sheet that enrichment added, now or earlier."""
+        earlier = {self.left + n: header for n, header in enumerate(self.headers) if OURS.fullmatch(header)}
+        return earlier | {number: self.titles[column] for column, number in self.places.items()}
+
+    @property
+    def last(self) -> int:
+        """The last of the added columns."""
+        return max(self.places.values())
+
+    def describe_column(self, column: int) -> str:
+        """A column of the sheet for people: its letter, and its header where it has one."""
+        place = column - self.left
+        header = self.headers[place] if 0 <= place < len(self.headers) else ""
+        letter = column_letter(column)
+        if header:
+            return gettext("column {letter} ({header!r})", letter=letter, header=header)
+        return gettext("column {letter}", letter=letter)
+
+    def reach(self, area: Area, *, gaps: bool) -> int:
+        """The last column that an area can be widened to without taking in cells that are not ours.
+
+        ``gaps``: columns without any cell may lie between.
+        """
+        right, ours = area.right, self.ours
+        for column in range(area.right + 1, max(ours) + 1):
+            if column in ours:
+                outside = ((area.top, self.top - 1), (max(self.bottom + 1, area.top), area.bottom))
+                if any(self.sheet.holds(column, *rows) for rows in outside):
+                    break
+                right = column
+            elif not gaps or self.sheet.holds(column, area.top, area.bottom):
+                break
+        return right
+
+    def rows_below(self, area: Area) -> bool:
+        """Whether records stand below an area; totals rows and the like do not count."""
+        below = self.frame.slice(max(area.bottom - self.top, 0))
+        return below.height > 0 and (
+            "row_status" not in below.columns or bool((below["row_status"] != "invalid").any())
+        )
+
+
+@dataclass(frozen=True)
+class RangeEdits:
+    """Edits that widen the ranges of a sheet: around its rows, in other parts (as they become), and warnings."""
+
+    edits: Sequence[Edit] = ()
+    parts: Mapping[str, bytes] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A filter or a table of the sheet, and how far it is widened; ``why`` not as far as the added columns."""
+
+    kind: str
+    area: Area
+    right: int
+    why: str = ""
+    is_table: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.right > self.area.right
+
+    def widen(self, area: Area | None = None) -> Area:
+        """An area of the same columns, widened."""
+        area = area or self.area
+        return Area(area.left, area.top, self.right, area.bottom)
+
+
+def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeEdits:
+    """Widen the filter, the tables and the sort state of the sheet ``name`` in ``part`` to the added columns.
+
+    A range that cannot be widened without harm stays as it is, and an :class:`Alert` says so.
+    """
+    sheet = added.sheet
+    edits: list[Edit] = []
+    parts: dict[str, bytes] = {}
+    ranges: list[_Range] = []
+    alerts: list[Alert] = []
+    own = find_child(sheet.elements, "autoFilter")
+    if own is not None and (found := _read_filter(own, added)):
+        book = book_part(archive)
+        found, parts = _widen_filter_name(book, read_part(archive, book), name, found)
+        ranges.append(found)
+        if found.changed:
+            edits += _widen_references(sheet.around, sheet.elements, own, found)
+    edits += _widen_sort_state(added)
+    for table in related_parts(archive, part, "table"):
+        xml = read_part(archive, table)
+        elements = elements_of(xml, table)
+        if found := _read_table(elements, added):
+            ranges.append(found)
+            if found.changed:
+                parts[table] = _widen_table(xml, elements, table, found, added)
+                alerts += warn_of_whole_table_formulas(archive, elements[0].attributes, added.called)
+    alerts += [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
+    return RangeEdits(edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)])
+
+
+def _holds_records(area: Area, added: AddedColumns) -> bool:
+    """Whether an area has to do with the table: rows of it and, where they are known, columns of its records."""
+    inside = not added.record or any(area.left <= column <= area.right for column in added.record)
+    return inside and area.top <= added.bottom and area.bottom >= added.top
+
+
+def _read_filter(element: Element, added: AddedColumns) -> _Range | None:
+    """The sheet's filter; ``None`` where it is about something else."""
+    area = Area.parse(element.attributes.get("ref", ""))
+    if area is None or not _holds_records(area, added):
+        return None
+    kind = gettext("the filter {area}", area=element.attributes["ref"])
+    why = _find_missing(area, added)
+    right = area.right if why else added.reach(area, gaps=True)
+    return _Range(kind, area, right, why or _find_obstacle(area, right, added))
+
+
+def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | None:
+    """An Excel table; ``None`` where it is about something else."""
+    root = elements[0]
+    area = Area.parse(root.attributes.get("ref", ""))
+    if area is None or not _holds_records(area, added):
+        return None
+    name = root.attributes.get("displayName") or root.attributes.get("name", "")
+    kind = gettext("the table {name!r} ({area})", name=name, area=area)
+    why = _find_missing(area, added) or _explain_unfit(elements, area, added)
+    right = area.right if why else added.reach(area, gaps=False)
+    names = [element.attributes.get("name", "").casefold() for element in elements if element.name == "tableColumn"]
+    new = [_column_name(header).casefold() for header in _list_new_titles(area, right, added)]
+    if len({*names, *new}) < len(names) + len(new):
+        right, why = area.right, gettext("it has a column of the same name as a new one; rename yours")
+    return _Range(kind, area, right, why or _find_obstacle(area, right, added), is_table=True)
+
+
+def _find_missing(area: Area, added: AddedColumns) -> str:
+    """The reason why an area does not fit the table: columns that the answers are about lie outside; else empty."""
+    outside = [column for column in sorted(added.record) if not area.left <= column <= area.right]
+    return gettext("{column} is not in it", column=added.describe_column(outside[0])) if outside else ""
+
+
+def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns) -> str:
+    """The reason why no columns can be added to an Excel table; empty where they can."""
+    root, columns = elements[0].attributes, [element for element in elements if element.name == "tableColumn"]
+    if root.get("headerRowCount") == "0" or area.top != added.top:
+        return gettext("its header does not stand in row {top}, where the header of the file was found", top=added.top)
+    if root.get("tableType", "worksheet") != "worksheet":
+        return gettext("it is filled by a query")
+    return "" if len(columns) == area.right - area.left + 1 else gettext("it does not list as many columns as it has")
+
+
+def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
+    """The reason why an area is not widened to all of our columns, by what stands beside it; empty where it is."""
+    new = added.places.values()
+    left_out = [column for column in added.ours if column > right or (column < area.left and column in new)]
+    if not left_out:
+        return ""
+    if max(left_out) < area.left:
+        return gettext("{column} stands to the left of it", column=added.describe_column(max(left_out)))
+    if right + 1 in added.ours:
+        return gettext("column {letter} holds something else above or below the rows", letter=column_letter(right + 1))
+    return gettext("{column} stands between", column=added.describe_column(right + 1))
+
+
+def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, found: _Range) -> Iterator[Edit]:
+    """Edits that widen the references of a filter or a table and of the filter and the sort state in it."""
+    for element in elements:
+        if element.name in (whole.name, "autoFilter", "sortState") and whole.start <= element.start < whole.stop:
+            area = Area.parse(element.attributes.get("ref", ""))
+            across = element.attributes.get("columnSort", "0") not in _NO
+            if area and not across and (area.left, area.right) == (found.area.left, found.area.right):
+                tag = xml[element.start : element.inner]
+                yield element.start, element.inner, attribute(tag, "ref", found.widen(area))
+
+
+def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
+    """Widen the sort state of a sheet without a filter, where all of our columns can be in it."""
+    sheet = added.sheet
+    state = find_child(sheet.elements, "sortState")
+    area = Area.parse(state.attributes.get("ref", "")) if state else None
+    if state is None or area is None or not _holds_records(area, added) or _find_missing(area, added):
+        return
+    right = added.reach(area, gaps=True)
+    if right > area.right and not _find_obstacle(area, right, added):
+        yield from _widen_references(sheet.around, sheet.elements, state, _Range("", area, right))
+
+
+def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tuple[_Range, dict[str, bytes]]:
+    """The workbook's part with the hidden name of the sheet's filter widened, where it has to be.
+
+    Some programs sort by the name, others by the filter: where the name is about other columns, neither is widened.
+    """
+    elements = elements_of(xml, book)
+    sheets = [element.attributes.get("name") for element in elements if element.name == "sheet" and element.depth == 2]
+    for element in elements:
+        attributes = element.attributes
+        if element.name != "definedName" or attributes.get("name", "").lower() != _FILTER_NAME.lower():
+            continue
+        if sheet not in sheets or attributes.get("localSheetId") != str(sheets.index(sheet)):
+            continue
+        text = xml[element.inner : element.stop]
+        name = _OF_A_NAME.search(text)
+        area = Area.parse((name[1] + name[2] + name[3]).decode()) if name else None
+        if area and area.left <= found.area.left and area.right >= found.right:
+            break
+        if name and area and area.left == found.area.left:
+            new = text[: name.start(2)] + column_letter(found.right).encode() + text[name.end(2) :]
+            return found, {book: apply_edits(xml, [(element.inner, element.stop, new)])}
+        stated = element.text.strip()
+        why = gettext(
+            "the workbook's hidden name {filter_name} states another range for it, {stated!r}",
+            filter_name=_FILTER_NAME,
+            stated=stated,
+        )
+        return replace(found, right=found.area.right, why=found.why or why), {}
+    return found, {}
+
+
+def _list_new_titles(area: Area, right: int, added: AddedColumns) -> list[str]:
+    return [added.ours[column] for column in range(area.right + 1, right + 1)]
+
+
+def _column_name(header: str) -> str:
+    """A header as a table's list of columns spells it: control characters as Excel does."""
+    return _CONTROL.sub(lambda found: f"_x{ord(found[0]):04x}_", header)
+
+
+def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Range, added: AddedColumns) -> bytes:
+    """A table's part with its references widened and our columns behind its own."""
+    listed = next(element for element in elements if element.name == "tableColumns")
+    columns = [element for element in elements if element.name == "tableColumn"]
+    ids = [column.attributes.get("id", "") for column in columns]
+    taken = max(int(id_) for id_ in (*ids, "0") if id_.isdecimal())
+    labels = _label_totals(elements[0], found.area, added)
+    new = [
+        f"<{listed.prefix}tableColumn id={quoteattr(str(taken + number))} name={quoteattr(_column_name(title))}"
+        f"{labels.get(found.area.right + number, '')}/>"
+        for number, title in enumerate(_list_new_titles(found.area, found.right, added), 1)
+    ]
+    tag = attribute(xml[listed.start : listed.inner], "count", len(columns) + len(new))
+    entries = "".join(new).encode()
+    edits = [
+        *_widen_references(xml, elements, elements[0], found),
+        (listed.start, listed.inner, tag),
+        (columns[-1].stop, columns[-1].stop, entries),
+    ]
+    made = apply_edits(xml, edits)
+    elements_of(made, part)
+    return made
+
+
+def _label_totals(root: Element, area: Area, added: AddedColumns) -> dict[int, str]:
+    """The attributes that mark texts which we write into a table's totals row as labels."""
+    row = area.bottom - added.top - 1
+    if root.attributes.get("totalsRowCount", "0") == "0" or not 0 <= row < added.frame.height:
+        return {}
+    texts = added.frame.select(pl.col(pl.String)).row(row, named=True)
+    return {
+        added.places[column]: f" totalsRowLabel={quoteattr(_column_name(text))}"
+        for column, text in texts.items()
+        if text and column in added.places
+    }
+
+
+def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
+    """Alerts about ranges that do not hold all rows and all of our columns."""
+    for found in ranges:
+        whole = found.widen()
+        whole = Area(whole.left, whole.top, max(whole.right, added.last), max(whole.bottom, added.bottom))
+        remedy = (
+            gettext("resize the table to {whole} (Table Design)", whole=whole)
+            if found.is_table
+            else gettext("set the filter anew over {whole} (Data > Filter)", whole=whole)
+        )
+        if found.why:
+            yield Alert(
+                gettext(
+                    "{called}: {kind} does not reach all of the new columns, up to {letter}: {why}. A sort "
+                    "by it moves customers away from their verdicts; before you sort or filter in Excel, "
+                    "{remedy}",
+                    called=added.called,
+                    kind=found.kind,
+                    letter=column_letter(added.last),
+                    why=found.why,
+                    remedy=remedy,
+                )
+            )
+        elif found.area.bottom < added.bottom and added.rows_below(found.area):
+            yield Alert(
+                gettext(
+                    "{called}: {kind} ends before the last row of data, {bottom}: the rows below it are "
+                    "verified, but not filtered or sorted with the others; in Excel, {remedy}",
+                    called=added.called,
+                    kind=found.kind,
+                    bottom=added.bottom,
+                    remedy=remedy,
+                )
+            )
+
+
+def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
+    """An alert where a blank column parts our columns from the list and no filter or table holds both."""
+    if not added.places or not added.record or any(found.right >= added.last and not found.why for found in ranges):
+        return
+    between = range(max(added.record) + 1, min(added.places.values()))
+    gap = next((column for column in between if not added.sheet.holds(column, added.top, added.bottom)), None)
+    if gap is not None:
+        whole = Area(added.left, added.top, added.last, added.bottom)
+        yield Alert(
+            gettext(
+                "{called}: {column} is blank between your list and the new columns, because "
+                "other cells stand beside or below the list. A sort by a click moves customers away from "
+                "their verdicts; before you sort in Excel, mark all columns up to {letter}, or set a "
+                "filter over {whole} (Data > Filter)",
+                called=added.called,
+                column=added.describe_column(gap),
+                letter=column_letter(added.last),
+                whole=whole,
+            )
+        )
+
+
+def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], added: AddedColumns) -> Iterator[str]:
+    """A note where a protected sheet does not allow to sort and filter."""
+    protected = protection.attributes if (protection := find_child(elements, "sheetProtection")) else {}
+    locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
+    if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:
+        kinds = gettext(" and ").join(found.kind for found in ranges if found.changed)
+        yield (
+            gettext(
+                "{called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and "
+                "filters by them once the protection is taken off (Review > Unprotect Sheet)",
+                called=added.called,
+                kinds=kinds,
+            )
+        )

@@ -1,0 +1,312 @@
+"""Workbooks → tables: checked first, then read by fastexcel, in this process or in a child with limits."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from bansong.errors import InputError, parameter
+from bansong.schema import LANGS, Alert
+from bansong.storage.filesystem import private_folder
+from bansong.tables.compression import File
+from bansong.tables.excel import limits_check
+from bansong.tables.excel.decodable import as_decodable
+from bansong.tables.excel.package import CORE, SHEET, SUMMARY, SheetEntry, outline
+from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
+from bansong.tables.heading import headless_note
+from bansong.tables.isolation import IsolationError, run_isolated
+from bansong.tables.size_limits import limits, or_raise_limit
+from bansong.tables.table import Format, Table, typed_id
+from bansong.translation import gettext, ngettext, use_language
+
+_SECONDS: Final = 900
+_RESULT: Final = ("name", "headers", "header", "others", "further", "below", "title_rows", "left", "skipped")
+"""The fields of a sheet that go beside its frame."""
+_BATCH: Final = 1 << 16
+_HERE: Final = 900_000_000
+"""Bytes of memory up to which a sheet is read in this process."""
+
+
+def load_isolated(
+    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
+) -> Loaded:
+    """Do what :func:`bansong.tables.excel.sheets.load` does, in a child process.
+
+    The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
+    an :class:`InputError` says so.
+    """
+    memory = limits().memory
+    with private_folder() as folder:
+        frame = folder / "sheet.arrow"
+        arguments = {
+            "data": os.fspath(data.absolute()),
+            "path": os.fspath(path),
+            "wanted": wanted,
+            "has_header": has_header,
+            "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
+            "frame": os.fspath(frame),
+        }
+        try:
+            loaded = run_isolated(f"{__name__}:load_to_file", arguments, memory=memory, seconds=_SECONDS)
+        except IsolationError as error:
+            raise _explain_failure(error, path, memory) from None
+        loaded["frame"] = pl.read_ipc(io.BytesIO(frame.read_bytes()))  # no map of a file that goes away
+    for name in ("headers", "others", "further"):
+        loaded[name] = tuple(loaded[name])
+    loaded["title_rows"] = tuple(map(tuple, loaded["title_rows"]))
+    return Loaded(**loaded)
+
+
+def load_to_file(
+    data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
+) -> dict[str, Any]:
+    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields.
+
+    The columns of :func:`~bansong.tables.table.typed_id` are in the frame already.
+    """
+    known = facts and {name: Facts(**fact) for name, fact in facts.items()}
+    loaded = load(Path(data), Path(path), wanted, known, has_header)
+    loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
+    return {name: getattr(loaded, name) for name in _RESULT}
+
+
+def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
+    advice = gettext("save its table as .csv{or_raise}", or_raise=or_raise_limit("memory"))
+    if error.reason == "time":
+        return InputError(
+            gettext(
+                "{path}: takes more than {seconds} minutes to read; save its table as .csv",
+                path=path,
+                seconds=_SECONDS // 60,
+            )
+        )
+    if error.reason == "memory":
+        return InputError(
+            gettext(
+                "{path}: takes more than {memory:,} bytes of memory to read; {advice}",
+                path=path,
+                memory=memory,
+                advice=advice,
+            )
+        )
+    detail = error.detail or gettext("the parser gave up")
+    return InputError(
+        gettext(
+            "{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}",
+            path=path,
+            memory=memory,
+            detail=detail,
+            advice=advice,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The sheet that was read of an .xlsx or .xlsm workbook.
+
+    ``header``: how many rows the last line of the header stands below the first row that holds a value. ``below``: how
+    many rows that hold something stand behind the table's last: white space, empty texts and errors only.
+    """
+
+    name: str
+    header: int = 0
+    below: int = 0
+
+
+def read(file: File, format: Format, sheet: str | None, resources: ExitStack, *, has_header: bool = True) -> Table:
+    """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
+
+    The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
+    text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
+    What has to be made of the file lives as long as ``resources``.
+    Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
+    a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
+    an output is a new workbook: no row can be put above the user's.
+    """
+    named = _with_extension(file, format, resources)
+    return replace(_read(named, format, sheet, has_header, resources), file=file)
+
+
+def _read(file: File, format: Format, sheet: str | None, has_header: bool, resources: ExitStack) -> Table:
+    path = file.path
+    notes: list[str] = []
+    blank_rows = 0
+    if format == "xlsx":
+        loaded, frame, part = _xlsx(file, sheet, has_header, resources)
+        blank_rows = part.first or 0
+        notes += _display_notes(part)
+    else:
+        if format != "xls":
+            parts = limits_check.check_zip(path, file.data, xml=format == "ods")
+            notes += _time_notes(parts)
+        data = as_decodable(file, format, resources).data
+        loaded = load_isolated(data, path, sheet, None, has_header)
+        frame = loaded.frame.lazy()
+    notes += _further_sheets(loaded)
+    if loaded.header < 0:
+        notes.append(headless_note(loaded.headers))
+    extended = format == "xlsx" and loaded.header >= 0
+    source = Sheet(loaded.name, loaded.header, loaded.below) if extended else None
+    name = f"{path.name} [{loaded.name}]"
+    return Table(
+        frame,
+        loaded.headers,
+        format,
+        name,
+        file,
+        source,
+        tuple(notes),
+        above=max(loaded.header, 0),
+        titles=loaded.titles,
+        title_rows=loaded.title_rows,
+        sheets=(loaded.name, *loaded.others) if sheet is None else (),
+        first_row=blank_rows + loaded.header + 2,
+    )
+
+
+def _further_sheets(loaded: Loaded) -> list[str]:
+    """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
+    summaries = set()
+    for lang in LANGS if loaded.name == SHEET else ():
+        with use_language(lang):
+            summaries.add(gettext(SUMMARY))
+    further = loaded.others or [name for name in loaded.further if name not in summaries]
+    if not further:
+        return []
+    said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "sheet": parameter("sheet", further[0])}
+    if loaded.others:
+        text = gettext(
+            "only the sheet {name!r} was taken; {names} hold business numbers too; {sheet} takes another", **said
+        )
+    else:
+        text = gettext("only the sheet {name!r} was taken, not {names}; {sheet} takes another", **said)
+    return [Alert(text)]
+
+
+def _with_extension(file: File, format: Format, resources: ExitStack) -> File:
+    """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
+    if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
+        return file
+    folder = resources.enter_context(private_folder())
+    return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
+
+
+def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
+    """The parser gives no lengths of a day and more, and no times in a column with texts, and says nothing of it."""
+    times = sum(part.times for part in parts.values())
+    if not times:
+        return []
+    return [
+        ngettext(
+            "times in {count:,} cell of the workbook: of an .ods lengths of a day and more, and times in columns with "
+            "texts, are read as blank; save it as .xlsx to have them",
+            "times in {count:,} cells of the workbook: of an .ods lengths of a day and more, and times in columns with "
+            "texts, are read as blank; save it as .xlsx to have them",
+            times,
+        )
+    ]
+
+
+def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
+    """Notes on cells that are read as blank though Excel shows something, and on rows that it does not show."""
+    if part.errors:
+        yield ngettext(
+            "errors such as #N/A in {count:,} cell of the sheet are read as blank",
+            "errors such as #N/A in {count:,} cells of the sheet are read as blank",
+            part.errors,
+        )
+    if part.hidden:
+        hidden = ngettext(
+            "{count:,} row of the sheet is hidden, by a filter or by hand, and is verified and listed like all others; "
+            "delete it, or copy what is visible to a new sheet, to leave it out",
+            "{count:,} rows of the sheet are hidden, by a filter or by hand, and are verified and listed like all "
+            "others; delete them, or copy what is visible to a new sheet, to leave them out",
+            part.hidden,
+        )
+        yield Alert(hidden)
+    if part.unsolved:
+        yield gettext(
+            "formulas of the sheet have no stored result and are read as blank; open it in Excel and save it again"
+        )
+
+
+def _xlsx(
+    file: File, sheet: str | None, has_header: bool, resources: ExitStack
+) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
+    """The sheet, its rows, and what its part was found to hold."""
+    path = file.path
+    limits_check.check_zip(path, file.data, xml=True, only=CORE)
+    entries = outline(path, file.data)
+    unread = {entry.part for entry in entries if entry.part and not _is_read(entry, sheet)}
+    unread -= {entry.part for entry in entries if _is_read(entry, sheet)}
+    parts = limits_check.check_zip(path, file.data, xml=True, without={part for part in unread if part})
+    facts = {entry.name: _facts(entry, parts) for entry in entries}
+    longest = max(part.longest for part in parts.values())
+    sheets = {entry.name: parts[entry.part] for entry in entries if entry.part and _is_read(entry, sheet)}
+    for name, part in sheets.items():
+        if not part.table:
+            raise InputError(
+                gettext(
+                    "{path}: is a damaged workbook (sheet {name!r} has no rows); open it in Excel and save it again",
+                    path=path,
+                    name=name,
+                )
+            )
+    memory = sum(part.memory() for part in parts.values() if part.texts)
+    memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
+    data = as_decodable(file, "xlsx", resources).data
+    if memory > _HERE:
+        loaded = load_isolated(data, path, sheet, facts, has_header)
+        return loaded, loaded.frame.lazy(), sheets[loaded.name]
+    loaded = load(data, path, sheet, facts, has_header)
+    return loaded, _with_typed(data, loaded), sheets[loaded.name]
+
+
+def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
+    """The rows of a sheet with the columns of :func:`typed_id`: the sheet is parsed again only if they are asked for.
+
+    An output that is the user's own workbook does without them.
+    """
+    frame = loaded.frame
+    marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
+    if not marks:
+        return frame.lazy()
+
+    @cache
+    def whole() -> pl.DataFrame:
+        typed = load_typed(data, loaded)
+        none = pl.Series([False]).new_from_index(0, frame.height)
+        return frame.with_columns(typed[name] if name in typed.columns else none.alias(name) for name in marks)
+
+    def rows(
+        ids: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        source = whole() if ids is None or not marks.keys().isdisjoint(ids) else frame
+        source = source if most is None else source.head(most)
+        for batch in source.iter_slices(_BATCH):
+            chosen = batch if ids is None else batch.select(ids) if ids else pl.DataFrame(height=batch.height)
+            yield chosen if predicate is None else chosen.filter(predicate)
+
+    return register_io_source(rows, schema=pl.Schema({**frame.schema, **marks}), is_pure=True)
+
+
+def _is_read(entry: SheetEntry, wanted: str | None) -> bool:
+    return entry.visible if wanted is None else entry.name == wanted
+
+
+def _facts(entry: SheetEntry, parts: Mapping[str, limits_check.PartContent]) -> Facts:
+    part = parts.get(entry.part or "")
+    if part is None:
+        return Facts(entry.visible, table=entry.part is not None)
+    return Facts(entry.visible, merges=part.merges, first=part.first or 0)

@@ -1,0 +1,430 @@
+"""Chooses a sheet of a workbook, finds its header and loads its columns with their natural types."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bansong import business_number
+from bansong.errors import InputError, UsageError
+from bansong.tables.columns import has_role
+from bansong.tables.heading import LOOK, Merge, find_heading, headless
+from bansong.tables.role_content import holds_address
+from bansong.tables.table import typed_id
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    from fastexcel import ExcelReader, ExcelSheet
+
+_EXACT_INTEGERS: Final = 10**15
+_DAY_OF_TIMES: Final = date(1899, 12, 31)
+"""The day that calamine puts before a time of day."""
+_FIRST_DATE: Final = pl.duration(days=3660)
+"""A text column's dates before 1910 are lengths of time: nobody was a customer then."""
+_DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
+_MAY_BE_TYPED: Final = (
+    r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$"
+    r"|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
+)
+"""Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
+_UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
+_RETRIES: Final = 8
+_NO_TEXT: Final = ("boolean", "date")
+_SAMPLE_ROWS: Final = 1000
+_RIGHT_SHARE: Final = 0.9
+_ADDRESS_SHARE: Final = 0.5
+_NUMBERS, _NO_HEADER, _HEADER_ONLY, _ADDRESSES, _ANYTHING = 4, 3, 2, 1, 0
+HAS_NUMBERS: Final = _NO_HEADER
+"""From this rank on, a table holds business numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SheetGrid:
+    """A sheet below its first row: ``names`` are that row's cells, ``left`` its first column in the sheet.
+
+    ``height``: all rows, also those without a value at the end. ``renamed``: some names may not be the cells' texts,
+    because fastexcel makes them unique. ``skipped``: rows above, as the parser counts them.
+    """
+
+    frame: pl.DataFrame
+    names: tuple[str, ...]
+    height: int
+    left: int
+    renamed: bool
+    visible: bool
+    skipped: int
+
+
+def top_rows(book: ExcelReader, sheet: str, count: int) -> list[tuple[str | None, ...]]:
+    """The first rows of a sheet as text, from the first one that holds a value."""
+    return book.load_sheet(sheet, header_row=None, n_rows=count, dtypes="string").to_polars().rows()
+
+
+def load_below(book: ExcelReader, sheet: str, whole: SheetGrid, skipped: int, start: int, *, name: str) -> SheetGrid:
+    """Load the rows of a sheet once more, without the first ``skipped`` of ``whole``.
+
+    The parser counts the rows to skip from the top of the sheet if it skips any, and does not tell where its first
+    value is: ``start`` is a guess, and the number of rows that come back tells whether it was right. Raises
+    :class:`InputError`, which calls the sheet ``name``, rather than return other rows.
+    """
+    due = whole.height - skipped
+    grid = load_grid(book, sheet, skipped + start)
+    if grid.height != due:
+        grid = load_grid(book, sheet, max(skipped + start + grid.height - due, 0))
+    if grid.height != due or grid.left != whole.left or grid.frame.width != whole.frame.width:
+        raise InputError(
+            gettext("{name}: the rows above the header cannot be told apart; delete them and try again", name=name)
+        )
+    return grid
+
+
+def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> SheetGrid:
+    """Load the rows of a sheet below its first one that holds a value, or where ``skipped``, below that many rows.
+
+    Where it is not ``headed`` the first one is among them.
+
+    The frame's columns are ``c0``, ``c1``, …: text stays text, whole numbers are Int64, dates Date, times of day Time;
+    a column of mixed types is text, with dates as ISO dates in it. Rows below the last value are left out.
+    """
+    loaded, forced = _load_untyped(book, sheet, skipped, headed)
+    columns = loaded.selected_columns
+    frame = loaded.to_polars()
+    ids = [f"c{place}" for place in range(frame.width)]
+    frame.columns = ids
+    places = {id_: column.absolute_index for id_, column in zip(ids, columns, strict=True)}
+    dated = _columns_with_dates(frame)
+    if dated:
+        wanted = {id_: places[id_] for id_ in dated}
+        frame = frame.with_columns(_as_shown(book, sheet, skipped, frame, wanted, headed))
+    names = tuple("" if column.column_name_from == "generated" else column.name for column in columns)
+    found = set(names)
+    again = any(name.rpartition("_")[0] in found and name.rpartition("_")[2].isdecimal() for name in names)
+    left = columns[0].absolute_index if columns else 0
+    visible = loaded.visible == "visible"
+    return SheetGrid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible, skipped)
+
+
+def _load_untyped(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
+    """The sheet, and whether it took more than one attempt: columns of texts and lengths of time are no type."""
+    import fastexcel
+
+    texts: dict[str | int, Any] = {}
+    for attempt in range(_RETRIES + 1):
+        dtypes: Any = "string" if attempt == _RETRIES else texts or None
+        try:
+            options: dict[str, Any] = {"skip_rows": skipped or None, "schema_sample_rows": None}
+            return book.load_sheet(sheet, header_row=0 if headed else None, dtypes=dtypes, **options), bool(texts)
+        except fastexcel.UnsupportedColumnTypeCombinationError as error:
+            found = _UNSURE.search(str(error))
+            if attempt == _RETRIES:
+                raise
+            if found:
+                texts[found.group(1)] = "string"
+    raise AssertionError("unreachable")
+
+
+def _columns_with_dates(frame: pl.DataFrame) -> list[str]:
+    """The columns of text in which something looks like a moment."""
+    texts = frame.select(pl.col(pl.String).str.contains(_DATED).any())
+    return [name for name in texts.columns if texts[name][0]]
+
+
+def _as_shown(
+    book: ExcelReader, sheet: str, skipped: int, frame: pl.DataFrame, places: dict[str, int], headed: bool
+) -> list[pl.Series]:
+    """Columns of text with the dates and times in them as ISO dates, times and hours; typed texts stay as they are."""
+    options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
+    loaded = book.load_sheet(sheet, use_columns=list(places.values()), dtypes="duration", **options)
+    serials = loaded.to_polars()
+    serials.columns = [f"serial_{id_}" for id_ in places]
+    both = pl.concat([frame.select(list(places)), serials], how="horizontal")
+    shown = both.select(_shown_text(pl.col(id_), pl.col(f"serial_{id_}")).alias(id_) for id_ in places)
+    return [shown[id_] for id_ in places]
+
+
+def _shown_text(text: pl.Expr, serial: pl.Expr) -> pl.Expr:
+    """``serial``: the days that Excel stores, as a duration; null for what is neither date nor time."""
+    return (
+        pl.when(serial.is_null() | ~text.str.contains(_DATED))
+        .then(text)
+        .when(serial < pl.duration(days=1))
+        .then(text.str.slice(11))
+        .when(serial < _FIRST_DATE)
+        .then(_hours(serial))
+        .otherwise(text.str.strip_suffix(" 00:00:00"))
+    )
+
+
+def _hours(length: pl.Expr) -> pl.Expr:
+    """A length of time as Excel shows it, 36:00:00."""
+    seconds = length.dt.total_seconds().abs()
+    two = [(value % 60).cast(pl.String).str.zfill(2) for value in (seconds // 60, seconds)]
+    sign = pl.when(length < pl.duration()).then(pl.lit("-")).otherwise(pl.lit(""))
+    return sign + pl.concat_str((seconds // 3600).cast(pl.String), *two, separator=":")
+
+
+def _without_tail(frame: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows at the end that hold nothing but white space."""
+    if not frame.width:
+        return frame
+    blank = [pl.col(pl.String).str.strip_chars() == "", pl.exclude(pl.String).is_null()]
+    for size in (100, frame.height):  # the end is found in the last rows, or else by looking at all
+        tail = frame.tail(size)
+        empty = tail.select(pl.all_horizontal(*[expr.fill_null(True) for expr in blank]).alias("empty"))["empty"]
+        filled = (~empty).arg_true()
+        if len(filled):
+            return frame.head(frame.height - tail.height + filled[-1] + 1)
+    return frame.clear()
+
+
+def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
+    """Excel knows only floats and date-times: make integers, dates and times of the columns that hold nothing else."""
+    natural: list[pl.Expr] = []
+    for values in frame:
+        if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT_INTEGERS)).all():
+            natural.append(pl.col(values.name).cast(pl.Int64))
+        elif values.dtype == pl.Datetime and (values.dt.date() == _DAY_OF_TIMES).all():
+            natural.append(pl.col(values.name).dt.time())
+        elif values.dtype == pl.Datetime and (values == values.dt.truncate("1d")).all():
+            natural.append(pl.col(values.name).cast(pl.Date))
+        elif values.dtype == pl.Duration:
+            natural.append(_hours(pl.col(values.name)).alias(values.name))
+    return frame.with_columns(natural)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about a sheet that is not loaded yet: ``merges`` by its own rows, ``first`` the first row with a value."""
+
+    visible: bool
+    table: bool = True
+    merges: Sequence[Merge] = ()
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A sheet as a frame (``c0``, ``c1``, …) under its headers.
+
+    ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
+    names of further sheets that hold business numbers, ``further`` of all that are visible and may be a list.
+    ``below``: rows of the sheet behind the frame's last that hold
+    white space, empty texts or errors only, as formulas filled down beyond the table do. ``title_rows``: the rows above
+    the header, from the first that holds a value, as texts. ``left``, ``skipped``: as in :class:`SheetGrid`.
+    """
+
+    name: str
+    frame: pl.DataFrame
+    headers: tuple[str, ...]
+    header: int
+    others: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
+    below: int = 0
+    title_rows: tuple[tuple[str | None, ...], ...] = ()
+    left: int = 0
+    skipped: int = 0
+
+    @property
+    def titles(self) -> int:
+        """The number of rows above the header."""
+        return len(self.title_rows)
+
+
+def load(
+    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
+) -> Loaded:
+    """Load a sheet: the wanted one, else the first visible one with business numbers, else with addresses or anything.
+
+    ``path`` is what messages call the file, ``facts`` what is known of its sheets (``None``: nothing). Raises
+    :class:`InputError` and :class:`UsageError`; whatever happens inside the parser is an :class:`InputError`.
+    """
+    import fastexcel
+
+    for library in ("fastexcel", "calamine"):  # they warn of every column without a value, of parts that are no sheets
+        logging.getLogger(library).setLevel(logging.ERROR)
+    try:
+        book = fastexcel.read_excel(data)
+        if facts is not None and book.sheet_names != [*facts]:  # a line break in a name, say
+            what = gettext("is a damaged workbook (the names of its sheets can be read in two ways)")
+            raise InputError(gettext("{path}: {what}; save it again in Excel", path=path, what=what))
+        if wanted is not None:
+            return _load_wanted(book, path, wanted, facts or {}, has_header)
+        return _choose_sheet(book, path, facts, has_header)
+    except (fastexcel.FastExcelError, OSError) as error:
+        raise _unreadable(path, error) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # a Rust panic; its class cannot be imported
+            raise
+        raise _unreadable(path, error) from None
+
+
+def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
+    """Load which cells of a sheet's columns of text are numbers, dates, times or truth values in the file.
+
+    The columns are those of :func:`~bansong.tables.table.typed_id`; there is none beside a column of texts only.
+    """
+    import fastexcel
+
+    texts = loaded.frame.select(pl.col(pl.String).str.contains(_MAY_BE_TYPED).any())
+    ids = [id_ for id_ in texts.columns if texts[id_][0]]
+    if not ids:
+        return pl.DataFrame()
+    book = fastexcel.read_excel(data)
+    options: dict[str, Any] = {
+        "skip_rows": loaded.skipped or None,
+        "header_row": None if loaded.header < 0 else 0,
+        "use_columns": [loaded.left + int(id_.removeprefix("c")) for id_ in ids],
+    }
+    # neither is made of a text: `boolean` is of numbers and truth values, `date` of dates and times
+    numbers, times = (book.load_sheet(loaded.name, dtypes=kind, **options).to_polars() for kind in _NO_TEXT)
+    typed = [
+        (number.is_not_null() | time.is_not_null()).alias(typed_id(id_))
+        for id_, number, time in zip(ids, numbers, times, strict=True)
+    ]
+    return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
+
+
+def _unreadable(path: Path, error: BaseException) -> InputError:
+    what = (str(error).splitlines() or ["unknown"])[0]
+    return InputError(
+        gettext("{path}: is not a readable workbook ({what}); open it in Excel and save it again", path=path, what=what)
+    )
+
+
+def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
+    if name not in book.sheet_names:
+        raise UsageError(
+            gettext(
+                "{path}: has no sheet {name!r}; it has {sheet_names}",
+                path=path,
+                name=name,
+                sheet_names=", ".join(map(repr, book.sheet_names)),
+            )
+        )
+    if name in facts and not facts[name].table:
+        raise UsageError(
+            gettext(
+                "{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`",
+                path=path,
+                name=name,
+            )
+        )
+    loaded = _load_with_header(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
+    if loaded is None:
+        raise InputError(gettext("{path}: sheet {name!r} is empty", path=path, name=name))
+    return loaded
+
+
+def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
+    """The first visible sheet with business numbers, else with a header for them, with addresses, with anything."""
+    best: Loaded | InputError | None = None
+    highest, holding, filled = -1, [], []
+    known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
+    names = [name for name in book.sheet_names if name in known and known[name].visible and known[name].table]
+    for name in names:
+        found = _try_sheet(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
+        if found is None:
+            continue
+        if isinstance(found, Loaded) and found.frame.height and found.frame.width > 1:  # no cover, no empty form
+            filled.append(name)
+        fit = rank(found) if len(names) > 1 else _ANYTHING
+        if fit >= HAS_NUMBERS:
+            holding.append(name)
+        if fit > highest:
+            best, highest = found, fit
+    if best is None:
+        raise InputError(
+            gettext(
+                "{path}: every visible sheet is empty; show the one that holds the table, or export it again", path=path
+            )
+        )
+    if isinstance(best, InputError):
+        raise best
+    others, further = (tuple(name for name in names if name != best.name) for names in (holding, filled))
+    return replace(best, others=others, further=further)
+
+
+def _try_sheet(
+    book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, spare: bool
+) -> Loaded | InputError | None:
+    """A sheet, or why it cannot be read as a table; ``None`` for one that is empty or hidden."""
+    import fastexcel
+
+    try:
+        return _load_with_header(book, path, name, facts, has_header)
+    except InputError as error:
+        return error
+    except fastexcel.FastExcelError:
+        if spare:  # the table is found already: another sheet's damage does no harm
+            return None
+        raise
+
+
+def rank(found: Loaded | InputError) -> int:
+    """Rank a sheet as the table of businesses; from :data:`HAS_NUMBERS` on it holds business numbers."""
+    if isinstance(found, InputError):
+        return _NO_HEADER
+    sample = found.frame.head(_SAMPLE_ROWS)
+    titled = {f"c{place}" for place, header in enumerate(found.headers) if has_role(header, "b_no")}
+    cells = [name for name, dtype in sample.schema.items() if dtype.is_numeric() or dtype == pl.String]
+    long = sample.lazy().select(pl.col(cells).cast(pl.String)).unpivot(variable_name="id", value_name="cell")
+    long = long.drop_nulls("cell").with_columns(digits=business_number.compact_expr(pl.col("cell")))
+    right = business_number.checksum_expr(pl.col("digits").cast(pl.UInt64, strict=False)).fill_null(False).mean()
+    columns = long.group_by("id").agg(pl.len(), pl.col("digits").is_not_null().mean(), right=right).collect()
+    by_content = (pl.col("right") >= _RIGHT_SHARE) & (pl.col("len") >= 3)
+    by_header = pl.col("id").is_in(list(titled)) & (pl.col("digits") > 0)
+    if columns.select((by_content | by_header).any()).item():
+        return _NUMBERS
+    if titled:
+        return _HEADER_ONLY
+    texts = [cells for cells in sample if cells.dtype == pl.String]
+    held = (cells.to_frame().select(holds_address(pl.first()).mean()).item() or 0.0 for cells in texts)
+    return _ADDRESSES if any(share >= _ADDRESS_SHARE for share in held) else _ANYTHING
+
+
+def _load_with_header(
+    book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, hidden: bool = False
+) -> Loaded | None:
+    """A sheet with its header found: one parse where the header is its first row, another where it is not."""
+    grid = load_grid(book, name)
+    if not grid.names or not (grid.visible or hidden):
+        return None
+    top = list(top_rows(book, name, LOOK)) if grid.renamed else [grid.names, *_texts(grid.frame.head(LOOK - 1))]
+    merges = [
+        (up - facts.first, left - grid.left, down - facts.first, right - grid.left)
+        for up, left, down, right in facts.merges
+        if facts.first <= up and down - facts.first < LOOK and left >= grid.left
+    ]
+    called = f"{path} [{name}]"
+    if not has_header and (found := headless(top, name=called)):
+        grid = load_grid(book, name, headed=False)
+        below = grid.height - grid.frame.height
+        return Loaded(name, grid.frame, found.headers, -1, below=below, left=grid.left)
+    heading = find_heading(top, merges, name=called, blank_rows=facts.first)
+    if heading.last:
+        grid = load_below(book, name, grid, heading.last, facts.first, name=called)
+    titles = tuple(top[: heading.first])
+    below = grid.height - grid.frame.height
+    return Loaded(
+        name,
+        grid.frame,
+        heading.headers,
+        heading.last,
+        below=below,
+        title_rows=titles,
+        left=grid.left,
+        skipped=grid.skipped,
+    )
+
+
+def _texts(frame: pl.DataFrame) -> list[tuple[str | None, ...]]:
+    """The rows of a frame as text; a header that is a number has no decimal point, whatever stands below it."""
+    whole = pl.col(pl.Float64).cast(pl.String).str.strip_suffix(".0")
+    return frame.with_columns(whole).cast(pl.String).rows()

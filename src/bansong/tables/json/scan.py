@@ -1,0 +1,370 @@
+"""Scans the values of a JSON file one after the other; words its faults with place, reason and remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from bansong.errors import InputError
+from bansong.tables.size_limits import limits, or_raise_limit
+from bansong.translation import gettext, gettext_noop, join_clauses
+
+_READ_SIZE: Final = 1 << 20
+_AT: Final = re.compile(r" \(byte (\d+)\)")
+_REMEDIES: Final = {
+    rb"-?(NaN|Infinity)": gettext_noop("NaN and Infinity are no JSON; write null for them"),
+    rb"'": gettext_noop("JSON has double quotes only"),
+    rb"//|/\*|#": gettext_noop("JSON has no comments; take them out"),
+    rb"None|True|False": gettext_noop("this is Python, not JSON; save it with json.dump"),
+}
+_SAID_BY_MSGSPEC: Final = (
+    gettext_noop("Input data was truncated"),
+    gettext_noop("expected ',' or ']'"),
+    gettext_noop("expected ',' or '}'"),
+    gettext_noop("expected ':'"),
+    gettext_noop("invalid character"),
+    gettext_noop("invalid escape character in string"),
+    gettext_noop("invalid number"),
+    gettext_noop("object keys must be strings"),
+    gettext_noop("trailing characters"),
+    gettext_noop("trailing comma in array"),
+    gettext_noop("trailing comma in object"),
+)
+"""Reasons of the parser, which :func:`malformed_json` translates with its own."""
+CHUNK: Final = 1 << 22
+_TRIES: Final = 3
+_BLANK: Final = re.compile(rb"[ \t\r\n]*")
+_GAP: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+_FIRST_KEY: Final = re.compile(rb'\{[ \t\r\n]*"[^"\\]*"')
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
+_TRUNCATED: Final = "truncated"
+_decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_sequence: Final = msgspec.json.Decoder(msgspec.Raw).decode_lines
+_decode_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+Raws = list[msgspec.Raw]
+
+
+def offset_in(reason: str) -> int:
+    """The byte that a message of msgspec names."""
+    found = _AT.search(reason)
+    return int(found.group(1)) if found else 0
+
+
+def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputError:
+    """An error for a text that is no JSON from a position on."""
+    with data.open("rb") as file:
+        file.seek(position)
+        there = file.read(16)
+    plain = _AT.sub("", reason).removeprefix("JSON is malformed: ")
+    remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
+    remedy = gettext_noop("take it out") if "comma" in plain else remedy
+    said = join_clauses(gettext(plain), gettext(remedy))
+    return InputError(
+        gettext(
+            "{path}: {where}: is not valid JSON: {said}",
+            path=path,
+            where=_line_and_column(data, position),
+            said=said,
+        )
+    )
+
+
+def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
+    """An error for bytes between two offsets that are no UTF-8."""
+    with data.open("rb") as file:
+        file.seek(start)
+        text = file.read(end - start)
+    at = _first_bad(text)
+    return InputError(
+        gettext(
+            "{path}: {where}: byte 0x{byte:02x} is not UTF-8, which JSON must be; save the file as UTF-8",
+            path=path,
+            where=_line_and_column(data, start + at),
+            byte=text[at],
+        )
+    )
+
+
+def too_deep(path: Path, what: str) -> InputError:
+    """An error for nesting beyond the limit."""
+    return InputError(
+        gettext(
+            "{path}: {what} is nested too deeply, beyond {depth} levels; flatten it{or_raise}",
+            path=path,
+            what=what,
+            depth=limits().depth,
+            or_raise=or_raise_limit("depth"),
+        )
+    )
+
+
+def long_key(path: Path, key: str) -> InputError:
+    """An error for a key that no header can be."""
+    return InputError(
+        gettext(
+            "{path}: the key {key!r}… has {count:,} characters; shorten it{or_raise}",
+            path=path,
+            key=key[:20],
+            count=len(key),
+            or_raise=or_raise_limit("text"),
+        )
+    )
+
+
+def _line_and_column(data: Path, position: int) -> str:
+    """Line and column, from 1, of an offset."""
+    line, last = 1, b""
+    with data.open("rb") as file:
+        while position > 0 and (chunk := file.read(min(_READ_SIZE, position))):
+            position -= len(chunk)
+            breaks = chunk.count(b"\n")
+            line += breaks
+            last = chunk.rpartition(b"\n")[2] if breaks else (last + chunk)[-_READ_SIZE:]
+    column = len(last.decode(errors="replace").lstrip(chr(0xFEFF))) + 1
+    return gettext("line {line}, column {column}", line=line, column=column)
+
+
+def _first_bad(text: bytes) -> int:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChunk:
+    """Some records of a file, one a line without a line break in it; ``start`` and ``end`` are where they stand."""
+
+    lines: bytes
+    count: int
+    start: int
+    end: int
+
+
+class Scanner:
+    """Reads a file's values one after the other. Use as a context; every method raises :class:`InputError`."""
+
+    def __init__(self, path: Path, data: Path, start: int = 0) -> None:
+        """``path`` is what the user calls the file ``data``, which holds UTF-8."""
+        self.path = path
+        self.data = data
+        self._file = data.open("rb")
+        self.seek(start)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    @property
+    def position(self) -> int:
+        """The offset in the file of what comes next."""
+        return self._base + self._at
+
+    def seek(self, position: int) -> None:
+        """Go on from an offset."""
+        self._file.seek(position)
+        self._window, self._base, self._at = b"", position, 0
+
+    def peek(self) -> bytes:
+        """The next byte that is no white space, which is passed; ``b""`` at the end of the file."""
+        while True:
+            self._at = _end_of(_BLANK, self._window, self._at)
+            if self._at < len(self._window):
+                return self._window[self._at : self._at + 1]
+            if not self._grow():
+                return b""
+
+    def take(self, byte: bytes) -> None:
+        """Pass this byte, which must come next."""
+        if (found := self.peek()) != byte:
+            raise self.fault(
+                gettext("{byte!r} is missing", byte=byte.decode())
+                if found
+                else gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=byte.decode())
+            )
+        self._at += 1
+
+    def inside(self) -> bytes:
+        """The first byte behind the bracket that comes next, white space left out; nothing is passed."""
+        self.peek()
+        while True:
+            at = _end_of(_BLANK, self._window, self._at + 1)
+            if at < len(self._window):
+                return self._window[at : at + 1]
+            if not self._grow():
+                return b""
+
+    def value(self) -> bytes:
+        """Pass the next value; return its text as it stands."""
+        self.peek()
+        while True:
+            length, complete = self._length()
+            if complete or not self._grow():
+                if length is None:
+                    what = gettext_noop(
+                        "the text ends in the middle of a value; the file is not whole; copy or export it again"
+                    )
+                    raise self.fault(what, self.data.stat().st_size)
+                text = self._window[self._at : self._at + length].rstrip(b" \t\r\n")
+                self._at += len(text)
+                return text
+
+    def key(self) -> str:
+        """Pass the next key of an object and its colon."""
+        if self.peek() != b'"':
+            raise self.fault(gettext_noop("a key in quotes is missing"))
+        start, text = self.position, self.value()
+        try:
+            key = msgspec.json.decode(text, type=str)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self.fault(gettext("a key cannot be read: {error}", error=error), start) from error
+        if len(key) > limits().text:
+            raise long_key(self.path, key)
+        self.take(b":")
+        return key
+
+    def items(self, closing: bytes) -> Iterator[None]:
+        """Stop at each item of an object or an array, for the caller to pass it; then pass the closing bracket."""
+        self._at += 1
+        if self.peek() == closing:
+            self._at += 1
+            return
+        while True:
+            yield
+            byte = self.peek()
+            if byte == closing:
+                self._at += 1
+                return
+            self.take(b",")
+            if self.peek() == closing:
+                raise self.fault(gettext_noop("there is a comma too many"))
+
+    def array(self) -> Iterator[RecordChunk]:
+        """Pass an array; give its elements."""
+        self.take(b"[")
+        yield from self._records(b"]", _in_array)
+        self.take(b"]")
+
+    def sequence(self) -> Iterator[RecordChunk]:
+        """Pass values that stand one after the other, on lines of their own or not, up to the end of the file."""
+        yield from self._records(b"", _decode_sequence)
+
+    def fault(self, reason: str, position: int | None = None) -> InputError:
+        """The error for a place (by default that of what comes next), with its line and column."""
+        return malformed_json(self.path, self.data, self.position if position is None else position, reason)
+
+    def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[RecordChunk]:
+        sign, many = b"", 2
+        while self.peek() != closing:
+            start = self.position
+            raws = self._guess_records(sign, decode) if sign else None
+            if raws is None:
+                raws, sign = self._walk_records(closing, many)
+                many = CHUNK
+            yield RecordChunk(_lines(raws), len(raws), start, self.position)
+            self._skip_separator(closing)
+
+    def _skip_separator(self, closing: bytes) -> None:
+        """Pass what stands between two records."""
+        if closing and self.peek() != closing:
+            self.take(b",")
+            if self.peek() == closing:
+                raise self.fault(gettext_noop("there is a comma too many"))
+
+    def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
+        """Many records at once: up to a place that looks like the end of one.
+
+        That it is one is proved by the parse: from the start of a record, a text that parses as whole values ends
+        where a value ends.
+        """
+        while len(self._window) - self._at < CHUNK and self._grow():
+            pass
+        end = len(self._window)
+        for _ in range(_TRIES):
+            end = self._window.rfind(sign, self._at, end)
+            if end < 0:
+                return None
+            try:
+                raws = decode(self._window[self._at : end + 1])
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            self._at = end + 1
+            return raws
+        return None
+
+    def _walk_records(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
+        """Records one by one, ``many`` or a chunk of them; and what stands between the last two."""
+        raws, size, sign, gap = [], 0, b"", b""
+        while True:
+            text = self.value()
+            raws.append(msgspec.Raw(text))
+            size += len(text)
+            first_key = _FIRST_KEY.match(text)
+            sign = gap and b"}" + gap + (first_key.group() if first_key else b"{")
+            before = self._at
+            if len(raws) >= many or size >= CHUNK or self.peek() in (closing, b""):
+                return raws, sign
+            gap = self._window[before : _end_of(_GAP, self._window, before)] if before <= self._at else b""
+            self._skip_separator(closing)
+
+    def _length(self) -> tuple[int | None, bool]:
+        """The length of the next value within the window (bytes), and whether more text could not change it."""
+        view = memoryview(self._window)[self._at :]
+        try:
+            _decode_raw(view)
+        except msgspec.DecodeError as error:
+            reason = str(error)
+            if found := _TRAILING.search(reason):  # msgspec names the byte behind the one that is too many
+                return int(found.group(1)) - 1, True
+            if _TRUNCATED in reason:
+                return None, False
+            raise self.fault(reason, self.position + offset_in(reason)) from error
+        except RecursionError as error:
+            raise too_deep(self.path, gettext("the value at byte {position:,}", position=self.position)) from error
+        return len(view), False
+
+    def _grow(self) -> bool:
+        """Drop what is passed and read on, at least doubling the rest; whether there was more."""
+        rest = self._window[self._at :]
+        cap = limits().document
+        if len(rest) > cap:
+            raise InputError(
+                gettext(
+                    "{path}: the value at byte {position:,} is longer than {cap:,} bytes; shorten it{or_raise}",
+                    path=self.path,
+                    position=self.position,
+                    cap=cap,
+                    or_raise=or_raise_limit("document"),
+                )
+            )
+        more = self._file.read(max(CHUNK, len(rest)))
+        self._base += self._at
+        self._window, self._at = rest + more, 0
+        return bool(more)
+
+
+def _in_array(text: bytes) -> Raws:
+    return _decode_array(b"[%b]" % text)
+
+
+def _lines(raws: Raws) -> bytes:
+    """The values one a line: as they stand, without the white space between tokens where there are line breaks."""
+    lines = b"\n".join(raws)
+    if lines.count(b"\n") == len(raws) - 1 and b"\r" not in lines:
+        return lines
+    return b"\n".join(_decode_array(msgspec.json.format(b"[" + b",".join(raws) + b"]", indent=-1)))
+
+
+def _end_of(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
+    found = pattern.match(text, start)
+    return found.end() if found else start

@@ -1,0 +1,164 @@
+"""Frames → JSON: objects that came from JSON as they stood, with our fields behind; around them what was around."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from itertools import groupby
+from typing import BinaryIO, Final, cast
+
+import polars as pl
+
+from bansong.schema import OUR_COLUMNS
+from bansong.tables.json.locate import Document
+from bansong.tables.json.lossless_types import without
+from bansong.tables.table import (
+    RAW,
+    Enriched,
+    Format,
+    Table,
+    contract_name,
+    json_text,
+    refuse_binary,
+    typed_columns,
+    typed_id,
+    unique_names,
+    written_column,
+)
+from bansong.translation import ngettext
+
+_CHUNK: Final = 1 << 20
+_BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
+"""Numbers and truth values as the tables of workbooks spell them."""
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class _Held:
+    """Passes bytes on but for the last few, which come to be known as the last only at the end: a separator."""
+
+    def __init__(self, stream: BinaryIO, keep: int) -> None:
+        self._stream = stream
+        self._keep = keep
+        self._held = b""
+
+    def write(self, data: bytes) -> int:
+        if len(data) >= self._keep:
+            self._stream.write(self._held)
+            self._stream.write(memoryview(data)[: -self._keep])
+            self._held = bytes(data[-self._keep :])
+        else:
+            both = self._held + bytes(data)
+            self._stream.write(both[: -self._keep])
+            self._held = both[-self._keep :]
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
+    """Write an enriched table as a JSON document or as NDJSON; return the tally. ``stream`` need not seek.
+
+    Objects that came from JSON are kept as they stood, without the keys that the layout leaves out, with our fields
+    behind; ``reasons`` is a list. Raises :class:`OutputError` for binary data.
+    """
+    source = result.table.source if isinstance(result.table.source, Document) else None
+    if source is None:
+        titled, typed = result.with_titles(lists=True), typed_columns(result)
+        refuse_binary(titled, "JSON")
+        lines = titled.select(pl.struct(pl.all()).struct.json_encode())
+        if typed:
+            lines = result.frame.select(_objects(result, typed))
+    else:
+        lines = _append_fields(result)
+    if format == "ndjson":
+        return _sink_lines(result, lines, stream, "\n")
+    if source is not None and source.kind == "object":
+        return _sink_lines(result, lines, stream, "\n")
+    if source is not None and source.path:
+        _copy(source, stream, 0, source.start)
+    stream.write(b"[\n")
+    tally = _sink_lines(result, lines, _Held(stream, 2), ",\n")
+    stream.write(b"\n]")
+    if source is not None and source.path:
+        _copy(source, stream, source.end, None)
+    else:
+        stream.write(b"\n")
+    return tally
+
+
+def not_finite(table: Table) -> tuple[str, ...]:
+    """Warnings about columns of numbers with NaN or infinity, which JSON does not have; a pass over those columns."""
+    schema = table.frame.collect_schema()
+    floats = {id_: header for id_, header in zip(table.ids, table.headers, strict=True) if schema[id_].is_float()}
+    if not floats:
+        return ()
+    found = table.frame.select((~pl.col(list(floats)).is_finite()).sum()).collect(engine="streaming")
+    return tuple(
+        ngettext(
+            "column {header!r} has NaN or infinity in {count:,} row, which JSON cannot hold: null there",
+            "column {header!r} has NaN or infinity in {count:,} rows, which JSON cannot hold: null there",
+            count,
+            header=floats[id_],
+        )
+        for id_, count in found.row(0, named=True).items()
+        if count
+    )
+
+
+def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO | _Held, separator: str) -> pl.DataFrame:
+    stream.flush()
+    sink = lines.sink_csv(
+        cast("BinaryIO", stream), include_header=False, quote_style="never", line_terminator=separator, lazy=True
+    )
+    _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+    return tally
+
+
+def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> None:
+    """Copy a part of the file that was read, as it stands but for a byte order mark, which JSON must not have."""
+    with source.data.open("rb") as file:
+        file.seek(start)
+        left = source.data.stat().st_size if end is None else end - start
+        first = start == 0
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            stream.write(chunk.removeprefix(_BOM) if first else chunk)
+            first = False
+
+
+def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
+    """Each row as an object; in a column of text, what was a number or a truth value is one again."""
+    names = unique_names([header for _, header in result.layout])
+    pieces = []
+    for apart, group in groupby(zip(result.layout, names, strict=True), lambda named: named[0][0] in typed):
+        fields = [(column, name) for (column, _), name in group]
+        if not apart:
+            struct = pl.struct(written_column(column, lists=True).alias(name) for column, name in fields)
+            pieces.append(struct.struct.json_encode().str.slice(1).str.strip_suffix("}"))
+        for column, name in fields if apart else ():
+            pieces.append(pl.concat_str(pl.lit(f"{json.dumps(name, ensure_ascii=False)}:"), _token(column)))
+    return pl.concat_str(pl.lit("{"), pl.concat_str(pieces, separator=","), pl.lit("}"))
+
+
+def _token(column: str) -> pl.Expr:
+    bare = pl.col(typed_id(column)) & pl.col(column).str.contains(_BARE)
+    return pl.when(bare).then(pl.col(column)).otherwise(json_text(pl.col(column)).fill_null("null"))
+
+
+def _append_fields(result: Enriched) -> pl.LazyFrame:
+    """Each object's own text with our fields put behind its own."""
+    added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
+    laid_out = {column for column, _ in result.layout}
+    table = result.table
+    dropped = {header for id_, header in zip(table.ids, table.headers, strict=True) if id_ not in laid_out}
+    raw = pl.col(RAW)
+    if dropped:
+        raw = raw.map_batches(lambda texts: without(texts, dropped), pl.String, is_elementwise=True)
+    if not added:
+        return result.frame.select(raw)
+    values = (written_column(column, lists=True).alias(header) for column, header in added)
+    fields = pl.struct(values).struct.json_encode().str.slice(1)
+    own = raw.str.strip_suffix("}").str.strip_chars_end()
+    joint = pl.when(own == "{").then(pl.lit("")).otherwise(pl.lit(","))
+    return result.frame.select(pl.concat_str(own, joint, fields))

@@ -1,0 +1,312 @@
+"""Values within objects and lists as columns of their own: ``biz.number`` of ``{"biz": {"number": …}}``.
+
+The objects are JSON, texts of JSON, or structs; ``addresses.0.road`` is of the first object in a list. They are
+read for a role and never written: the output has the objects as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from bansong.column_words import role_code, role_word
+from bansong.errors import ColumnError, parameter
+from bansong.schema import Alert, Choice, JoinedColumn
+from bansong.tables.columns import Chosen, choose_columns
+from bansong.tables.header_vocabulary import has_role, level_of
+from bansong.tables.role_content import holds_address, is_json
+from bansong.tables.table import Table, column_ids
+from bansong.translation import current_language, gettext
+
+_KEY: Final = "b_no"
+_SAMPLE: Final = 200
+_MOST: Final = 1000
+_ITEMS: Final = 5
+"""How many values of a list can be named."""
+_JSON: Final = ("json", "ndjson")
+_NO_KEY: Final = frozenset("\"'\\")
+
+Path_ = tuple[str | int, ...]
+_Texts = dict[int, tuple[pl.Series, bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A value within the column ``column``, under the keys (of lists: places) of ``path``; the first is the header."""
+
+    column: int
+    path: Path_
+    value: pl.Expr
+
+    @property
+    def header(self) -> str:
+        """Its keys with dots between, as the user names it."""
+        return ".".join(map(str, self.path))
+
+
+def choose_nested(
+    table: Table,
+    roles: Sequence[str],
+    given: Mapping[str, Any] | None = None,
+    ours: Collection[int] = (),
+    *,
+    address_list: bool = False,
+) -> tuple[Table, Chosen]:
+    """Choose a column for each role, as :func:`~bansong.tables.columns.choose_columns` does, also within objects.
+
+    Returns the table with the values within its objects behind its columns, and the choice among all of these. A value
+    within an object is taken where the user names it (``biz.number``; a header that is spelled so goes first), or by
+    default for a role that no column has: the number, where one nested key is surely its; what stands in the same
+    object as the number, under keys that are surely those of the role; a key whose path is (``company.address``).
+    Values within lists are taken where the user names them only. Objects as a whole are never chosen.
+    """
+    texts, given = _json_texts(table), {role_code(role): header for role, header in (given or {}).items()}
+    leaves = _leaves(table, texts)
+    unfolded = _unfold_leaves(table, leaves)
+    schema = table.frame.collect_schema()
+    whole = {place for place, (_, alone) in texts.items() if alone}
+    objects = {leaf.column for leaf in leaves if leaf.column in whole or schema[table.ids[leaf.column]].is_nested()}
+    free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
+    found = _find_roles(
+        table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given
+    )
+    nested = range(len(table.headers), len(unfolded.headers))
+    every = {**given, **found}
+    try:
+        chosen = choose_columns(unfolded, roles, every, {*ours, *objects, *nested}, address_list=address_list)
+    except ColumnError as error:
+        held = next((place for place in sorted(objects) if has_role(table.headers[place], "address")), None)
+        if not address_list or error.missing != _KEY or "address" in every or held is None:
+            raise
+        raise ColumnError(f"{error}; {_describe_objects(table, leaves, 'address', held)}", missing=_KEY) from error
+    columns = chosen.columns | {role: replace(chosen.columns[role], why="header") for role in found}
+    objects |= {place for place in chosen.objects if place < len(table.headers)}
+    for role, choice in columns.items():
+        held = next((part.column for part in choice.parts if part.column in objects), None)
+        if held is not None and role != _KEY:
+            raise ColumnError(f"{table.name}: {_describe_objects(table, leaves, role, held)}")
+    notes = [*chosen.notes, *_notes(table, leaves, roles, columns, found, objects)]
+    if "address" in columns:
+        notes += _mixed_notes(table, leaves, columns["address"], texts)
+    return unfolded, Chosen(columns, tuple(notes))
+
+
+def unfold(table: Table) -> Table:
+    """Return the table with the values within its objects behind its columns."""
+    return _unfold_leaves(table, _leaves(table, _json_texts(table)))
+
+
+def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
+    if not leaves:
+        return table
+    headers = (*table.headers, *(leaf.header for leaf in leaves))
+    ids = column_ids(len(headers))[len(table.headers) :]
+    frame = table.frame.with_columns(leaf.value.alias(id_) for leaf, id_ in zip(leaves, ids, strict=True))
+    return replace(table, frame=frame, headers=headers)
+
+
+def held_choice(table: Table, choice: Choice) -> Choice:
+    """Return a choice by the positions of the file's columns: of a value within objects, that of what holds it."""
+    return choice.move(lambda part: _holder_of(table.headers, part))
+
+
+def holders_of(headers: Sequence[str], choice: Choice) -> tuple[str, ...]:
+    """Return the headers of the file's columns in which a choice's values stand, each once."""
+    return tuple(dict.fromkeys(headers[_holder_of(headers, part)] for part in choice.parts))
+
+
+def _holder_of(headers: Sequence[str], part: JoinedColumn) -> int:
+    """The position of the column that holds a chosen one, which may stand within its objects."""
+    if part.column < len(headers):
+        return part.column
+    parts = part.header.split(".")
+    heads = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+    return next(headers.index(head) for head in heads if head in headers)
+
+
+def _leaves(table: Table, texts: _Texts) -> list[_Leaf]:
+    """The values within objects, under headers that no column has; the first one where two have the same."""
+    found = [*_struct_leaves(table), *_text_leaves(table, texts)]
+    leaves = {leaf.header: leaf for leaf in reversed(found)}
+    return [leaf for leaf in found if leaves[leaf.header] is leaf and leaf.header not in table.headers][:_MOST]
+
+
+def _struct_leaves(table: Table) -> Iterator[_Leaf]:
+    schema = table.frame.collect_schema()
+    for place, (id_, header) in enumerate(zip(table.ids, table.headers, strict=True)):
+        yield from _fields(place, (header,), pl.col(id_), schema[id_])
+
+
+def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataTypeClass) -> Iterator[_Leaf]:
+    if isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _fields(column, (*path, field.name), value.struct.field(field.name), field.dtype)
+    elif isinstance(dtype, pl.List):
+        for place in range(_ITEMS):
+            yield from _fields(column, (*path, place), value.list.get(place, null_on_oob=True), dtype.inner)
+    elif len(path) > 1 and not dtype.is_nested():
+        yield _Leaf(column, path, value)
+
+
+def _json_texts(table: Table) -> _Texts:
+    """The JSON texts in the first rows of each column of a file that has some, and whether it holds nothing else.
+
+    A frame is not looked into: it may be read in parts, whose first rows have other keys.
+    """
+    if table.file is None and table.format not in _JSON:
+        return {}
+    schema = table.frame.collect_schema()
+    ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
+    sample = table.frame.select(list(ids)).head(_SAMPLE).collect()
+    found: _Texts = {}
+    for id_, place in ids.items():
+        cells = sample[id_].drop_nulls()
+        texts = cells.filter(pl.select(is_json(pl.lit(cells))).to_series())
+        if len(texts):
+            found[place] = texts, len(texts) == len(cells.filter(cells.str.strip_chars() != ""))
+    return found
+
+
+def _text_leaves(table: Table, texts: _Texts) -> Iterator[_Leaf]:
+    for place, (cells, _) in texts.items():
+        for path in dict.fromkeys(path for text in cells for path in _paths(text, (table.headers[place],))):
+            steps = "".join(f"[{key}]" if isinstance(key, int) else f'["{key}"]' for key in path[1:])
+            yield _Leaf(place, path, pl.col(table.ids[place]).str.json_path_match(f"${steps}"))
+
+
+def _paths(text: str, path: Path_) -> Iterator[Path_]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):  # a text that begins with a brace, and no object
+        return
+    yield from _keys(value, path)
+
+
+def _keys(value: Any, path: Path_) -> Iterator[Path_]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not _NO_KEY & set(key):
+                yield from _keys(inner, (*path, key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value[:_ITEMS]):
+            yield from _keys(inner, (*path, place))
+    elif len(path) > 1:
+        yield path
+
+
+def _find_roles(
+    table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """The leaf of each role that is not given, where one is the role's for sure; no column has these ``roles``."""
+    given, found = given or {}, dict[str, str]()
+    leaves = [leaf for leaf in leaves if not any(isinstance(key, int) for key in leaf.path)]
+    roles = [role for role in roles if role not in given]
+    if _KEY in roles:
+        fitting = [leaf.header for leaf in leaves if _ends_surely(_KEY, leaf) or _is_sure(_KEY, leaf.header)]
+        if len(fitting) > 1:
+            raise ColumnError(
+                gettext(
+                    "{name}: {names} fit equally well as the business number; choose with {parameter}",
+                    name=table.name,
+                    names=gettext(" and ").join(map(repr, fitting)),
+                    parameter=parameter("columns", {_KEY: fitting[0]}),
+                )
+            )
+        found |= dict.fromkeys([_KEY], fitting[0]) if fitting else {}
+    number = next((leaf for leaf in leaves if leaf.header == found.get(_KEY, given.get(_KEY))), None)
+    for role in roles:
+        if role != _KEY and (leaf := _beside(role, leaves, number)):
+            found[role] = leaf.header
+    return found
+
+
+def _notes(
+    table: Table,
+    leaves: Sequence[_Leaf],
+    roles: Sequence[str],
+    chosen: Mapping[str, Choice],
+    found: Mapping[str, str],
+    objects: Collection[int],
+) -> Iterator[str]:
+    """Notes on what was taken from within objects, alerts on headers of roles with objects that are not used."""
+    if found:
+        lang = current_language()
+        named = ", ".join(
+            gettext("{role} is {header!r}", role=role_word(role, lang), header=header) for role, header in found.items()
+        )
+        yield gettext("taken from within objects: {named}; `columns=` chooses others", named=named)
+    for role in roles:
+        unused = [place for place in sorted(objects) if has_role(table.headers[place], role)]
+        if unused and role not in chosen:
+            yield Alert(_describe_objects(table, leaves, role, unused[0]))
+
+
+def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: _Texts) -> Iterator[str]:
+    """Alerts on address columns some of whose cells are JSON, with the option that takes a key for these rows."""
+    headers = {part.header for part in address.parts}
+    for place in sorted({part.column for part in address.parts} & set(texts)):
+        inner = [leaf for leaf in leaves if leaf.column == place]
+        if inner and not any(leaf.header in headers for leaf in inner):
+            yield Alert(
+                gettext(
+                    "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a "
+                    "key of theirs",
+                    path=table.headers[place],
+                    role=role_word("address", current_language()),
+                    parameter=parameter(
+                        "columns", {"address": f"{table.headers[place]}|{_best_leaf(table, inner, 'address').header}"}
+                    ),
+                )
+            )
+
+
+def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:
+    """A column of objects, with the option that names the key which holds most of what the role is about."""
+    rest = [leaf for leaf in leaves if leaf.column == place]
+    if not rest:
+        return gettext(
+            "column {path!r} holds objects and is not used as the {role}; put the value of the key that is the {role} "
+            "into a column of its own",
+            path=table.headers[place],
+            role=role_word(role, current_language()),
+        )
+    return gettext(
+        "column {path!r} holds objects and is not used; name the key that is the {role}: {parameter}",
+        path=table.headers[place],
+        role=role_word(role, current_language()),
+        parameter=parameter("columns", {role: _best_leaf(table, rest, role).header}),
+    )
+
+
+def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
+    """The one that holds most addresses, or the first one for other roles."""
+    if role != "address":
+        return leaves[0]
+    values = [leaf.value.cast(pl.String, strict=False) for leaf in leaves]
+    held = [holds_address(value).mean().fill_null(0.0).alias(str(at)) for at, value in enumerate(values)]
+    shares = table.frame.head(_SAMPLE).select(held).collect().row(0)
+    return leaves[shares.index(max(shares))]
+
+
+def _beside(role: str, leaves: Sequence[_Leaf], number: _Leaf | None) -> _Leaf | None:
+    """The leaf of a role: in the object in which the number stands, else by all of its keys; only if there is one."""
+    if number is not None:
+        outer = number.path[:-1]
+        inside = [leaf for leaf in leaves if leaf.path[: len(outer)] == outer and _ends_surely(role, leaf)]
+        if len(inside) == 1:
+            return inside[0]
+    whole = [leaf for leaf in leaves if _is_sure(role, leaf.header)]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _ends_surely(role: str, leaf: _Leaf) -> bool:
+    return _is_sure(role, str(leaf.path[-1]))
+
+
+def _is_sure(role: str, header: str) -> bool:
+    return level_of(role, header) == "sure"

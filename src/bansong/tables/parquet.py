@@ -1,0 +1,335 @@
+"""Parquet ⇄ frames.
+
+pyarrow decodes: polars' own decoder ends the process over some damaged pages. And polars has fewer types than Parquet,
+so the user's columns do not pass through it on their way back to Parquet: they are copied from the input as they are,
+beside ours, and the file's schema and metadata with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from bansong.errors import InputError
+from bansong.storage.filesystem import private_folder
+from bansong.tables.compression import File
+from bansong.tables.frames import nested_roles
+from bansong.tables.size_limits import limits, or_raise_limit
+from bansong.tables.table import Enriched, Table, unique_names, written_column
+from bansong.translation import gettext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_GROUP: Final = 1 << 18
+_BATCH: Final = 1 << 16
+_TAIL: Final = 8
+_DIGITS: Final = 38
+_NO_TEXT: Final = r"[\x00-\x08\x0e-\x1f]"
+_UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The Arrow schema of a Parquet file and the codec of each of its leaves, which the writer keeps."""
+
+    arrow: pa.Schema
+    codecs: dict[str, str]
+
+
+def read(file: File) -> Table:
+    """Open a Parquet file; types stay as they are, but texts without the mark of UTF-8 are String.
+
+    Raises :class:`InputError`.
+    """
+    import pyarrow as pa
+
+    schema, notes = _open_schema(file)
+    _refuse_wide_decimals(file, schema.arrow)
+    headers = tuple(schema.arrow.names)
+    try:
+        texts = _unmarked_texts(file, schema.arrow)
+        found = _frame(schema.arrow.empty_table(), range(len(headers)), texts).schema
+    except (*_UNREADABLE, pa.ArrowException) as error:
+        raise _unreadable(file, error) from error
+    frame = register_io_source(partial(_decode_file, file, headers, texts), schema=found, is_pure=True)
+    notes = (*notes, *nested_roles(headers, found.dtypes()))
+    return Table(frame, headers, "parquet", file.path.name, file, schema, notes)
+
+
+def write(result: Enriched, target: Path) -> pl.DataFrame:
+    """Write an enriched table as Parquet (reasons as a list of strings); return the tally.
+
+    What came from Parquet keeps its columns' exact types, its metadata and codecs.
+    """
+    if result.table.file is not None and isinstance(result.table.source, Schema):
+        return _extend_file(result, result.table.file, result.table.source, target)
+    sink = result.with_titles(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
+    _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+    return tally
+
+
+def _unmarked_texts(file: File, arrow: pa.Schema) -> frozenset[int]:
+    """The places of columns of bytes that hold texts only, as Impala and old versions of Spark write them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = {place for place, field in enumerate(arrow) if field.type in (pa.binary(), pa.large_binary())}
+    names = sorted({arrow.names[place] for place in found})
+    read = [place for place, name in enumerate(arrow.names) if name in names]
+    with _parquet(file) as parquet:
+        for batch in parquet.iter_batches(batch_size=_BATCH, columns=names) if found else ():
+            for place, column in zip(read, batch.columns, strict=True):
+                try:
+                    if place in found and pc.any(pc.match_substring_regex(column.cast(pa.string()), _NO_TEXT)).as_py():
+                        found.remove(place)
+                except pa.ArrowInvalid:
+                    found.remove(place)
+            if not found:
+                break
+    return frozenset(found)
+
+
+def _decode_file(
+    file: File,
+    headers: tuple[str, ...],
+    texts: frozenset[int],
+    ids: list[str] | None,
+    predicate: pl.Expr | None,
+    most: int | None,
+    _: int | None,
+) -> Iterator[pl.DataFrame]:
+    """The rows of a file in frames, as polars asks for them: some columns, some rows, at most so many."""
+    left = most
+    names = None if ids is None else [headers[int(id_.removeprefix("c"))] for id_ in ids or ["c0"]]
+    read = [place for place, header in enumerate(headers) if names is None or header in names]
+    with _parquet(file) as parquet:
+        for frame in _frames(file, parquet.iter_batches(batch_size=_BATCH, columns=names), read, texts):
+            chosen = frame if ids is None else frame.select(ids) if ids else pl.DataFrame(height=frame.height)
+            if left is not None:
+                chosen, left = chosen.head(left), max(left - frame.height, 0)
+            yield chosen if predicate is None else chosen.filter(predicate)
+            if left == 0:
+                return
+
+
+def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: frozenset[int]) -> Iterator[pl.DataFrame]:
+    import pyarrow as pa
+
+    while True:
+        try:
+            yield _frame(next(batches), places, texts)
+        except StopIteration:
+            return
+        except (*_UNREADABLE, pa.ArrowException) as error:
+            raise _unreadable(file, error) from error
+
+
+def _frame(arrow: Any, places: Sequence[int], texts: frozenset[int]) -> pl.DataFrame:
+    """Arrow's columns as those of ``places``, ``c0``, ``c1``, …: names may be blank or repeat."""
+    frame = pl.from_arrow(arrow.rename_columns([f"c{place}" for place in places]))
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - of a table, not of one column
+    return frame.with_columns(pl.col(f"c{place}").cast(pl.String) for place in places if place in texts)
+
+
+def _parquet(file: File) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file.data, coerce_int96_timestamp_unit="us")
+
+
+def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
+    """The schema of a file, its footer looked at before anything is read from it; and warnings."""
+    import pyarrow as pa
+
+    with file.data.open("rb") as stream:
+        stream.seek(max(0, file.data.stat().st_size - _TAIL))
+        if stream.read().endswith(b"PARE"):
+            raise InputError(gettext("{path}: is encrypted; write it without encryption", path=file.path))
+    try:
+        with _parquet(file) as parquet:
+            footer, arrow = parquet.metadata, parquet.schema_arrow
+            old = [column.name for column in parquet.schema if column.physical_type == "INT96"]
+            _refuse_inflating(file, footer)
+            codecs = _leaves_codecs(parquet)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
+    notes = tuple(
+        gettext("column {name!r}: its old timestamps (INT96) are written in microseconds", name=name) for name in old
+    )
+    return Schema(arrow, codecs), notes
+
+
+def _leaves_codecs(parquet: Any) -> dict[str, str]:
+    """The codec of each leaf in the first row group.
+
+    A row is read before: pyarrow ends the process when it is asked for the name of a codec that there is not.
+    """
+    if not parquet.num_row_groups:
+        return {}
+    next(parquet.iter_batches(batch_size=1, row_groups=[0]), None)
+    group = parquet.metadata.row_group(0)
+    return {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group)}
+
+
+def _refuse_wide_decimals(file: File, arrow: pa.Schema) -> None:
+    import pyarrow as pa
+
+    for field in arrow:
+        if pa.types.is_decimal(field.type) and field.type.precision > _DIGITS:
+            what = gettext(
+                "decimals of {precision} digits, more than {digits}", precision=field.type.precision, digits=_DIGITS
+            )
+            raise InputError(
+                gettext(
+                    "{path}: column {name!r} holds {what}; make them text or narrower",
+                    path=file.path,
+                    name=field.name,
+                    what=what,
+                )
+            )
+
+
+def _refuse_inflating(file: File, footer: Any) -> None:
+    """Raise where a few bytes stand for a group of rows too large for memory; groups are read one at a time."""
+    most = max(limits().cells, limits().ratio * file.data.stat().st_size)
+    for place in range(footer.num_row_groups):
+        group = footer.row_group(place)
+        chunks = list(_chunks(group))
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if size > limits().inflated:
+            raise _too_large(file, place, gettext("unfolds to {size:,} bytes", size=size), "inflated")
+        if max(sum(chunk.num_values for chunk in chunks), group.num_rows) > most:
+            what = gettext("claims {num_rows:,} rows, more than its size can mean", num_rows=group.num_rows)
+            raise _too_large(file, place, what, "cells")
+
+
+def _too_large(file: File, place: int, what: str, limit: str) -> InputError:
+    remedy = gettext("write it in smaller row groups{or_raise}", or_raise=or_raise_limit(limit))
+    return InputError(
+        gettext("{path}: row group {place} {what}; {remedy}", path=file.path, place=place + 1, what=what, remedy=remedy)
+    )
+
+
+def _chunks(group: Any) -> Iterator[Any]:
+    return (group.column(place) for place in range(group.num_columns))
+
+
+def _extend_file(result: Enriched, file: File, schema: Schema, target: Path) -> pl.DataFrame:
+    """Write the user's columns from their file beside ours, which are put into a file of their own on the way."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = set(result.table.ids)
+    ours = [column for column, _ in result.layout if column not in ids]
+    with private_folder() as folder:
+        added = folder / "added.parquet"
+        columns = result.frame.select(written_column(column, lists=True) for column in ours)
+        sink = columns.sink_parquet(added, compression="lz4", row_group_size=_GROUP, lazy=True)
+        _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+        try:
+            with (
+                _parquet(file) as theirs,
+                pq.ParquetFile(added) as mine,
+            ):
+                _side_by_side(result, theirs, mine, schema, target)
+        except pa.ArrowException as error:
+            raise _unreadable(file, error) from error
+    return tally
+
+
+def _side_by_side(result: Enriched, theirs: Any, mine: Any, schema: Schema, target: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arrow = _output_schema(result, theirs.schema_arrow, mine.schema_arrow)
+    places = {id_: place for place, id_ in enumerate(result.table.ids)}
+    added = _Rows(mine)
+    codecs = _codecs(schema, [column for column in arrow.names if column not in schema.arrow.names], arrow)
+    with pq.ParquetWriter(target, arrow, compression=codecs, version="2.6") as writer:
+        for batch in _batches(theirs):
+            own = added.take(batch.num_rows)
+            columns = [
+                batch.column(places[column]) if column in places else own.column(column) for column, _ in result.layout
+            ]
+            table = pa.Table.from_arrays(columns, names=arrow.names).cast(arrow)
+            writer.write_table(table, row_group_size=_GROUP)
+
+
+def _batches(parquet: Any) -> Iterator[Any]:
+    """The rows of a file as tables of the size of a row group."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    count = 0
+    for batch in parquet.iter_batches(batch_size=_BATCH):
+        held.append(batch)
+        count += batch.num_rows
+        if count >= _GROUP:
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Rows:
+    """Rows of a file, taken in any numbers."""
+
+    def __init__(self, parquet: Any) -> None:
+        self._batches = parquet.iter_batches(batch_size=_BATCH)
+        self._held: Any = parquet.schema_arrow.empty_table()
+
+    def take(self, count: int) -> Any:
+        """The next rows as a table; fewer where the file ends."""
+        import pyarrow as pa
+
+        while self._held.num_rows < count and (batch := next(self._batches, None)) is not None:
+            self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch])])
+        taken, self._held = self._held.slice(0, count), self._held.slice(count)
+        return taken
+
+
+def _output_schema(result: Enriched, theirs: pa.Schema, mine: pa.Schema) -> pa.Schema:
+    """The input's own fields and ours, with the input's metadata."""
+    import pyarrow as pa
+
+    places = {id_: place for place, id_ in enumerate(result.table.ids)}
+    names = unique_names([header for _, header in result.layout])
+    fields = [
+        theirs.field(places[column]) if column in places else pa.field(name, _usual(mine.field(column).type))
+        for (column, _), name in zip(result.layout, names, strict=True)
+    ]
+    return pa.schema(fields, theirs.metadata)
+
+
+def _usual(type_: Any) -> Any:
+    """The type that other programs write: polars has large texts and lists only."""
+    import pyarrow as pa
+
+    if pa.types.is_large_list(type_):
+        return pa.list_(_usual(type_.value_type))
+    return pa.string() if pa.types.is_large_string(type_) else type_
+
+
+def _codecs(schema: Schema, added: list[str], arrow: pa.Schema) -> dict[str, str] | str:
+    """The codec of each leaf of the output: for the user's columns their own, for ours the most frequent of those."""
+    import pyarrow as pa
+
+    usual = Counter(schema.codecs.values()).most_common(1)[0][0] if schema.codecs else "snappy"
+    lists = [name for name in added if pa.types.is_list(arrow.field(name).type)]
+    ours = [*(name for name in added if name not in lists), *(f"{name}.list.element" for name in lists)]
+    codecs = {**schema.codecs, **dict.fromkeys(ours, usual)}
+    return {leaf: "none" if codec == "uncompressed" else codec for leaf, codec in codecs.items()}
+
+
+def _unreadable(file: File, error: BaseException) -> InputError:
+    return InputError(
+        gettext("{path}: is not a readable Parquet file: {reason}", path=file.path, reason=str(error).splitlines()[0])
+    )

@@ -1,0 +1,75 @@
+"""Standard input and output: kept in private files, as tables are read more than once, and leave when they balance."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from bansong.errors import InputError, OutputError, UsageError, parameter
+from bansong.library_messages import describe_os_error
+from bansong.schema import INPUT_FORMATS
+from bansong.storage.filesystem import create_private, private_folder
+from bansong.tables.table import Format
+from bansong.translation import gettext
+
+STREAM: Final = Path("-")
+"""How standard input and output are given instead of a file."""
+INPUT_NAME: Final = Path("stdin")
+"""What standard input is called in messages."""
+
+_TEXT: Final = ("csv", "json", "ndjson")
+
+
+def keep_input(resources: ExitStack) -> Path:
+    """Copy standard input to a private file that stays for as long as ``resources`` do."""
+    path = resources.enter_context(private_folder()) / INPUT_NAME
+    try:
+        with os.fdopen(create_private(path), "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    except OSError as error:
+        raise InputError(gettext("stdin: cannot be read: {reason}", reason=describe_os_error(error))) from error
+    return path
+
+
+def name_input(format: str | None) -> Path:
+    """Return what standard input is called: by the extension of a format it is read as one, where its content may be.
+
+    Raises :class:`UsageError` for an unknown format.
+    """
+    if format is None:
+        return INPUT_NAME
+    if format not in INPUT_FORMATS:
+        option, known = parameter("input_format", format), ", ".join(INPUT_FORMATS)
+        raise UsageError(gettext("{option}: must be one of {known}", option=option, known=known))
+    return INPUT_NAME.with_suffix(f".{format}")
+
+
+def check_terminal(format: Format) -> None:
+    """Raise :class:`OutputError` where bytes that are no text would go to a terminal."""
+    if format not in _TEXT and sys.stdout.isatty():
+        raise OutputError(
+            gettext("stdout: is a terminal, which cannot show {format}; lead it into a file", format=format)
+        )
+
+
+def send_output(path: Path) -> None:
+    """Copy a finished file to standard output; raise :class:`OutputError` where not all of it arrives."""
+    stdout = sys.stdout
+    try:
+        stdout.flush()
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, stdout.buffer, 1 << 20)
+        stdout.buffer.flush()
+    except BrokenPipeError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)
+        raise OutputError(
+            gettext("stdout: was closed before all rows had been written; leave it open, and try again")
+        ) from error
+    except OSError as error:
+        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error

@@ -1,0 +1,210 @@
+"""A user's file as a lazy frame, and an enriched one on its way back to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from bansong.errors import OutputError
+from bansong.schema import REASON_SEPARATOR, Lang
+from bansong.tables.compression import File
+from bansong.translation import gettext
+
+Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
+
+TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
+"""The types of columns that hold text."""
+
+RAW: Final = "raw"
+"""A JSON table's extra column: the text of each object as it stands in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A file (or a frame in memory) with a header, read lazily.
+
+    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and, beside columns of text in
+    which other cells may stand, those of :func:`typed_id`. Users' headers may repeat,
+    be blank or clash with ours, so they are kept beside the frame, in ``headers``, and put back on writing.
+    ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``notes`` are
+    for the user. ``above``: lines above the last line of the header, which only an output of the same format has again;
+    ``titles`` of them stand above its first line, the others are part of the headers. ``title_rows``: the rows above
+    the header of a workbook, as texts, which a new workbook has again. ``sheets``: the visible sheets of a workbook
+    that hold business numbers, if the reader has looked for them. ``first_row``: the number that messages give the
+    first row: of a workbook, the one that Excel shows.
+    ``rows``: how many there are, where the reader has counted them.
+    """
+
+    frame: pl.LazyFrame
+    headers: tuple[str, ...]
+    format: Format
+    name: str
+    file: File | None = None
+    source: object = None
+    notes: tuple[str, ...] = field(default=())
+    above: int = 0
+    rows: int | None = None
+    titles: int = 0
+    title_rows: tuple[tuple[str | None, ...], ...] = ()
+    sheets: tuple[str, ...] = ()
+    first_row: int = 1
+
+    @property
+    def path(self) -> Path | None:
+        """The file as the user calls it; ``None`` for a frame in memory."""
+        return self.file.path if self.file else None
+
+    @property
+    def ids(self) -> list[str]:
+        """The frame's column for each header."""
+        return column_ids(len(self.headers))
+
+    def count(self) -> int:
+        """The number of rows, counted by a pass of its own where the reader has not.
+
+        Numbering streams; ``pl.len()`` of a CSV file would map the whole of it into memory.
+        """
+        if self.rows is not None:
+            return self.rows
+        last = self.frame.with_row_index("row").select(pl.col("row").max())
+        return int(last.collect(engine="streaming").fill_null(-1).cast(pl.Int64).item()) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled block of figures on a workbook's summary sheet: (what is counted, how many)."""
+
+    title: str
+    rows: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Enriched:
+    """A table with the added columns, and the account taken of its rows in the same pass.
+
+    ``frame`` has the table's columns, the nine added ones under their contract names (``reasons`` as text), and
+    nothing else that is written. ``layout`` lists the output's columns as (column of ``frame``, header). ``tally`` is
+    a one-row query over the same rows; a writer collects it together with what it writes. ``summary`` is given when
+    the user asked for a summary sheet: it makes the sheet's sections of the collected tally. ``record_columns``: the
+    places of the table's columns that the answers are about (number, name, address), where they are known.
+    ``warn`` is called with each warning that is known only once the output is written. ``lang``: the language of the
+    words that are written in the place of codes.
+    """
+
+    table: Table
+    frame: pl.LazyFrame
+    layout: tuple[tuple[str, str], ...]
+    tally: pl.LazyFrame
+    summary: Callable[[pl.DataFrame], tuple[Section, ...]] | None = None
+    record_columns: frozenset[int] = frozenset()
+    warn: Callable[[str], object] = lambda _: None
+    lang: Lang = "en"
+
+    def with_titles(self, *, lists: bool) -> pl.LazyFrame:
+        """The output's columns under their headers, made unique where a header repeats or is blank.
+
+        ``lists``: reasons as a list of strings, for formats that have lists.
+        """
+        return self.with_columns_of(self.layout, lists=lists)
+
+    def with_columns_of(self, layout: Sequence[tuple[str, str]], *, lists: bool) -> pl.LazyFrame:
+        """Some of the output's columns, as :meth:`with_titles` has them all."""
+        names = unique_names([header for _, header in layout])
+        return self.frame.select(
+            written_column(column, lists=lists).alias(name) for (column, _), name in zip(layout, names, strict=True)
+        )
+
+
+def written_column(column: str, *, lists: bool) -> pl.Expr:
+    """A column of an enriched frame as it is written: reasons as a list of strings where ``lists``."""
+    if contract_name(column) == "reasons" and lists:
+        return pl.col(column).str.split(REASON_SEPARATOR)
+    return pl.col(column)
+
+
+def typed_id(id_: str) -> str:
+    """The name of the column (Boolean) that is true where a cell of a column of text is no text in the file.
+
+    It is a number as JSON spells it, a date or moment in ISO format, ``true`` or ``false``, or a time.
+    """
+    return f"{id_}:typed"
+
+
+def typed_columns(result: Enriched) -> list[str]:
+    """The columns of an output that have a column of :func:`typed_id` beside them."""
+    there = set(result.frame.collect_schema().names())
+    return [column for column, _ in result.layout if typed_id(column) in there]
+
+
+def contract_name(column: str) -> str:
+    """The contract name of an added column: ``action`` also of ``action+2``, its copy where it stands twice."""
+    return column.partition("+")[0]
+
+
+def with_copies(frame: pl.LazyFrame, layout: Sequence[tuple[str, str]]) -> pl.LazyFrame:
+    """Add the columns of a layout that hold the same as another."""
+    copies = [column for column, _ in layout if column != contract_name(column)]
+    return frame.with_columns(pl.col(contract_name(column)).alias(column) for column in copies)
+
+
+def column_ids(count: int) -> list[str]:
+    """``["c0", "c1", …]``."""
+    return [f"c{position}" for position in range(count)]
+
+
+def positional(frame: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
+    """Select the columns ``names`` and call them ``c0``, ``c1``, …"""
+    ids = column_ids(len(names))
+    return frame.select(pl.col(name).alias(id_) for name, id_ in zip(names, ids, strict=True))
+
+
+def unique_names(headers: list[str]) -> list[str]:
+    """Headers with ``_2``, ``_3``, … behind repeated ones and ``column_N`` for blank ones."""
+    taken = set(headers)
+    seen: set[str] = set()
+    names = []
+    for position, header in enumerate(headers, 1):
+        name, again = header or f"column_{position}", 2
+        while name in seen or (name != header and name in taken):
+            name, again = f"{header or f'column_{position}'}_{again}", again + 1
+        seen.add(name)
+        names.append(name)
+    return names
+
+
+def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Turn lists and structs into JSON text, for formats whose cells hold one value."""
+    nested = [name for name, dtype in frame.collect_schema().items() if dtype.is_nested()]
+    return frame.with_columns(json_text(pl.col(name)).alias(name) for name in nested)
+
+
+def json_text(value: pl.Expr) -> pl.Expr:
+    """A column of any type as JSON text (String), null where there is no value."""
+    wrapped = pl.struct(value.alias("v")).struct.json_encode()
+    return pl.when(value.is_not_null()).then(wrapped.str.slice(5).str.strip_suffix("}"))
+
+
+def refuse_binary(frame: pl.LazyFrame, format: str) -> None:
+    """Raise :class:`OutputError` where a column holds bytes, which a format of text cells has no place for."""
+    for name, dtype in frame.collect_schema().items():
+        if _holds_binary(dtype):
+            raise OutputError(
+                gettext(
+                    "column {name!r} holds binary data, which {format} cannot hold; write Parquet",
+                    name=name,
+                    format=format,
+                )
+            )
+
+
+def _holds_binary(dtype: pl.DataType | DataTypeClass) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return any(_holds_binary(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.List | pl.Array):
+        return _holds_binary(dtype.inner)
+    return dtype == pl.Binary

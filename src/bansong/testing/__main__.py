@@ -1,0 +1,117 @@
+"""The fakes as processes of their own: ``python -m bansong.testing``, and the tax authority's API with ``nts``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bansong.testing.dialects import DIALECTS
+from bansong.testing.fake_nts import FakeNts
+from bansong.testing.fake_service import FakeService
+from bansong.testing.faults import Delay, Fault, Faults
+from bansong.testing.nts_faults import NTS_FAULTS
+from bansong.testing.server import FakeApp, listening, server_for, url_of
+
+NTS: Final = "nts"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the base URL on stdout and serve until interrupted."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    app: FakeApp
+    if words[:1] == [NTS]:
+        given = _nts_parser().parse_args(words[1:])
+        app = _nts(given)
+    else:
+        given = _parser().parse_args(words)
+        app = _service(given)
+    server = server_for(app)
+    listener = listening(given.host, given.port)
+    sys.stdout.write(f"{url_of(listener)}\n")
+    sys.stdout.flush()
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _service(given: Namespace) -> FakeService:
+    return FakeService(
+        given.api_key,
+        quota=given.quota,
+        used=given.used,
+        plan=given.plan,
+        dialect=DIALECTS[given.dialect],
+        max_rows=given.max_rows,
+        max_bytes=given.max_bytes,
+        batch_quota=given.batch_quota,
+        job_seconds=given.job_seconds,
+        forget_fetched=given.forget_fetched,
+        count_only=given.count_only,
+        journal=given.journal,
+        idempotency=given.idempotency,
+        faults=Faults(Fault("verify", Delay(given.verify_seconds))) if given.verify_seconds else None,
+    )
+
+
+def _nts(given: Namespace) -> FakeNts:
+    faults = Faults(*(Fault("status", NTS_FAULTS[name], share=given.fault_share) for name in given.fault))
+    return FakeNts(
+        given.api_key,
+        json.loads(given.statuses.read_text(encoding="utf-8")) if given.statuses else None,
+        default=given.default,
+        latency=given.latency,
+        faults=faults,
+        daily_limit=given.daily_limit,
+        limit_unit=given.limit_unit,
+        per_second=given.per_second,
+    )
+
+
+def _nts_parser() -> ArgumentParser:
+    about = "A fake of the tax authority's API, for tests; GET /counts returns its counters."
+    parser = _common_parser(f"python -m bansong.testing {NTS}", about)
+    words = ("active", "suspended", "closed", "unregistered")
+    parser.add_argument("--statuses", type=Path, metavar="FILE", help="JSON: number → status or the API's row")
+    parser.add_argument("--default", choices=words, default="active", help="the status of all other numbers")
+    parser.add_argument("--latency", type=float, default=0.0, help="the seconds that a call takes")
+    parser.add_argument("--daily-limit", type=int, help="code 22 above it")
+    parser.add_argument("--limit-unit", choices=("numbers", "calls"), default="numbers", help="what it counts")
+    parser.add_argument("--per-second", type=int, help="code 23 above so many calls")
+    parser.add_argument("--fault", choices=sorted(NTS_FAULTS), action="append", default=[], help="may be repeated")
+    parser.add_argument("--fault-share", type=float, default=1.0, help="the share of calls that a fault strikes")
+    return parser
+
+
+def _common_parser(name: str, about: str) -> ArgumentParser:
+    parser = ArgumentParser(name, description=about)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: one that is free")
+    parser.add_argument("--api-key", default="test-key")
+    return parser
+
+
+def _parser() -> ArgumentParser:
+    parser = _common_parser("python -m bansong.testing", "A fake of the hosted service, for tests.")
+    parser.add_argument("--quota", type=int, help="lookups a month; by default there is no limit")
+    parser.add_argument("--used", type=int, default=0, help="lookups of it that are used already")
+    parser.add_argument("--plan", default="business")
+    parser.add_argument("--dialect", choices=sorted(DIALECTS), default="plain")
+    parser.add_argument("--max-rows", type=int, help="413 for larger uploads")
+    parser.add_argument("--max-bytes", type=int, help="413 for larger requests")
+    parser.add_argument("--batch-quota", choices=("whole", "partial"), default="whole")
+    parser.add_argument("--job-seconds", type=float, default=0.0, help="how long a job takes; 0: a few polls")
+    parser.add_argument("--verify-seconds", type=float, default=0.0, help="how long POST /verify takes to answer")
+    parser.add_argument("--forget-fetched", action="store_true", help="forget a job when all its results were given")
+    parser.add_argument("--count-only", action="store_true", help="keep 16 bytes of a paid lookup, not the lookup")
+    parser.add_argument("--journal", metavar="FILE", help="append a JSON line for each paid lookup before replying")
+    parser.add_argument("--idempotency", action="store_true", help="do a request with an Idempotency-Key only once")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""The tax authority's open API, faked: an ASGI app that keeps count of every number it was asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from hmac import compare_digest
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import anyio
+
+from bansong.testing.faults import Faults
+from bansong.testing.messages import (
+    ClientGoneError,
+    FakeReply,
+    FakeRequest,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    header,
+)
+from bansong.testing.nts_faults import NTS_FAULTS, Row, encode
+
+if TYPE_CHECKING:
+    from bansong.testing.fake_service import FakeService
+    from bansong.testing.faults import Status
+
+_PATH: Final = "/api/nts-businessman/v1/status"
+_MOST: Final = 100
+_UNREGISTERED: Final = "국세청에 등록되지 않은 사업자등록번호입니다."
+_WORDS: Final = {"active": ("계속사업자", "01"), "suspended": ("휴업자", "02"), "closed": ("폐업자", "03")}
+_TAXATIONS: Final = {
+    "general": ("부가가치세 일반과세자", "01"),
+    "simplified": ("부가가치세 간이과세자", "02"),
+    "exempt": ("부가가치세 면세사업자", "04"),
+}
+
+
+def nts_row(
+    b_no: str, status: str = "active", *, since: str = "", taxation: str = "general", merged: bool = False
+) -> Row:
+    """The API's row for a number: ``status`` is active, suspended, closed or unregistered, ``since`` like 20240131."""
+    names = ("b_stt", "b_stt_cd", "tax_type", "tax_type_cd", "end_dt", "utcc_yn", "tax_type_change_dt")
+    row: Row = {"b_no": b_no} | dict.fromkeys((*names, "invoice_apply_dt", "rbf_tax_type", "rbf_tax_type_cd"), "")
+    if status == "unregistered":
+        return row | {"tax_type": _UNREGISTERED}
+    row["b_stt"], row["b_stt_cd"] = _WORDS[status]
+    row["tax_type"], row["tax_type_cd"] = _TAXATIONS[taxation]
+    more = {"end_dt": since, "utcc_yn": "Y" if merged else "N", "rbf_tax_type": "해당없음", "rbf_tax_type_cd": "99"}
+    return row | more
+
+
+class FakeNts:
+    """The tax authority's ``/status`` for tests: give it to ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
+
+    ``statuses`` is the truth: the status of a number as a word (active, suspended, closed, unregistered), or the API's
+    whole row (see :func:`nts_row`); a number that is not there is ``default``. ``latency`` is the seconds that each
+    call takes. ``daily_limit`` counts numbers, or calls with ``limit_unit="calls"``, until :meth:`start_day`: what is
+    above it gets code 22; ``per_second`` calls within a second, and above it code 23, by ``clock``. ``faults`` are of
+    the kind ``status``; :data:`NTS_FAULTS` has those of the API. All this may be changed while it serves.
+    ``GET /counts`` returns the counters as JSON, for a fake in another process.
+    """
+
+    def __init__(
+        self,
+        api_key: str = "test-key",
+        statuses: Mapping[str, str | Row] | None = None,
+        *,
+        default: str = "unregistered",
+        latency: float = 0.0,
+        faults: Faults | None = None,
+        daily_limit: int | None = None,
+        limit_unit: Literal["numbers", "calls"] = "numbers",
+        per_second: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.api_key = api_key
+        self.statuses = {} if statuses is None else statuses
+        self.default = default
+        self.latency = latency
+        self.faults = faults or Faults()
+        self.daily_limit = daily_limit
+        self.limit_unit = limit_unit
+        self.per_second = per_second
+        self.calls = 0
+        self.numbers = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._clock = clock
+        self._asks: Counter[int] = Counter()
+        self._used = 0
+        self._recent: deque[float] = deque()
+        self._urls: Counter[str] = Counter()
+        self._lock = Lock()
+
+    @property
+    def asks(self) -> Counter[str]:
+        """How often each number was answered, by its ten digits; a copy."""
+        with self._lock:
+            return Counter({f"{number:010d}": times for number, times in self._asks.items()})
+
+    @property
+    def asked_again(self) -> int:
+        """How many answers were of numbers that had been answered before."""
+        with self._lock:
+            return self.numbers - len(self._asks)
+
+    @property
+    def urls(self) -> Counter[str]:
+        """How many requests came to each path with its query: no key may be there; a copy."""
+        with self._lock:
+            return self._urls.copy()
+
+    def counts(self) -> dict[str, int]:
+        """The counters: ``calls`` that came in, ``numbers`` answered, ``asked_again``, ``most_in_flight``."""
+        names = ("calls", "numbers", "asked_again", "most_in_flight")
+        return {name: getattr(self, name) for name in names}
+
+    def start_day(self) -> None:
+        """Begin a new day: nothing of its limit is used."""
+        with self._lock:
+            self._used = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = FakeRequest("status", "", scope, receive, cast("FakeService", self), self.faults.releases)
+        if (scope["method"], scope["path"]) == ("GET", "/counts"):
+            await FakeReply(200, encode(self.counts())).send(send)
+            return
+        with self._lock:
+            self.calls += 1
+            self._urls[f"{scope['path']}?{scope['query_string'].decode('latin-1')}".removesuffix("?")] += 1
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await (await self._reply(request)).send(send)
+        except ClientGoneError:
+            pass
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+    async def _reply(self, request: FakeRequest) -> FakeReply:
+        acts = self.faults.of(request)
+        if self.latency:
+            await request.body()
+            await anyio.sleep(self.latency)
+        for act in acts:
+            instead = await act.before(request)
+            if instead is not None:
+                return instead
+        body = await request.body()
+        try:
+            reply = self._answer(request.scope, body)
+        except RefusedError as refused:
+            return _fault(str(refused))
+        for act in acts:
+            reply = await act.after(request, reply)
+        return reply
+
+    def _answer(self, scope: Scope, body: bytes) -> FakeReply:
+        """Answer a call. Raises :class:`RefusedError` with the name of a fault."""
+        if (scope["method"], scope["path"]) != ("POST", _PATH):
+            raise RefusedError(404, "no_such_service")
+        key = header(scope, b"authorization")
+        if key is None or not compare_digest(key, f"Infuser {self.api_key}".encode()):
+            raise RefusedError(401, "bad_key")
+        numbers = _read_numbers(body)
+        with self._lock:
+            self._count_second()
+            self._count_day(len(numbers))
+            self.numbers += len(numbers)
+            self._asks.update(map(int, numbers))
+        rows = [self._row(number) for number in numbers]
+        found = sum(row["b_stt_cd"] != "" for row in rows)
+        return FakeReply(200, encode({"request_cnt": len(rows), "match_cnt": found, "status_code": "OK", "data": rows}))
+
+    def _row(self, number: str) -> Row:
+        known = self.statuses.get(number, self.default)
+        return nts_row(number, known) if isinstance(known, str) else {**known, "b_no": number}
+
+    def _count_second(self) -> None:
+        if self.per_second is None:
+            return
+        now = self._clock()
+        while self._recent and self._recent[0] <= now - 1:
+            self._recent.popleft()
+        if len(self._recent) >= self.per_second:
+            raise RefusedError(200, "second_limit")
+        self._recent.append(now)
+
+    def _count_day(self, numbers: int) -> None:
+        used = self._used + (numbers if self.limit_unit == "numbers" else 1)
+        if self.daily_limit is not None and used > self.daily_limit:
+            raise RefusedError(200, "day_limit")
+        self._used = used
+
+
+def _fault(name: str) -> FakeReply:
+    found = cast("Status", NTS_FAULTS[name])
+    return FakeReply(found.code, found.body, found.content_type)
+
+
+def _read_numbers(body: bytes) -> list[str]:
+    """The numbers that a call asks for. Raises :class:`RefusedError` with the name of a fault."""
+    try:
+        content: Any = json.loads(body)
+    except ValueError as error:
+        raise RefusedError(400, "bad_json") from error
+    numbers = content.get("b_no") if isinstance(content, dict) else None
+    if not isinstance(numbers, list) or not numbers or not all(_is_number(number) for number in numbers):
+        raise RefusedError(411, "malformed")
+    if len(numbers) > _MOST:
+        raise RefusedError(413, "too_large")
+    return numbers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 10 and value.isascii() and value.isdigit()

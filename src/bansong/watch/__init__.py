@@ -1,0 +1,69 @@
+"""The watch list: businesses that may close, kept at the service or in a local file, and checked again and again.
+
+::
+
+    from bansong import watch
+
+    watch.sync("customers.xlsx", apply=True, local=True)         # the file's businesses are on the local list
+    report = watch.check(registry="registry.parquet")            # what is due is verified again
+    watch.history_frame("124-81-00998", local=True)
+
+``local=True`` is the user's own list, ``local="FILE"`` another one; without it all but :func:`check` work on the list
+at the hosted service. Names of this package are loaded on first use.
+
+- ``api``: the public functions but :func:`check`, which is in ``checking``
+- ``stores``: the two kinds of list, at the service (``service_sync`` sends its requests) and in a file (``local``)
+- ``schema``, ``store``: tables and statements of a list in a database, the server's or a local file's
+- ``reconcile``: a file held against a list, and the report of a sync
+- ``notifications``: their queue and delivery; ``webhook_signature`` signs them
+- ``watch_statuses``: the tax authority, asked for what a check has to do
+- ``report``: a check, a list and a history as people read them
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bansong.watch.api import Placed as Placed
+    from bansong.watch.api import add as add
+    from bansong.watch.api import entries as entries
+    from bansong.watch.api import history as history
+    from bansong.watch.api import history_frame as history_frame
+    from bansong.watch.api import remove as remove
+    from bansong.watch.api import sync as sync
+    from bansong.watch.checking import check as check
+    from bansong.watch.reconcile import SyncReport as SyncReport
+    from bansong.watch.report import CheckReport as CheckReport
+    from bansong.watch.report import History as History
+    from bansong.watch.webhook_signature import verify_signature as verify_signature
+
+_HOMES = {
+    "CheckReport": "report",
+    "History": "report",
+    "Placed": "api",
+    "SyncReport": "reconcile",
+    "add": "api",
+    "check": "checking",
+    "entries": "api",
+    "history": "api",
+    "history_frame": "api",
+    "remove": "api",
+    "sync": "api",
+    "verify_signature": "webhook_signature",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"bansong.watch.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'bansong.watch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

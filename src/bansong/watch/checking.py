@@ -1,0 +1,430 @@
+"""The check of a local list: what is due is verified again, changes are recorded, closures are notified of."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import polars as pl
+
+from bansong.engine import Gazetteer, LocalEngine, Registry, Scorecard
+from bansong.errors import OutputError, UsageError, parameter
+from bansong.forking import refuse_after_fork
+from bansong.labels.history import Labels, read_history
+from bansong.models.model_store import resolve_model
+from bansong.options import StatusOptions, StatusSource
+from bansong.run.alerts import stale_registry_alert
+from bansong.schema import SEOUL, Lang, seoul_day
+from bansong.translation import gettext, gettext_noop
+from bansong.watch import notifications, store
+from bansong.watch.comparison import STATUS_DAY, VERDICT_COLUMNS, CheckResult
+from bansong.watch.local_file import OWNER, LocalFile, alone, watch_path
+from bansong.watch.notifications import (
+    FILE,
+    WEBHOOK,
+    PendingDelivery,
+    SummaryWindow,
+    Webhook,
+    append_lines,
+    send_notification,
+)
+from bansong.watch.report import CheckReport
+from bansong.watch.stores import Local, run_in_loop
+
+if TYPE_CHECKING:
+    from bansong.watch.watch_statuses import WatchStatuses
+
+log = logging.getLogger(__name__)
+
+SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_SECRET_LENGTH: Final = 16
+EVERY: Final = 24.0
+"""Hours after which a watch is due again, unless others are asked for."""
+REPORT: Final = "report"
+"""The channel of the caller, who gets the report; the others are ``FILE`` and ``WEBHOOK`` of the notifications."""
+
+_SELDOM: Final = 1e6
+_AT_ONCE: Final = 10_000
+"""Watches in one transaction: what a kill costs is checked again."""
+_SHOWN: Final = (
+    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
+)
+_GATHERED: Final = 3600.0
+"""Seconds in which a check is done: its lots share the notification of what was closed already."""
+_KEPT: Final = 90 * 86400.0
+"""Seconds after which a notification that was delivered everywhere is deleted."""
+_PATIENCE: Final = 3
+"""Deliveries in a row that a webhook may fail before the others are left to the next check."""
+
+_NO_REGISTRY: Final = gettext_noop(
+    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of "
+    "the tax authority's API (docs/data-sources.md), or build a registry with `bansong data "
+    "build-registry` and give it with `registry=`"
+)
+_EMPTY: Final = {
+    **dict.fromkeys(_SHOWN, pl.String),
+    "bounce_prob": pl.Float64,
+    "changed": pl.Boolean,
+    "closure": pl.Boolean,
+    "closed_already": pl.Boolean,
+}
+_STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
+"""The reason of a status, with its source and day: it holds no words of the user's."""
+_SLACK: Final = 0.1
+_MOST_SLACK: Final = 2 * 3600.0
+"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
+JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "number": pl.Int64,
+    "b_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+}
+"""The columns that a :class:`Judge` gets."""
+
+Tell = Callable[[CheckReport], None]
+Status = StatusSource | StatusOptions
+
+
+class Judge(Protocol):
+    """A source of statuses and grades: implement it for other sources than the registry."""
+
+    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add the columns of :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
+
+        A row of which nothing could be found may be left out: it stays due. Raises what the source raises.
+        """
+        ...
+
+
+class LocalJudge:
+    """Judges by the embedded engine: its registry, gazetteer and model.
+
+    ``answer`` is used in the place of the engine's own, where a source knows statuses better than its registry.
+    """
+
+    def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
+        self._engine = engine
+        self._answer = answer or engine.answer
+
+    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """See :meth:`Judge.judge`; raises :class:`bansong.errors.RegistryError` and the engine's other errors."""
+        day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
+        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS, day)
+        with self._engine.running():
+            return answered.collect()
+
+
+def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
+    """Ask a judge about the watches of :func:`bansong.watch.store.due`.
+
+    Returns what :func:`bansong.watch.store.record` takes: number (Int64), name, address (String: what was asked
+    about), the columns of :data:`VERDICT_COLUMNS` and :data:`STATUS_DAY` if the judge says it, a row for each that was
+    answered. Raises what the judge raises.
+    """
+    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
+    judged = judge.judge(asked)
+    verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
+    return judged.select("number", "name", "address", *_cast(verdict))
+
+
+def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
+    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+
+
+def recheck_wait(interval: float) -> float:
+    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
+
+    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
+
+    >>> recheck_wait(24 * 3600) / 3600, recheck_wait(3600) / 60
+    (22.0, 54.0)
+    """
+    return interval - min(interval * _SLACK, _MOST_SLACK)
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    """The channels of notifications besides the report."""
+
+    file: Path | None = None
+    webhook: Webhook | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
+
+
+def check(
+    *,
+    local: Local = True,
+    registry: str | Path | Registry | None = None,
+    status: Status = "auto",
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    labels: Labels = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    every: float = EVERY,
+    everything: bool = False,
+    notify: str | Path | None = None,
+    webhook: str | None = None,
+    allow_http: bool = False,
+    forget: bool = False,
+    tell: Tell | None = None,
+    now: Callable[[], float] = time.time,
+) -> CheckReport:
+    """Verify again what is due on a local list, with the embedded engine, and notify of closures.
+
+    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bansong.enrich`; ``status``
+    too, but what is due is asked unless that was done on the same day, or ``max_age`` of the options allows more. A
+    watch is due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a
+    nightly run that begins a little earlier looks at it; ``everything``: all of them are due, now.
+
+    Closures are in the report (in one notification what was closed already when it was first checked), and go, where
+    they are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the
+    secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered
+    is in the report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not
+    given.
+
+    ``tell`` is called with the report when all else is done: only when it has returned are the closures of the report
+    taken for delivered. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was
+    found is delivered, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list
+    is running), and what the engine raises.
+    """
+    refuse_after_fork()
+    if not 0 < every <= _SELDOM:
+        raise UsageError(
+            gettext(
+                "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}",
+                parameter=parameter("every", every),
+                seldom=_SELDOM,
+            )
+        )
+    path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
+    channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
+    known, statuses = read_history(labels), _open_statuses(status, now)
+    engine = LocalEngine(
+        registry,
+        gazetteer=gazetteer,
+        model=resolve_model(model),
+        lang=lang,
+        today=today,
+        history=known.history if known else None,
+    )
+    with ExitStack() as held:
+        file = held.enter_context(LocalFile(path, create=False))
+        held.enter_context(alone(path))
+        run = _CheckRun(file, engine, statuses, every * 3600, channels, now)
+        if forget:
+            run.forget()
+        run.make_due(everything=everything)
+        run.check_due()
+        run.note_unasked()
+        run.deliver()
+        report = run.report(time.monotonic() - clock)
+        if tell is not None:
+            tell(report)
+        run.acknowledge(report)
+    return report
+
+
+@dataclass
+class _CheckRun:
+    """One check of one list."""
+
+    file: LocalFile
+    engine: LocalEngine
+    statuses: WatchStatuses | None
+    interval: float
+    channels: _Channels
+    now: Callable[[], float]
+    started: float = field(init=False)
+    _due: int = field(default=0, init=False)
+    _checked: int = field(default=0, init=False)
+    _first: int = field(default=0, init=False)
+    _found: list[pl.DataFrame] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
+
+    def make_due(self, *, everything: bool) -> None:
+        """Let all watches be due, or those that should be: ``every`` was another at their check, or the clock."""
+        wait = recheck_wait(self.interval)
+        with self.file.writing() as db:
+            store.make_due(db, OWNER, self.started, None if everything else wait)
+
+    def forget(self) -> None:
+        """Drop what waits for channels that are not given."""
+        with self.file.writing() as db:
+            db.execute(
+                "DELETE FROM deliveries WHERE delivered IS NULL AND owner = ?"
+                " AND channel NOT IN (SELECT value FROM json_each(?))",
+                (OWNER, json.dumps(self.channels.names)),
+            )
+
+    def check_due(self) -> None:
+        """Check what is due, so many watches at a time, each lot recorded with the notifications of its closures."""
+        again = self.started + recheck_wait(self.interval)
+        while True:
+            with self.file.reading() as db:
+                due = store.due(db, self.started, _AT_ONCE, [OWNER])
+            if due.is_empty():
+                return
+            engine = self.engine if self.statuses is None else self.statuses.give_to(self.engine, due["biz_no"])
+            checked = judge_watches(due, LocalJudge(engine))
+            at = max(self.now(), self.started)
+            with self.file.writing() as db:
+                window = SummaryWindow(self.started, at + _GATHERED)
+                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
+                still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
+                store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
+            self._due += due.height
+            self._checked += recorded.watches.height
+            self._first += int(recorded.watches["first"].sum())
+            self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
+
+    def note_unasked(self) -> None:
+        """Notify where statuses could not be asked on a second day in a row, or a further one."""
+        if self.statuses is None or not self._due:
+            return
+        numbers, day = self.statuses.unasked, datetime.fromtimestamp(self.started, SEOUL).date().isoformat()
+        with self.file.writing() as db:
+            if not numbers:
+                db.execute("DELETE FROM unasked_days")
+                return
+            again = self.started + recheck_wait(self.interval)
+            db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
+            if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
+                days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]
+                channels = [name for name in self.channels.names if name != REPORT]
+                if days > 1 and channels:
+                    notifications.add_unasked(db, OWNER, numbers, days, self.started, channels)
+
+    def deliver(self) -> None:
+        """Deliver to the file and the webhook what they have not acknowledged."""
+        file, webhook = self.channels.file, self.channels.webhook
+        if file is not None and (waiting := self._waiting(FILE)):
+            self._append(waiting, file)
+        if webhook is not None and (waiting := self._waiting(WEBHOOK)):
+            run_in_loop(lambda: self._send(waiting, webhook))
+
+    def report(self, seconds: float) -> CheckReport:
+        """Return what this check found, with the notifications for the caller."""
+        with self.file.reading() as db:
+            open_ = notifications.list_undelivered(db, OWNER)
+            watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
+        found = pl.concat(self._found) if self._found else pl.DataFrame(schema=_EMPTY)
+        return CheckReport(
+            watches=str(self.file.path),
+            watched=watched,
+            due=self._due,
+            checked=self._checked,
+            first=self._first,
+            changes=found.filter("changed").select(_SHOWN),
+            closures=found.filter("closure").select(_SHOWN),
+            closed_already=found.filter("closed_already").select(_SHOWN),
+            notices=tuple(json.loads(one.payload) for one in open_ if one.channel == REPORT),
+            undelivered=tuple(_undelivered_dict(one) for one in open_ if one.channel not in (REPORT, None)),
+            next_due=next_due,
+            seconds=seconds,
+            warnings=self._warnings(),
+            unasked=self.statuses.unasked if self.statuses else 0,
+            status_exit_code=self.statuses.exit_code if self.statuses else 0,
+        )
+
+    def acknowledge(self, report: CheckReport) -> None:
+        """Mark the notifications of a report as delivered: the caller has it."""
+        ids = {one["id"] for one in report.notices}
+        waiting = [one for one in self._waiting(REPORT) if one.id in ids]
+        with self.file.writing() as db:
+            notifications.mark_delivered(db, [(one.number, REPORT) for one in waiting], self.now())
+            notifications.purge(db, self.now() - _KEPT)
+
+    def _waiting(self, channel: str) -> list[PendingDelivery]:
+        with self.file.reading() as db:
+            return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
+
+    def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
+        error = None
+        try:
+            append_lines(path, [one.payload for one in waiting])
+        except OutputError as failure:
+            error = str(failure)
+        self._mark(waiting, FILE, error)
+
+    async def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
+        from bansong.client.webhook import WebhookSender
+
+        sender, failures = WebhookSender(), 0  # to any address: who gives the URL is whose machine it is
+        for place, one in enumerate(waiting, 1):
+            outcome = await send_notification(sender, webhook, one, self.now())
+            self._mark([one], WEBHOOK, outcome.error)
+            failures = 0 if outcome.error is None else failures + 1
+            if failures >= _PATIENCE:
+                log.info("%d notifications are left to the next check", len(waiting) - place)
+                return
+
+    def _mark(self, deliveries: Sequence[PendingDelivery], channel: str, error: str | None) -> None:
+        """Record deliveries as acknowledged, or as failed with an error: the next check tries them again."""
+        now = self.now()
+        with self.file.writing() as db:
+            if error is None:
+                notifications.mark_delivered(db, [(one.number, channel) for one in deliveries], now)
+            else:
+                notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
+
+    def _warnings(self) -> tuple[str, ...]:
+        registry, today = self.engine.registry, self.engine.today or seoul_day()
+        caution = None if self.statuses is None else self.statuses.caution(registry)
+        notes: list[str] = [] if caution is None else [caution]
+        if self.statuses is None and registry is None:
+            notes.append(gettext(_NO_REGISTRY))
+        stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
+        if stale and (self.statuses is None or caution):
+            notes.append(stale)
+        if self.channels.file is not None:  # to be heard of now, not when a business closes
+            try:
+                append_lines(self.channels.file, [])
+            except OutputError as error:
+                notes.append(str(error))
+        return tuple(notes)
+
+
+def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
+    fields = {name: getattr(one, name) for name in ("id", "biz_no", "channel", "attempts", "error")}
+    return fields | {"notice": json.loads(one.payload)}
+
+
+def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
+    if isinstance(status, str) and not StatusOptions(source=status).is_asking:
+        return None
+    from bansong.watch.watch_statuses import open_watch_statuses  # brings the network with it
+
+    return open_watch_statuses(status, now)
+
+
+def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
+    if url is None:
+        return None
+    from bansong.client.webhook import WebhookUrl
+
+    secret = os.environ.get(SECRET, "")
+    if not secret.strip():
+        raise UsageError(gettext("`webhook=` needs a secret that signs what is sent; set {secret}", secret=SECRET))
+    if len(secret.strip()) < _SECRET_LENGTH:
+        raise UsageError(
+            gettext(
+                "{secret}: can be guessed; take {secret_length} characters and more, as of `openssl rand -hex 32`",
+                secret=SECRET,
+                secret_length=_SECRET_LENGTH,
+            )
+        )
+    return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())

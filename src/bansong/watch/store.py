@@ -1,0 +1,377 @@
+"""The watch list in a database: each function is one step of a transaction that its caller opens and commits."""
+
+# ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import polars as pl
+
+from bansong.watch.comparison import STATUS_DAY, CheckResult, compare_with_check
+from bansong.watch.notifications import SummaryWindow, add_notifications, add_summaries, korean_iso
+
+_WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
+_FRAME: Final = {
+    "number": pl.Int64,
+    "owner": pl.String,
+    "watch_id": pl.String,
+    "biz_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+    "created": pl.Float64,
+    "checked": pl.Float64,
+    "due": pl.Float64,
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+    "closed": pl.Float64,
+    "status_day": pl.String,
+}
+_DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
+_ENCODER: Final = msgspec.json.Encoder()
+_BLOCK: Final = 7
+"""Bits of a watch's number that do not say which block it is in: some 40 kB, read and rendered in a millisecond."""
+_AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Business:
+    """A business to be watched: ten digits, and what is known of name and address."""
+
+    biz_no: str
+    name: str | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedBusiness:
+    """A watched business, and what its last check found. ``closed``: when its closure was found, ``None`` if open."""
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    address: str | None
+    created: float
+    checked: float | None
+    due: float
+    biz_status: str | None
+    grade: str | None
+    bounce_prob: float | None
+    action: str | None
+    closed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of grade; ``biz_status`` is the one found with the new grade."""
+
+    at: float
+    before: str | None
+    after: str | None
+    biz_status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The result of adding many businesses: new watches, and known ones whose name or address changed."""
+
+    new: int
+    changed: int
+
+
+Addition = Literal["added", "changed", "unchanged"]
+"""What came of an addition: a new watch, another name or address of a known one, or nothing new."""
+
+
+def add(
+    db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
+) -> tuple[WatchedBusiness, Addition]:
+    """Put a business on an owner's list; return it, and what came of it.
+
+    A business is on a list once: given again, its name and address are replaced as far as they are given. A new one is
+    due at ``first_check``, and a changed one when it is due anyway; without it both are due at once.
+    """
+    done: Addition = "added"
+    found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
+    if found is None:
+        id_ = secrets.token_hex(8)
+        db.execute(
+            "INSERT INTO watches (id, owner, biz_no, name, address, created, due) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(id_, owner, entry.biz_no, entry.name or None, entry.address or None),
+                *(now, now if first_check is None else first_check),
+            ),
+        )
+    else:
+        before = WatchedBusiness(*found)
+        id_, name, address = before.watch_id, entry.name or before.name, entry.address or before.address
+        done = "unchanged" if (name, address) == (before.name, before.address) else "changed"
+        if done == "changed":
+            due = now if first_check is None else before.due
+            db.execute("UPDATE watches SET name = ?, address = ?, due = ? WHERE id = ?", (name, address, due, id_))
+    stored = get(db, owner, id_)
+    assert stored is not None  # noqa: S101 - it was written in this transaction
+    return stored, done
+
+
+def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
+    """Put many businesses on an owner's list, each as :func:`add` does; what is new or changed is due at once."""
+    before = count(db, owner)
+    done = db.executemany(
+        "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
+        " VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)"
+        " ON CONFLICT (owner, biz_no) DO UPDATE SET"
+        " name = coalesce(excluded.name, name), address = coalesce(excluded.address, address), due = excluded.due"
+        " WHERE coalesce(excluded.name, name) IS NOT name OR coalesce(excluded.address, address) IS NOT address",
+        ((secrets.token_hex(8), owner, entry.biz_no, entry.name, entry.address, now, now) for entry in entries),
+    )
+    new = count(db, owner) - before
+    return Added(new=new, changed=max(0, done.rowcount) - new)
+
+
+def count(db: sqlite3.Connection, owner: str) -> int:
+    """Return the number of businesses that an owner watches."""
+    row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | None:
+    """One of an owner's watches."""
+    row = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
+    return None if row is None else WatchedBusiness(*row)
+
+
+def every(db: sqlite3.Connection, owner: str) -> list[WatchedBusiness]:
+    """All watches of an owner, in the order in which they were added."""
+    rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
+    return [WatchedBusiness(*row) for row in rows]
+
+
+def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
+    """Take a watch off an owner's list, its history with it; return its number, ``None`` where it was not there."""
+    gone = db.execute("DELETE FROM watches WHERE owner = ? AND id = ? RETURNING number", (owner, watch_id)).fetchall()
+    return gone[0][0] if gone else None
+
+
+def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) -> int:
+    """Take watches off an owner's list as :func:`remove` does; return how many were there."""
+    done = db.execute(
+        "DELETE FROM watches WHERE owner = ? AND id IN (SELECT value FROM json_each(?))",
+        (owner, json.dumps(list(watch_ids))),
+    )
+    return done.rowcount
+
+
+def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] | None:
+    """The changes of grade of one watch, the oldest first; ``None`` where the owner has no such watch."""
+    found = db.execute("SELECT number FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
+    if found is None:
+        return None
+    rows = db.execute("SELECT at, before, after, biz_status FROM watch_history WHERE watch = ? ORDER BY number", found)
+    return [Change(*row) for row in rows]
+
+
+def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str, str]:
+    """``biz_no`` → ``watch_id`` for those of the numbers that an owner watches."""
+    return dict(
+        db.execute(
+            "SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN (SELECT value FROM json_each(?))",
+            (owner, json.dumps(list(numbers))),
+        )
+    )
+
+
+class Block(NamedTuple):
+    """Watches of one owner with neighbouring numbers, as the service says them: JSON objects, each behind a comma."""
+
+    entries: bytes
+    total: int
+
+
+def block_of(number: int) -> int:
+    """The block that a watch is in."""
+    return number >> _BLOCK
+
+
+def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
+    """The blocks that hold watches of an owner; in their order the watches are in the order of their addition."""
+    query = f"SELECT DISTINCT number >> {_BLOCK} FROM watches WHERE owner = ? ORDER BY 1"
+    return [number for (number,) in db.execute(query, (owner,))]
+
+
+def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
+    """Return the watches of an owner in one block, rendered."""
+    rows = db.execute(
+        f"SELECT {_DOCUMENT} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
+        (owner, block << _BLOCK, block + 1 << _BLOCK),
+    ).fetchall()
+    entries = _ENCODER.encode([_document(row) for row in rows])
+    return Block(b"," + entries[1:-1] if rows else b"", len(rows))
+
+
+def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
+    """Return the number of one of an owner's watches, and the watch as the service says it."""
+    query = f"SELECT number, {_DOCUMENT} FROM watches WHERE owner = ? AND id = ?"
+    row = db.execute(query, (owner, watch_id)).fetchone()
+    return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
+
+
+class _WatchDocument(msgspec.Struct):
+    """A watch as the service's clients get it."""
+
+    watch_id: str
+    biz_no: str
+    name: str | None
+    address: str | None
+    biz_status: str | None
+    grade: str | None
+    created_at: str | None
+    checked_at: str | None
+    next_check_at: str | None
+    closed_at: str | None
+
+
+def _document(row: Sequence[Any]) -> _WatchDocument:
+    """Return what :data:`_DOCUMENT` selects as it is rendered: the last four are times."""
+    return _WatchDocument(*row[:6], *map(_iso_or_none, row[6:]))
+
+
+@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+def _iso_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else korean_iso(seconds)
+
+
+def next_due(db: sqlite3.Connection, owner: str) -> float | None:
+    """Return the time when the next of an owner's watches is due; ``None`` where there are none."""
+    found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
+    return found
+
+
+class Overdue(NamedTuple):
+    """How many watches are overdue, and when the one was due that waits longest."""
+
+    watches: int
+    oldest: float | None
+
+
+def count_overdue(db: sqlite3.Connection, owners: Sequence[str], before: float) -> Overdue:
+    """Return how many watches of some owners were due before a time."""
+    query = "SELECT count(*), min(due) FROM watches WHERE due < ? AND owner IN (SELECT value FROM json_each(?))"
+    return Overdue(*db.execute(query, (before, json.dumps(owners))).fetchone())
+
+
+def count_all(db: sqlite3.Connection) -> int:
+    """Return the number of watches of all owners."""
+    return int(db.execute("SELECT coalesce(sum(watches), 0) FROM watch_counts").fetchone()[0])
+
+
+def last_due(db: sqlite3.Connection, owner: str) -> float | None:
+    """Return the time when the last of an owner's watches is due; ``None`` where there are none."""
+    found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
+    return found
+
+
+def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) -> list[int]:
+    """Let watches that are due later than ``until`` be due then, ``limit`` at most; return their numbers."""
+    rows = db.execute(
+        "UPDATE watches SET due = ? WHERE number IN"
+        " (SELECT number FROM watches WHERE owner = ? AND due > ? LIMIT ?) RETURNING number",
+        (until, owner, until, limit),
+    )
+    return [number for (number,) in rows.fetchall()]
+
+
+def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
+    """Let all of an owner's watches be due; with ``wait`` those that were last checked so many seconds ago or longer.
+
+    So are those that were checked, or added, later than now: the clock was wrong.
+    """
+    db.execute(
+        "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
+        " AND (:wait IS NULL OR checked <= :now - :wait OR coalesce(checked, created) > :now)",
+        {"owner": owner, "now": now, "wait": wait},
+    )
+
+
+def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
+    """The watches that are due, the longest waiting first, ``limit`` at most; of some owners, or of all.
+
+    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_day (String),
+    created, checked, due, bounce_prob, closed (Float64).
+    """
+    whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
+    rows = db.execute(
+        f"SELECT {_AS_FRAME} FROM watches WHERE due <= :now {whose} ORDER BY due, number LIMIT :limit",
+        {"now": now, "owners": json.dumps(owners), "limit": limit},
+    )
+    return _frame(rows)
+
+
+def record(
+    db: sqlite3.Connection,
+    checked: pl.DataFrame,
+    now: float,
+    next_due: float | pl.Expr,
+    channels: Sequence[str] = (),
+    window: SummaryWindow | None = None,
+) -> CheckResult:
+    """Record what a check found: the watches, the changes of grade, and a notification of each closure.
+
+    What was closed already when it was first checked is in one notification, with what other checks found of the kind,
+    as far as ``window`` says.
+
+    ``checked`` is of :func:`bansong.watch.checking.judge_watches`; what does not fit its watch any more (removed, or
+    its name or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an
+    expression of times over the columns of :func:`due`. Each notification is to be delivered on all ``channels``.
+    """
+    numbers = json.dumps(checked["number"].to_list())
+    rows = db.execute(
+        f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
+    )
+    found = compare_with_check(_frame(rows), checked, now)
+    again = next_due if isinstance(next_due, pl.Expr) else pl.lit(next_due, pl.Float64)
+    db.executemany(
+        "UPDATE watches SET checked = ?, due = ?, biz_status = ?, grade = ?, bounce_prob = ?, action = ?, closed = ?,"
+        " status_day = ? WHERE number = ?",
+        found.select(
+            pl.lit(now, pl.Float64).alias("checked"),
+            again.cast(pl.Float64).alias("due"),
+            "biz_status",
+            "grade",
+            "bounce_prob",
+            "action",
+            "closed",
+            STATUS_DAY,
+            "number",
+        ).iter_rows(),
+    )
+    db.executemany(
+        "INSERT INTO watch_history (watch, at, before, after, biz_status) VALUES (?, ?, ?, ?, ?)",
+        found.filter("changed")
+        .select("number", pl.lit(now, pl.Float64).alias("at"), "grade_before", "grade", "biz_status")
+        .iter_rows(),
+    )
+    add_notifications(db, found.filter("closure"), now, channels)
+    add_summaries(db, found.filter("closed_already"), now, channels, window or SummaryWindow(now, now))
+    return CheckResult(found)
+
+
+def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
+    """Leave watches that could not be checked for later, unless they were to wait longer already."""
+    db.execute(
+        "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
+        (due, due, json.dumps(list(numbers))),
+    )
+
+
+def _frame(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=_FRAME, orient="row")

@@ -1,0 +1,239 @@
+"""The two kinds of watch list behind one protocol: the hosted service's, and one in a local file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+
+import polars as pl
+
+from bansong.cancellation import CancelToken, run_async
+from bansong.dispatch import Halt
+from bansong.errors import UsageError, parameter
+from bansong.forking import refuse_after_fork
+from bansong.options import service_options
+from bansong.progress.display import Progress
+from bansong.translation import gettext
+from bansong.watch import store
+from bansong.watch.local_file import OWNER, LocalFile, watch_path
+from bansong.watch.reconcile import LISTED
+from bansong.watch.service_sync import Done, ServiceSync, Steps
+from bansong.watch.service_times import WATCH_TIMES, parse_time, watch_time
+from bansong.watch.store import Change
+
+if TYPE_CHECKING:
+    from bansong.client import ApiKey, Client, WatchChange, WatchEntry
+
+T = TypeVar("T")
+
+Local = str | Path | bool | None
+"""Which list: none of it, or false, is the service's; true is the user's own local one; else a local list's file."""
+
+
+class ServiceTerms(TypedDict, total=False):
+    """Which service and as whom, how fast, and how many requests at once: as in :class:`ServiceOptions` of `enrich`.
+
+    ``base_url`` (or ``BANSONG_BASE_URL``), ``api_key`` or ``key_file`` (or ``BANSONG_API_KEY``,
+    ``BANSONG_API_KEY_FILE``); ``allow_http``; ``rate``: requests per second, 50 by default; ``concurrency``, 16;
+    ``timeout``: seconds to wait for a reply, 30; ``drain``: seconds that an interrupted sync waits for what is under
+    way, 10.
+    """
+
+    base_url: str | None
+    api_key: ApiKey | str | None
+    key_file: str | Path | None
+    allow_http: bool
+    rate: float
+    concurrency: int
+    timeout: float
+    drain: float
+
+
+class WatchStore(Protocol):
+    """A list of watched businesses. ``name`` says which one, for people."""
+
+    name: str
+
+    def frame(self) -> pl.DataFrame:
+        """The whole list: :data:`bansong.watch.reconcile.LISTED`."""
+        ...
+
+    def history(self, watch_id: str) -> list[Change]:
+        """The changes of grade of one watch, the oldest first."""
+        ...
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """Do what is to be done, additions first; what was done and what was not is in the result."""
+        ...
+
+
+def open_store(local: Local = None, **terms: Any) -> WatchStore:
+    """Return the local list where ``local`` says so (a path, or true for the user's own), else the service's.
+
+    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` where they contradict ``local``.
+    """
+    refuse_after_fork()
+    if local is None or local is False:
+        from bansong.client.base_url import ENV_BASE_URL
+
+        if not terms.get("base_url") and not os.environ.get(ENV_BASE_URL):
+            raise UsageError(
+                gettext(
+                    "no base URL: give the service's address, or set {env_base_url}; for a local list: `local=True`",
+                    env_base_url=ENV_BASE_URL,
+                )
+            )
+        return ServiceStore(**terms)
+    if terms:
+        raise UsageError(
+            gettext(
+                "{parameter} is for the service's list, not for a local one", parameter=parameter(next(iter(terms)))
+            )
+        )
+    return LocalStore(None if local is True else local)
+
+
+class ServiceStore:
+    """The watch list at the hosted service (INTERFACE §4.5 to §4.8)."""
+
+    def __init__(self, **terms: Any) -> None:
+        from bansong.client import BaseUrl
+
+        self._terms = service_options("verify", terms)  # type: ignore[arg-type]
+        self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
+        self._key = self._terms.load_key()
+        self.name = self._url.origin
+
+    def frame(self) -> pl.DataFrame:
+        """See :class:`WatchStore`. Raises what the service says."""
+        return self._call(_list_frame)
+
+    def history(self, watch_id: str) -> list[Change]:
+        """See :class:`WatchStore`. A time that cannot be read is ``NaN``."""
+        changes = self._call(lambda client: client.watch_history(watch_id))
+        return [_change(change) for change in changes]
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
+        cancel, done = CancelToken(), Done()
+
+        async def main(client: Client) -> None:
+            sync = ServiceSync(client, self._terms, done, len(steps), progress)
+            cancel.set_handler(lambda: sync.dispatcher.cancel(Halt("interrupted", "interrupted")))
+            try:
+                await sync.put(steps.add, steps.change)
+                if not sync.dispatcher.is_cancelled:
+                    await sync.remove(steps.remove)
+            finally:
+                cancel.set_handler(None)
+                done.halt = sync.dispatcher.halt
+
+        try:
+            self._call(main, cancel)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                gettext(
+                    "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
+                    added=done.added,
+                    changed=done.changed,
+                    removed=done.removed,
+                )
+            ) from None
+        if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
+            raise done.halt.error
+        return done
+
+    def _call(self, ask: Callable[[Client], Awaitable[T]], cancel: CancelToken | None = None) -> T:
+        from bansong.client import Client
+
+        terms = self._terms
+        retries = 2 if cancel is None else 0  # the dispatcher tries again by its own rules
+        client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
+
+        async def main() -> T:
+            async with client:
+                return await ask(client)
+
+        return run_in_loop(main) if cancel is None else run_async(main, cancel)
+
+
+class LocalStore:
+    """The watch list in a file (see :mod:`bansong.watch.local_file`), made by the first addition."""
+
+    def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
+        self.path = watch_path(path)
+        self.name = str(self.path)
+        self._now = now
+
+    def frame(self) -> pl.DataFrame:
+        """See :class:`WatchStore`; empty where there is no file yet. Raises :class:`StoreError`."""
+        if not self.path.exists():
+            return pl.DataFrame(schema=LISTED)
+        with LocalFile(self.path, create=False) as file, file.reading() as db:
+            return local_frame(db)
+
+    def history(self, watch_id: str) -> list[Change]:
+        """See :class:`WatchStore`."""
+        with LocalFile(self.path, create=False) as file, file.reading() as db:
+            return store.history(db, OWNER, watch_id) or []
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """See :class:`WatchStore`: all of it, or nothing."""
+        with LocalFile(self.path) as file, file.writing() as db:
+            entries = [*steps.add, *(entry for _, entry in steps.change)]
+            added = store.add_many(db, OWNER, entries, self._now())
+            removed = store.remove_many(db, OWNER, steps.remove)
+        progress(len(steps), len(steps))
+        return Done(added=added.new, changed=added.changed, removed=removed)
+
+
+def local_frame(db: Any) -> pl.DataFrame:
+    """A local list as a frame."""
+    schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
+    watches = [
+        (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)
+        for w in store.every(db, OWNER)
+    ]
+    return pl.DataFrame(watches, schema=schema, orient="row").with_columns(
+        shows_name=pl.lit(value=True), shows_address=pl.lit(value=True)
+    )
+
+
+async def _list_frame(client: Client) -> pl.DataFrame:
+    return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
+
+
+def _row(entry: WatchEntry) -> tuple[object, ...]:
+    given = entry.model_fields_set
+    return (
+        *(entry.watch_id, entry.biz_no, entry.name, entry.address, entry.biz_status, entry.grade),
+        *(watch_time(entry, of) for of in WATCH_TIMES),
+        "name" in given,
+        "address" in given,
+    )
+
+
+def _change(change: WatchChange) -> Change:
+    at = parse_time(change.at)
+    status = getattr(change, "biz_status", None)
+    return Change(
+        float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
+    )
+
+
+def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
+    """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
+    from anyio.from_thread import start_blocking_portal
+
+    from bansong.cancellation import PortalTask
+
+    with start_blocking_portal() as portal:
+        task = PortalTask(portal, main)
+        try:
+            return task.wait()
+        except KeyboardInterrupt:
+            task.cancel()
+            raise

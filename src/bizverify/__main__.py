@@ -1,5 +1,0 @@
-"""``python -m bizverify``."""
-
-from bizverify.cli import main
-
-main()

@@ -1,3 +1,0 @@
-"""The version of bizverify: its only source, read by the build too."""
-
-__version__ = "0.1.0"
