@@ -162,7 +162,12 @@ def pytest_enter_pdb() -> None:
 def state_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("BANSONG_STATE_DIR", str(folder))
-    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):  # else whoever has a key asks for each test's numbers
+    for name in (
+        "BANSONG_NTS_KEY",
+        "BANSONG_NTS_KEY_FILE",
+        "BIZVERIFY_NTS_KEY",
+        "BIZVERIFY_NTS_KEY_FILE",
+    ):  # else whoever has a key asks for each test's numbers
         monkeypatch.delenv(name, raising=False)
     return folder
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bansong import business_number
+from bansong.environment import state_directory
 from bansong.errors import StoreError, UsageError, parameter
 from bansong.forking import refuse_after_fork
 from bansong.labels.label_store import LabelStore
@@ -26,7 +27,6 @@ from bansong.reference.choice_store import CHOICE_FILE, ChoiceStore
 from bansong.reference.status_store import STATUS_FILE, StatusStore
 from bansong.report_display import Shown
 from bansong.scheduling.run_store import RunStore, state_folder
-from bansong.storage.filesystem import state_directory
 from bansong.storage.sqlite import rewrite_file
 from bansong.translation import gettext, gettext_noop, ngettext
 from bansong.watch import forget as watch_forget

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from bansong.environment import state_directory
 from bansong.errors import InputError, OutputError
 from bansong.library_messages import describe_os_error
 from bansong.report import Report
-from bansong.storage.filesystem import make_folders, state_directory
+from bansong.storage.filesystem import make_folders
 from bansong.translation import gettext
 
 _CHUNK: Final = 1 << 20

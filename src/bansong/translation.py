@@ -27,6 +27,7 @@ from bansong.schema import LANGS, Lang
 
 LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
+_FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
 
 _KOREAN_ENDING: Final = re.compile(r"(?:니다|세요)\Z")
 _KOREAN_SENTENCE: Final = re.compile(r"(?:니다|세요)(?:\(.*\))?\Z")
@@ -112,7 +113,7 @@ def match_language(tags: str) -> Lang | None:
 
 
 def _language_of_environment() -> Lang:
-    names = (os.environ.get(name) for name in (VARIABLE, "LC_ALL", "LC_MESSAGES", "LANG"))
+    names = (os.environ.get(name) for name in (VARIABLE, _FORMER_VARIABLE, "LC_ALL", "LC_MESSAGES", "LANG"))
     chosen = next((name for name in names if name), None) or locale.getlocale()[0] or ""
     return _spoken(chosen) or "en"
 

@@ -16,6 +16,7 @@ import click
 
 from bansong.cli.flags import with_flags
 from bansong.column_words import role_word
+from bansong.environment import variable
 from bansong.errors import OutputError
 from bansong.library_messages import describe_os_error
 from bansong.progress.display import ProgressDisplay
@@ -58,7 +59,7 @@ def freeze_imports() -> Iterator[None]:
 
 def set_up_logging() -> None:
     """Log to stderr at the level that ``BANSONG_LOG`` names, warnings by default."""
-    level = os.environ.get("BANSONG_LOG", "warning").upper()
+    level = (variable("BANSONG_LOG") or "warning").upper()
     known = level in logging.getLevelNamesMapping()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

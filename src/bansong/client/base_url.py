@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -16,6 +15,7 @@ from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
 from bansong.client.arguments import wrong_type
+from bansong.environment import variable
 from bansong.errors import UsageError, parameter
 from bansong.translation import gettext
 
@@ -48,7 +48,7 @@ class BaseUrl:
         known = None if known_as is None else _known_origin(known_as)
         if text is not None and not isinstance(text, str):
             wrong_type("base_url", text, gettext("the service's URL as a str"))
-        text = (text or os.environ.get(ENV_BASE_URL) or "").strip()
+        text = (text or variable(ENV_BASE_URL) or "").strip()
         if not text:
             raise UsageError(
                 gettext(

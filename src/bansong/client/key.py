@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import re
 from hashlib import blake2b
 from html import escape
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Final, NoReturn, Self, overload
 from urllib.parse import quote
 
+from bansong.environment import variable
 from bansong.errors import UsageError
 from bansong.library_messages import describe_os_error
 from bansong.translation import gettext, gettext_noop
@@ -85,9 +85,9 @@ class SecretKey:
     @classmethod
     def find(cls, file: str | Path | None = None) -> Self | None:
         """Read the key as :meth:`load` does; return ``None`` where neither a file nor the environment names one."""
-        if file is None and os.environ.get(cls.ENV, "").strip():
-            return cls(os.environ[cls.ENV].strip())
-        path = file or os.environ.get(cls.ENV_FILE)
+        if file is None and (given := (variable(cls.ENV) or "").strip()):
+            return cls(given)
+        path = file or variable(cls.ENV_FILE)
         return cls(_content(Path(path).expanduser(), gettext(cls.NAME))) if path else None
 
     @property

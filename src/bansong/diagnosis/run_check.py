@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -20,13 +19,13 @@ from bansong.diagnosis.checks import (
     look_at_versions,
 )
 from bansong.diagnosis.findings import Diagnosis, Finding, findings_of
+from bansong.environment import state_directory, variable
 from bansong.errors import AuthenticationError, LedgerError, PlanError, ServiceError, TransportError, UsageError
 from bansong.labels.label_store import LabelStore
 from bansong.ledger import Ledger
 from bansong.ledger.schema import LEDGER_FILE
 from bansong.reference.status_store import STATUS_FILE, find_status_store
 from bansong.schema import seoul_day
-from bansong.storage.filesystem import state_directory
 from bansong.storage.sqlite import is_in_use
 from bansong.translation import gettext, gettext_noop, ngettext
 
@@ -226,4 +225,4 @@ def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T
 
 
 def _is_set(*variables: str) -> bool:
-    return any(os.environ.get(variable, "").strip() for variable in variables)
+    return any((variable(name) or "").strip() for name in variables)

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from bansong.cloud.remote_files import fetch_file
 from bansong.cloud.remote_path import as_path, describe_given, is_remote
+from bansong.environment import state_directory
 from bansong.errors import LabelError, parameter
-from bansong.storage.filesystem import state_directory
 from bansong.tables.publish import same_file
 from bansong.translation import gettext, ngettext
 

@@ -17,6 +17,7 @@ import polars as pl
 from bansong import business_number
 from bansong.engine.letter_history import HISTORY_SCHEMA
 from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
+from bansong.environment import state_directory
 from bansong.errors import LabelError
 from bansong.labels.batch_merge import LabelBatch, add_known, merge_metadata, merge_recorded, silent_letters
 from bansong.labels.mailing_file import (
@@ -30,7 +31,7 @@ from bansong.labels.mailing_file import (
 )
 from bansong.labels.mailing_terms import MailingTerms
 from bansong.library_messages import describe_os_error
-from bansong.storage.filesystem import make_folders, state_directory
+from bansong.storage.filesystem import make_folders
 from bansong.tables import is_unfinished, publish_file, remove_unfinished
 from bansong.translation import gettext
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
@@ -19,6 +18,7 @@ from bansong.engine.risk.reason_parser import KNOWN_DTYPES
 from bansong.engine.risk.reason_parser import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text_values import day_given
+from bansong.environment import variable
 from bansong.errors import BansongError, LabelError, ModelError, UsageError, parameter
 from bansong.forking import refuse_after_fork
 from bansong.labels.batch_merge import LabelBatch
@@ -226,7 +226,7 @@ def _service_terms(
     from bansong.client.base_url import ENV_BASE_URL, BaseUrl
 
     terms = service_options("batch", service)
-    if send is None and not (terms.base_url or os.environ.get(ENV_BASE_URL)):
+    if send is None and not (terms.base_url or variable(ENV_BASE_URL)):
         return None, (
             gettext(
                 "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",

@@ -16,11 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from bansong.engine.risk.scorecard import Scorecard, check_scorecard
+from bansong.environment import state_directory
 from bansong.errors import ModelError, parameter
 from bansong.library_messages import describe_os_error
 from bansong.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
 from bansong.models.scorecard_levels import add_missing_levels
-from bansong.storage.filesystem import make_folders, state_directory
+from bansong.storage.filesystem import make_folders
 from bansong.tables.compression import refuse_url
 from bansong.tables.publish import publish_file
 from bansong.translation import gettext

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from bansong.environment import variable
 from bansong.errors import UsageError, parameter
 from bansong.options.engine_kinds import EngineKind
 from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, is_whole
@@ -66,7 +66,7 @@ class StatusOptions:
     def is_asking(self) -> bool:
         """Whether the tax authority is to be asked: ``auto`` does where a key is given or in the environment."""
         if self.source == "auto":
-            in_environment = any(os.environ.get(name, "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
+            in_environment = any((variable(name) or "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
             return self.key is not None or self.key_file is not None or in_environment
         return self.source == "nts"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
@@ -16,6 +15,7 @@ from bansong.cancellation import CancelToken, run_async
 from bansong.engine.local import NUMBER, ROW_PROBLEM
 from bansong.engine.registry import STATUS_SCHEMA
 from bansong.engine.status_overlay import StatusOverlay
+from bansong.environment import variable
 from bansong.errors import AuthenticationError, StoppedError
 from bansong.options import ENV_NTS_KEY_FILE, StatusOptions
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
@@ -77,7 +77,7 @@ class RunStatuses:
 
 def status_files(options: StatusOptions) -> dict[str, Path | None]:
     """Return the files that asking reads or keeps, by what they are: no output may replace one."""
-    key = options.key_file or os.environ.get(ENV_NTS_KEY_FILE)
+    key = options.key_file or variable(ENV_NTS_KEY_FILE)
     return {
         gettext("status store"): STATUS_FILE.find(options.store),
         gettext("NTS key file"): Path(key) if key else None,

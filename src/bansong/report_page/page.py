@@ -367,7 +367,7 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         gettext("run"): facts.get("run_id"),
         gettext("started"): f"{started:%Y-%m-%d %H:%M} KST" if started else None,
         gettext("engine"): facts.get("engine"),
-        "bansong": versions.get("bansong"),
+        "bansong": versions.get("bansong") or versions.get("bizverify"),
         gettext("scorecard"): versions.get("model"),
         gettext("registry"): versions.get("registry"),
         gettext("statuses"): versions.get("statuses"),

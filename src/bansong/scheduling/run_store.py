@@ -19,9 +19,10 @@ from typing import Any, Final, Self
 import polars as pl
 
 from bansong.cloud.remote_path import as_path
+from bansong.environment import state_directory
 from bansong.errors import JobRunningError, StoreError
 from bansong.run.changes import CHANGE_SCHEMA, GONE, KEY, SNAPSHOT, format_counts, without_space
-from bansong.storage.filesystem import make_folders, state_directory
+from bansong.storage.filesystem import make_folders
 from bansong.storage.sqlite import FileKind, is_in_use, rewrite_file
 from bansong.translation import gettext, gettext_noop
 

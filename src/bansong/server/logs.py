@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from bansong.environment import variable
 from bansong.errors import StoreError
 from bansong.schema import SEOUL
 
@@ -37,7 +37,7 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
     asyncio_ = logging.getLogger("asyncio")  # else it says in its own words, and with what, a callback failed
     asyncio_.handlers[:] = [handler]
     asyncio_.propagate = False
-    wanted = (level or os.environ.get("BANSONG_LOG") or "info").upper()
+    wanted = (level or variable("BANSONG_LOG") or "info").upper()
     logger.setLevel(wanted if wanted in logging.getLevelNamesMapping() else "INFO")
 
 

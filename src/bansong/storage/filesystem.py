@@ -63,17 +63,10 @@ def new_run_id(started: datetime) -> str:
     return f"{started.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def state_directory() -> Path:
-    """Where manifests are kept: ``BANSONG_STATE_DIR``, or the user's state directory of the platform."""
-    if given := os.environ.get("BANSONG_STATE_DIR"):
-        return Path(given)
-    from platformdirs import user_state_path
-
-    return user_state_path("bansong", appauthor=False)
-
-
 PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = "bansong-private-"
+_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")
+"""With that of the former name: what an older release left holds addresses, too."""
 _STALE: Final = 24 * 3600.0
 _BYTES: Final[int] = getattr(os, "O_BINARY", 0)
 """Windows ends lines its own way in a file that is opened without it."""
@@ -216,7 +209,7 @@ def _sweep_private(place: str) -> None:
     """Remove private folders of the same user that are a day old and that no process has, once for each place."""
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
-            if entry.name.startswith(_PRIVATE_FOLDER) and _is_left(entry.stat(follow_symlinks=False)):
+            if entry.name.startswith(_PRIVATE_FOLDERS) and _is_left(entry.stat(follow_symlinks=False)):
                 lock = _lock_folder(entry.path)
                 if lock is not None:
                     shutil.rmtree(entry.path, ignore_errors=True)

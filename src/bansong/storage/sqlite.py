@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from filelock import FileLock, Timeout
 
+from bansong.environment import state_directory, variable
 from bansong.errors import LedgerError, StoreError, parameter
 from bansong.library_messages import describe_library_error, describe_os_error
 from bansong.storage.connections import OPENING, connect, is_open_here
@@ -29,7 +30,6 @@ from bansong.storage.filesystem import (
     make_folders,
     mount_table,
     network_file_system,
-    state_directory,
     sync_folder,
 )
 from bansong.translation import gettext, gettext_noop
@@ -104,7 +104,7 @@ class FileKind:
 
         Links are followed, so that two names of one file are one file.
         """
-        named = given or os.environ.get(self.variable)
+        named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
     def prepare_folder(self, path: Path) -> None:

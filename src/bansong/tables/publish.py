@@ -18,6 +18,7 @@ from typing import Final
 from bansong.cloud.object_store import RemoteVersion
 from bansong.cloud.remote_files import fetch_file, look_at_output, publish_remote, unfinished_error
 from bansong.cloud.remote_path import RemotePath, is_remote
+from bansong.environment import state_directory
 from bansong.errors import InputError, OutputError
 from bansong.library_messages import describe_os_error
 from bansong.storage.filesystem import (
@@ -27,14 +28,14 @@ from bansong.storage.filesystem import (
     make_folders,
     remove_unless_locked,
     set_mode,
-    state_directory,
     sync_file,
     sync_folder,
 )
 from bansong.translation import gettext
 
 _OURS: Final = ".bansong-"
-_UNFINISHED: Final = re.compile(rf"{re.escape(_OURS)}[0-9a-f]{{8}}-")
+_UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
+"""Under the former name, too: what an older release left holds customers."""
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
 _CONTENTS_KNOWN: Final = 100

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from bansong.environment import variable
 from bansong.errors import InputError, UsageError
 from bansong.translation import gettext
 
@@ -41,7 +41,7 @@ class SizeLimits:
 
 def limits() -> SizeLimits:
     """The limits in force; raise :class:`UsageError` where the environment spells them wrongly."""
-    return _parse_limits(os.environ.get(VARIABLE, ""))
+    return _parse_limits(variable(VARIABLE) or "")
 
 
 @cache

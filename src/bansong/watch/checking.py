@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import polars as pl
 
 from bansong.engine import Gazetteer, LocalEngine, Registry, Scorecard
+from bansong.environment import variable
 from bansong.errors import OutputError, UsageError, parameter
 from bansong.forking import refuse_after_fork
 from bansong.labels.history import Labels, read_history
@@ -416,7 +416,7 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
         return None
     from bansong.client.webhook import WebhookUrl
 
-    secret = os.environ.get(SECRET, "")
+    secret = variable(SECRET) or ""
     if not secret.strip():
         raise UsageError(gettext("`webhook=` needs a secret that signs what is sent; set {secret}", secret=SECRET))
     if len(secret.strip()) < _SECRET_LENGTH:

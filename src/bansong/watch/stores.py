@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import polars as pl
 
 from bansong.cancellation import CancelToken, run_async
 from bansong.dispatch import Halt
+from bansong.environment import variable
 from bansong.errors import UsageError, parameter
 from bansong.forking import refuse_after_fork
 from bansong.options import service_options
@@ -79,7 +79,7 @@ def open_store(local: Local = None, **terms: Any) -> WatchStore:
     if local is None or local is False:
         from bansong.client.base_url import ENV_BASE_URL
 
-        if not terms.get("base_url") and not os.environ.get(ENV_BASE_URL):
+        if not terms.get("base_url") and not variable(ENV_BASE_URL):
             raise UsageError(
                 gettext(
                     "no base URL: give the service's address, or set {env_base_url}; for a local list: `local=True`",

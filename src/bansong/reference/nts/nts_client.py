@@ -18,6 +18,7 @@ from bansong.client.base_url import BaseUrl
 from bansong.client.network import HttpTransport, Timeouts, check_http, tls_context
 from bansong.client.request import json_body
 from bansong.client.transport import ServiceResponse, Transport, Wording
+from bansong.environment import variable
 from bansong.errors import DoubtError, ServiceError, ShapeError, UnavailableError, UsageError, parameter
 from bansong.reference.nts.nts_key import NtsKey
 from bansong.reference.nts.replies import StatusReply, read_reply
@@ -150,7 +151,7 @@ class NtsClient:
 def _base_url(given: str | None) -> BaseUrl:
     """Return where the API is; plain http is for this machine only. Raises :class:`UsageError`."""
     try:
-        url = given or os.environ.get(ENV_NTS_URL, "").strip() or NTS_URL
+        url = given or (variable(ENV_NTS_URL) or "").strip() or NTS_URL
         base = BaseUrl.parse(_PATH_END.sub("", url, count=1), allow_http=True)
     except UsageError as error:  # it speaks of the hosted service's URL
         raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
