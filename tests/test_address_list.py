@@ -265,7 +265,10 @@ def test_only_the_summary_of_an_earlier_output_is_no_sheet_that_was_left(tmp_pat
     assert not [one for one in bs.plan(tmp_path / "out.xlsx").warnings if "sheet=" in one]
     book = openpyxl.load_workbook(tmp_path / "out.xlsx")
     assert book.sheetnames == ["bansong", "요약"]
-    book["bansong"].title = "명단"
+    book["bansong"].title = "bizverify"  # as older releases called it
+    book.save(tmp_path / "former.xlsx")
+    assert not [one for one in bs.plan(tmp_path / "former.xlsx").warnings if "sheet=" in one]
+    book["bizverify"].title = "명단"
     book.save(tmp_path / "own.xlsx")
     assert [one for one in bs.plan(tmp_path / "own.xlsx").warnings if isinstance(one, Alert) and "'요약'" in one]
 

@@ -28,6 +28,8 @@ CORE: Final = (BOOK, _RELATIONS)
 """The parts that are read here, in lower case."""
 SHEET: Final = "bansong"
 """The name of a new workbook's sheet; further ones are called ``bansong 2`` and so on."""
+FORMER_SHEET: Final = "bizverify"
+"""What older releases called it."""
 SUMMARY: Final = gettext_noop("summary")
 """The name of the sheet of figures that a run adds to a new workbook."""
 

@@ -21,7 +21,7 @@ from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.excel import limits_check
 from bansong.tables.excel.decodable import as_decodable
-from bansong.tables.excel.package import CORE, SHEET, SUMMARY, SheetEntry, outline
+from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, SheetEntry, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bansong.tables.heading import headless_note
 from bansong.tables.isolation import IsolationError, run_isolated
@@ -178,7 +178,7 @@ def _read(file: File, format: Format, sheet: str | None, has_header: bool, resou
 def _further_sheets(loaded: Loaded) -> list[str]:
     """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
     summaries = set()
-    for lang in LANGS if loaded.name == SHEET else ():
+    for lang in LANGS if loaded.name in (SHEET, FORMER_SHEET) else ():
         with use_language(lang):
             summaries.add(gettext(SUMMARY))
     further = loaded.others or [name for name in loaded.further if name not in summaries]
