@@ -22,8 +22,9 @@ import pytest
 
 import bansong as bs
 from bansong import watch
-from bansong.cli.flags import with_flags
-from bansong.errors import ColumnError, parameter
+from bansong.cli.flags import COMMAND_LINE
+from bansong.errors import ColumnError
+from bansong.translation import gettext, parameter, use_audience
 from conftest import NINE, SAMPLE, write
 from signals import IGNORING
 
@@ -350,7 +351,8 @@ def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.
 )
 def test_a_parameter_is_printed_as_its_option(written: str, printed: str) -> None:
     """What Python users read as a parameter the command line's users read as what they can type."""
-    assert with_flags(f"give {written} now") == f"give {printed} now"
+    with use_audience(COMMAND_LINE):
+        assert gettext(f"give {written} now") == f"give {printed} now"
 
 
 def test_python_hears_of_parameters_and_the_command_line_of_options(run: Run, tmp_path: Path, source: Path) -> None:

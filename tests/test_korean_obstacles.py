@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from bansong.cli import app
-from bansong.cli.flags import with_flags
 from bansong.errors import BansongError
 from bansong.testing import FakeNts, FakeService, serve
 from conftest import ROOT, SAMPLE
@@ -36,7 +35,7 @@ def say(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, words, prog_name="bansong")
     error = result.exception
     if isinstance(error, BansongError):
-        code, text = error.exit_code, with_flags(str(error))
+        code, text = error.exit_code, str(error)
     elif error is None or isinstance(error, SystemExit):
         code, text = result.exit_code, result.output
     else:

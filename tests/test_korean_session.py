@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from bansong.cli import app
-from bansong.cli.flags import with_flags
 from bansong.errors import BansongError
 from bansong.testing import FakeService, serve
 from conftest import SAMPLE, write
@@ -169,7 +168,7 @@ def said_by(line: str, lang: str = "ko") -> str:
     """What a command prints for people, on both streams."""
     result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bansong")
     if isinstance(result.exception, BansongError):
-        return f"{result.output}\n{with_flags(str(result.exception))}"
+        return f"{result.output}\n{result.exception}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output

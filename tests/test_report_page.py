@@ -122,7 +122,7 @@ def test_the_page_says_how_old_the_statuses_are(made: tuple[Path, Path]) -> None
 
 
 def test_a_page_names_what_its_reader_can_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What mends a run is an option on a page that a command writes, a parameter on one that Python writes."""
+    """What mends a run is an option on the page of a run by a command, a parameter on that of a run in Python."""
     monkeypatch.setenv("BANSONG_LANG", "en")
     source, out, page = tmp_path / "in.csv", tmp_path / "out.csv", tmp_path / "page.html"
     shutil.copyfile(SAMPLE / "customers.csv", source)
@@ -132,7 +132,7 @@ def test_a_page_names_what_its_reader_can_give(tmp_path: Path, monkeypatch: pyte
     assert "`status=" not in Page(page).text
     assert invoke("report", tmp_path / "run.json", "-o", page).exit_code == 0
     assert "ask the tax authority with --status nts" in Page(page).text
-    report_page(tmp_path / "run.json", page)
+    bs.enrich(source, out, status="none", report=page)
     assert "ask the tax authority with `status='nts'`" in Page(page).text
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from bansong import business_number
 from bansong.environment import state_directory
-from bansong.errors import StoreError, UsageError, parameter
+from bansong.errors import StoreError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.label_store import LabelStore
 from bansong.ledger import Ledger
@@ -28,7 +28,7 @@ from bansong.reference.status_store import STATUS_FILE, StatusStore
 from bansong.report_display import Shown
 from bansong.scheduling.run_store import RunStore, state_folder
 from bansong.storage.sqlite import rewrite_file
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import gettext, gettext_noop, ngettext, parameter
 from bansong.watch import forget as watch_forget
 from bansong.watch.local_file import WATCH_FILE, LocalFile, alone
 

@@ -34,53 +34,11 @@
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
 
-A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do. A parameter
-is named as Python has it, between backquotes (see :func:`parameter`); the command line prints its option instead.
+A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do.
 """
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from traceback import format_exception
-from typing import Final
-
-_NO_VALUE = object()
-
-
-def parameter(name: str, value: object = _NO_VALUE) -> str:
-    """How a message names a parameter, alone or with a value.
-
-    >>> parameter("registry"), parameter("labels", False), parameter("columns", {"b_no": "#3"})
-    ('`registry=`', '`labels=False`', "`columns={'b_no': '#3'}`")
-    """
-    return f"`{name}={'' if value is _NO_VALUE else repr(value)}`"
-
-
-PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
-"""A parameter as :func:`parameter` writes it: its name, and its value as Python has it, or nothing."""
-
-_renaming: ContextVar[Callable[[str], str] | None] = ContextVar("bansong_parameter_names", default=None)
-
-
-@contextmanager
-def use_parameter_names(rename: Callable[[str], str]) -> Iterator[None]:
-    """Have the files that are written within the block name parameters as ``rename`` puts them into a text.
-
-    Who starts a run by the command line reads its page as well, and need not know Python.
-    """
-    before = _renaming.set(rename)
-    try:
-        yield
-    finally:
-        _renaming.reset(before)
-
-
-def rename_parameters(text: str) -> str:
-    """Return a text for a file with parameters as the reader knows them (:func:`use_parameter_names`)."""
-    rename = _renaming.get()
-    return text if rename is None else rename(text)
 
 
 class BansongError(Exception):

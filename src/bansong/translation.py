@@ -5,6 +5,9 @@ A message is written in English where it is needed, one whole sentence with name
     gettext("{path}: there is no such file; check its name", path=path)
     ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
 
+A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; its
+:class:`Audience` may call it otherwise (an option of the command line, a field of a job file).
+
 What is said later than it is written (a constant, a table of texts) is marked by ``gettext_noop`` and translated by
 ``gettext`` where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
 ``python docs/translations.py --write`` collects the messages, and a test fails while one has no Korean.
@@ -16,15 +19,18 @@ import gettext as catalogues
 import locale
 import os
 import re
-from collections.abc import Iterator
+from ast import literal_eval
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from bansong.schema import LANGS, Lang
 
+NO_VALUE: Final = object()
 LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
 _FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
@@ -35,18 +41,132 @@ _KOREAN_SENTENCE: Final = re.compile(r"(?:니다|세요)(?:\(.*\))?\Z")
 _of_context: ContextVar[Lang | None] = ContextVar("bansong_language", default=None)
 
 
+class Audience(Protocol):
+    """Who reads messages, and what they call the library's parameters."""
+
+    @property
+    def sets_limits(self) -> bool:
+        """Whether they can raise limits by the environment."""
+        ...
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        """Return the name of a parameter, alone or with a value; ``None`` if the reader has no such option."""
+        ...
+
+
+class PythonAudience:
+    """Callers of the library."""
+
+    sets_limits = True
+
+    def option(self, name: str, value: object = NO_VALUE) -> str:
+        """See :meth:`Audience.option`."""
+        return f"`{name}={'' if value is NO_VALUE else repr(value)}`"
+
+
+@dataclass(frozen=True)
+class OptionNames:
+    """An audience of which some options have other names, or none: ``names`` of those in ``of`` that there are."""
+
+    base: Audience
+    names: Mapping[str, str]
+    of: frozenset[str]
+
+    @property
+    def sets_limits(self) -> bool:
+        """See :class:`Audience`."""
+        return self.base.sets_limits
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        """See :meth:`Audience.option`."""
+        name = self.names.get(name, "") if name in self.of else name
+        return self.base.option(name, value) if name else None
+
+
+class ClientAudience:
+    """Clients of a server, who send a file and nothing else."""
+
+    sets_limits = False
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:  # noqa: ARG002
+        """See :meth:`Audience.option`."""
+        return None
+
+
+PYTHON: Final = PythonAudience()
+CLIENT: Final = ClientAudience()
+_PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
+_of_process: Audience = PYTHON
+_reader: ContextVar[Audience | None] = ContextVar("bansong_audience", default=None)
+
+
+def current_audience() -> Audience:
+    """Return the audience chosen here, else that of the process."""
+    return _reader.get() or _of_process
+
+
+@contextmanager
+def use_audience(audience: Audience) -> Iterator[None]:
+    """Write messages for an audience within the block, in this thread or task."""
+    before = _reader.set(audience)
+    try:
+        yield
+    finally:
+        _reader.reset(before)
+
+
+def set_audience(audience: Audience) -> Audience:
+    """Write all messages of this process for an audience; return the one before."""
+    global _of_process
+    before, _of_process = _of_process, audience
+    return before
+
+
+def parameter(name: str, value: object = NO_VALUE) -> str:
+    """Return what the audience calls a parameter, alone or with a value.
+
+    >>> parameter("registry"), parameter("labels", False), parameter("columns", {"b_no": "#3"})
+    ('`registry=`', '`labels=False`', "`columns={'b_no': '#3'}`")
+    """
+    return current_audience().option(name, value) or PYTHON.option(name, value)
+
+
+def advise(option: str, advice: str, otherwise: str) -> str:
+    """Return the advice that names an option, or the other one for an audience that has no such option."""
+    return otherwise if current_audience().option(option) is None else advice
+
+
 def gettext(message: str, /, **fields: object) -> str:
     """Return a message in the current language, its fields filled in as :meth:`str.format` does.
 
     Without fields the message is taken as it stands, braces included.
     """
     text = _catalogue(current_language()).gettext(message) if message else message
-    return text.format(**fields) if fields else text
+    return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
 
 
 def ngettext(singular: str, plural: str, count: int, /, **fields: object) -> str:
     """Return the message for a count, which is the field ``count``."""
-    return _catalogue(current_language()).ngettext(singular, plural, count).format(count=count, **fields)
+    text = _catalogue(current_language()).ngettext(singular, plural, count)
+    return _name_parameters(text, escaped=True).format(count=count, **fields)
+
+
+def _name_parameters(template: str, *, escaped: bool = False) -> str:
+    """Return a template with the audience's names of parameters; its braces are doubled where it will be formatted."""
+    if "`" not in template or current_audience() is PYTHON:
+        return template
+
+    def name(found: re.Match[str]) -> str:
+        written = found[2].replace("{{", "{").replace("}}", "}") if escaped else found[2]
+        try:
+            named = current_audience().option(found[1], literal_eval(written) if written else NO_VALUE)
+        except (SyntaxError, ValueError):  # no value, but what stands for one
+            return found[0]
+        if named is None:
+            return found[0]
+        return named.replace("{", "{{").replace("}", "}}") if escaped else named
+
+    return _PARAMETER.sub(name, template)
 
 
 def gettext_noop(message: str) -> str:

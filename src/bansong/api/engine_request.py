@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.engine import LocalEngine
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.forking import refuse_after_fork
 from bansong.models.model_store import resolve_model
 from bansong.options import (
@@ -22,7 +22,7 @@ from bansong.options import (
 )
 from bansong.reference.choice_store import Choices, read_choices
 from bansong.run.engine import Engine, LocalEngineAdapter
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""

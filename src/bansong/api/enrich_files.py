@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.enrichment.run_inputs import files_read
 from bansong.enrichment.single_file import enrich_file
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.joint.given_inputs import collect_inputs, label_inputs
 from bansong.joint.joint_run import JointRun
 from bansong.joint.output_places import OutputPlaces
@@ -39,7 +39,7 @@ from bansong.schema import Lang
 from bansong.tables import Format
 from bansong.tables.frame_types import is_frame
 from bansong.tables.input_files import is_one_file
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 """Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""

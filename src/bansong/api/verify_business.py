@@ -16,7 +16,7 @@ from bansong.api.engine_request import AnyEngine, EngineRequest, Status
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.engine.local import ROW_PROBLEM
 from bansong.enrichment.run_inputs import open_statuses
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.labels.history import Labels, history_of
 from bansong.options import ServiceKeywords, check_keywords, status_options
 from bansong.reference.choice_store import Choices
@@ -24,7 +24,7 @@ from bansong.run.engine import RunContext
 from bansong.run.records import ROW_ID, with_digits
 from bansong.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 from bansong.storage.filesystem import new_run_id
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 from bansong.verification import Verification
 
 _PATIENCE_OF_ONE: Final = 10.0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
 
-from bansong.cli.flags import with_flags
 from bansong.column_words import role_word
 from bansong.environment import variable
 from bansong.errors import OutputError
@@ -62,25 +61,17 @@ def set_up_logging() -> None:
     level = (variable("BANSONG_LOG") or "warning").upper()
     known = level in logging.getLevelNamesMapping()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level if known else "WARNING", handlers=[handler])
     if not known:
         message = gettext("BANSONG_LOG={level} is no level; use debug, info, warning", level=level)
         logging.getLogger("bansong").warning(message)
 
 
-class _Formatter(logging.Formatter):
-    """A formatter that names options where the library names parameters."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as a line."""
-        return with_flags(super().format(record))
-
-
 def say(text: str) -> None:
     """Print to stderr, where people's text goes; whoever has closed it does not stop the work."""
     with suppress(OSError):
-        _echo(with_flags(end_sentence(text)), sys.stderr)
+        _echo(end_sentence(text), sys.stderr)
 
 
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
@@ -158,22 +149,12 @@ def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str
 
 def print_json(value: object, *, needed: bool = False) -> None:
     """Print one JSON object to stdout, as :func:`print_out` does."""
-    value = _all_with_flags(value)
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
         text = json.dumps(value, default=str)
     _print_as_is(text, needed)
-
-
-def _all_with_flags(value: object) -> object:
-    """Return a value for JSON, its texts as :func:`with_flags` has them."""
-    if isinstance(value, str):
-        return with_flags(value)
-    if isinstance(value, Mapping):
-        return {key: _all_with_flags(one) for key, one in value.items()}
-    return [_all_with_flags(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -189,7 +170,7 @@ def print_out(text: str, *, needed: bool = False) -> None:
     A reader that has closed it (``| head``) has seen enough: that is no failure, unless it is ``needed`` that the text
     arrives.
     """
-    _print_as_is(with_flags(end_sentence(text)), needed)
+    _print_as_is(end_sentence(text), needed)
 
 
 def _print_as_is(text: str, needed: bool) -> None:

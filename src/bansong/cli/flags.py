@@ -1,8 +1,7 @@
-"""Parameters of the library as options of the command line, in messages."""
+"""What messages call the parameters of the library on the command line: its options."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,34 +10,32 @@ from typing import Final
 import click
 
 from bansong.column_words import role_word
-from bansong.errors import PARAMETER
-from bansong.translation import current_language
+from bansong.translation import NO_VALUE, current_language
 
 _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
 """A value that a shell takes as it stands."""
 
 
-def with_flags(text: str) -> str:
-    """Put the command line's options in the place of the library's parameters: ``--no-labels`` for ``labels=False``."""
-    return PARAMETER.sub(_name_option, text) if "`" in text else text
+class CommandLineAudience:
+    """Who types commands: ``--no-labels`` for ``labels=False``."""
+
+    sets_limits = True
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        """See :meth:`bansong.translation.Audience.option`."""
+        options = _options()
+        if value is False and f"no_{name}" in options:
+            return options[f"no_{name}"].opts[0]
+        if name not in options:
+            return None
+        if value is False:
+            turned_off = options[name].opts if options[name].flag_value is False else options[name].secondary_opts
+            return next(iter(turned_off), None)
+        flag = options[name].opts[0]
+        return flag if value is NO_VALUE or value is None or value is True else f"{flag} {_spell_value(value)}"
 
 
-def _name_option(found: re.Match[str]) -> str:
-    name, written = found.groups()
-    try:
-        value = ast.literal_eval(written) if written else None
-    except (SyntaxError, ValueError):
-        return found[0]
-    options = _options()
-    if value is False and f"no_{name}" in options:
-        return options[f"no_{name}"].opts[0]
-    if name not in options:
-        return found[0]
-    if value is False:
-        turned_off = options[name].opts if options[name].flag_value is False else options[name].secondary_opts
-        return next(iter(turned_off), found[0])
-    flag = options[name].opts[0]
-    return flag if value is None or value is True else f"{flag} {_spell_value(value)}"
+COMMAND_LINE: Final = CommandLineAudience()
 
 
 def _spell_value(value: object) -> str:

@@ -13,10 +13,9 @@ from unicodedata import east_asian_width
 
 import click
 
-from bansong.cli.flags import with_flags
-from bansong.errors import use_parameter_names
+from bansong.cli.flags import COMMAND_LINE
 from bansong.schema import LANGS, Lang
-from bansong.translation import LOCALE_DIR, VARIABLE, current_language, gettext, set_language
+from bansong.translation import LOCALE_DIR, VARIABLE, current_language, gettext, set_audience, set_language
 
 catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
@@ -56,16 +55,22 @@ class LocalizedContext(click.Context):
 
 
 class LocalizedGroup(click.Group):
-    """A command line that speaks the language that ``--lang`` names, anywhere among the arguments.
-
-    Files that its commands write name its options where the library names parameters, as what they print does.
-    """
+    """A command line that speaks the language that ``--lang`` names, anywhere among the arguments."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         """Choose the language, translate the help, and run."""
-        with language_of(sys.argv[1:] if args is None else args), use_parameter_names(with_flags):
+        with language_of(sys.argv[1:] if args is None else args), _command_line_reads():
             translate_help(self)
             return super().main(args, *names, **extra)
+
+
+@contextmanager
+def _command_line_reads() -> Iterator[None]:
+    before = set_audience(COMMAND_LINE)
+    try:
+        yield
+    finally:
+        set_audience(before)
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 import anyio.to_thread
 
 from bansong import business_number
-from bansong.errors import InputError, UsageError, parameter
+from bansong.errors import InputError, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated

@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from bansong.client.arguments import wrong_type
 from bansong.environment import variable
-from bansong.errors import UsageError, parameter
-from bansong.translation import gettext
+from bansong.errors import UsageError
+from bansong.translation import gettext, parameter
 
 ENV_BASE_URL: Final = "BANSONG_BASE_URL"
 _PORTS: Final = {"http": 80, "https": 443}

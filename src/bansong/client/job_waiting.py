@@ -11,8 +11,8 @@ import anyio
 
 from bansong.client.arguments import job_id_of, seconds, whole_number
 from bansong.client.responses import BatchCreated, BatchStatus, Result
-from bansong.errors import JobTimeoutError, NotFoundError, ShapeError, UsageError, parameter
-from bansong.translation import gettext
+from bansong.errors import JobTimeoutError, NotFoundError, ShapeError, UsageError
+from bansong.translation import gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.client.client import Client

@@ -13,9 +13,9 @@ import httpx
 
 from bansong.client.arguments import wrong_type
 from bansong.client.base_url import BaseUrl
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 HttpTransport = httpx.AsyncBaseTransport
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext

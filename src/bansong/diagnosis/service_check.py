@@ -41,7 +41,7 @@ from bansong.server.store import SERVER_FILE, key_table, open_server_file, refus
 from bansong.server.store.key_table import Key
 from bansong.server.store.schema import files_folder
 from bansong.storage.filesystem import lock_file
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import gettext, gettext_noop, ngettext, parameter
 
 _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or run the check as that user")
 
@@ -281,9 +281,8 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
                 )
                 return
             reason = describe_os_error(error)
-            remedy = gettext(
-                "stop what listens there, or choose another `{more}port=`", more="metrics_" if what == "metrics" else ""
-            )
+            option = parameter("metrics_port" if what == "metrics" else "port")
+            remedy = gettext("stop what listens there, or choose another {option}", option=option)
             yield Finding(
                 what,
                 "error",

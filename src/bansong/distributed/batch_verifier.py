@@ -19,7 +19,7 @@ from bansong.distributed.worker_engine import FindFile, WorkerEngine
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.enrichment.prepared_table import RowReader, prepare_table
-from bansong.errors import BansongError, InputError, UsageError, parameter
+from bansong.errors import BansongError, InputError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.history import Labels, read_history
 from bansong.options import EngineKind
@@ -28,7 +28,7 @@ from bansong.run.cross_row_features import CROWDED, KEYS, SEVERAL, row_keys, wit
 from bansong.schema import ADDED_COLUMNS, Lang
 from bansong.tables import Table, frames
 from bansong.tables.table import contract_name, unique_names, written_column
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.engine import LocalEngine

@@ -14,9 +14,9 @@ from bansong import business_number
 from bansong.engine.key_index import KeyIndex
 from bansong.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, Registry, gather, snapshot
 from bansong.engine.risk.reason_texts import BY_NTS
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.forking import refuse_after_fork
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 _NEEDED: Final = ("b_no", "biz_status", "as_of")
 _OURS: Final = "nts:"

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.errors import UsageError, parameter
-from bansong.translation import gettext
+from bansong.errors import UsageError
+from bansong.translation import gettext, parameter
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"

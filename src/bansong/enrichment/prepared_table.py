@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import language_of_columns
-from bansong.errors import ColumnError, UsageError, parameter
+from bansong.errors import ColumnError, UsageError
 from bansong.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
 from bansong.run.cross_row_features import with_cross_row_features
 from bansong.run.engine import Engine
@@ -27,7 +27,7 @@ from bansong.tables.earlier_columns import EarlierColumns, added_later, find_ear
 from bansong.tables.given_columns import listed_headers
 from bansong.tables.nested import choose_nested, held_choice, unfold
 from bansong.tables.table import contract_name
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, is_remote
 from bansong.enrichment.enrichment_run import EnrichmentRun
 from bansong.enrichment.prepared_table import prepare_output
 from bansong.enrichment.run_inputs import files_read
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.labels.history import LabelHistory
 from bansong.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bansong.progress.display import Progress
@@ -28,7 +28,7 @@ from bansong.run.side_files import SideFiles
 from bansong.storage.filesystem import private_folder
 from bansong.tables import Table, open_table, reading
 from bansong.tables.standard_streams import STREAM, keep_input, name_input
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.cancellation import CancelToken

@@ -17,7 +17,7 @@ from bansong.enrichment.enrichment_run import EnrichmentRun, JointAnswers
 from bansong.enrichment.prepared_table import prepare_output
 from bansong.enrichment.run_inputs import open_statuses, versions_of
 from bansong.enrichment.single_file import open_input
-from bansong.errors import BansongError, StoppedError, UsageError, parameter
+from bansong.errors import BansongError, StoppedError, UsageError
 from bansong.joint.joint_letters import AnswersForLetters, Observe, letters_of
 from bansong.joint.kept_records import VALUE, plan_together, scan_records
 from bansong.joint.output_places import OutputPlaces
@@ -37,7 +37,7 @@ from bansong.storage.filesystem import private_folder
 from bansong.tables import publish_file, reading
 from bansong.tables.input_files import InputFile
 from bansong.tables.publish import make_folder
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, ngettext, parameter
 
 if TYPE_CHECKING:
     from bansong.cancellation import CancelToken

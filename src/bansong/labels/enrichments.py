@@ -13,9 +13,9 @@ from typing import Any, Final
 from bansong.cloud.remote_files import fetch_file
 from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
-from bansong.errors import LabelError, parameter
+from bansong.errors import LabelError
 from bansong.tables.publish import same_file
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, ngettext, parameter
 
 Alternatives = tuple[tuple[str, ...], ...]
 """The headers of a role: those that are joined, by alternative."""

@@ -19,7 +19,7 @@ from bansong.engine.risk.reason_parser import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text_values import day_given
 from bansong.environment import variable
-from bansong.errors import BansongError, LabelError, ModelError, UsageError, parameter
+from bansong.errors import BansongError, LabelError, ModelError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.batch_merge import LabelBatch
 from bansong.labels.label_store import LabelStore, RecordResult
@@ -34,7 +34,7 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import current_language, gettext, ngettext
+from bansong.translation import current_language, gettext, ngettext, parameter
 
 _LABELLED: Final = (
     pl.col("row_id"),

@@ -10,9 +10,9 @@ import msgspec
 import polars as pl
 
 from bansong.column_words import KOREAN_WORDS
-from bansong.errors import LabelError, parameter
+from bansong.errors import LabelError
 from bansong.labels.outcomes import SAYS_NOTHING
-from bansong.translation import current_language, gettext
+from bansong.translation import current_language, gettext, parameter
 
 ALL: Final = "all"
 _KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}

@@ -20,7 +20,7 @@ from bansong.cloud.remote_files import fetch_file
 from bansong.column_words import role_code
 from bansong.engine.letter_history import address_key
 from bansong.engine.local import ROW_PROBLEM
-from bansong.errors import ColumnError, LabelError, parameter
+from bansong.errors import ColumnError, LabelError
 from bansong.manifest import sha256_of
 from bansong.run.records import DIGITS, records
 from bansong.schema import Choice
@@ -28,7 +28,7 @@ from bansong.tables import Table, open_table, reading
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import level_of
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import gettext, gettext_noop, ngettext, parameter
 
 REASON_CODES: Final = (
     gettext_noop("moved"),

@@ -17,14 +17,14 @@ import msgspec
 
 from bansong.engine.risk.scorecard import Scorecard, check_scorecard
 from bansong.environment import state_directory
-from bansong.errors import ModelError, parameter
+from bansong.errors import ModelError
 from bansong.library_messages import describe_os_error
 from bansong.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
 from bansong.models.scorecard_levels import add_missing_levels
 from bansong.storage.filesystem import make_folders
 from bansong.tables.compression import refuse_url
 from bansong.tables.publish import publish_file
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 BUILTIN: Final = "builtin"
 """The name of the scorecard of the release, beside its version."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bansong.environment import variable
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.options.engine_kinds import EngineKind
 from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, is_whole
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 
 if TYPE_CHECKING:
     from bansong.client.key import SecretKey

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
-from bansong.errors import UsageError, parameter
-from bansong.translation import gettext, gettext_noop
+from bansong.errors import UsageError
+from bansong.translation import gettext, gettext_noop, parameter
 
 Options = TypeVar("Options")
 

@@ -11,10 +11,10 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.options.engine_kinds import ENGINE_KINDS, EngineKind, engine_kind
 from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, differing_fields, is_whole
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 
 if TYPE_CHECKING:
     from bansong.client import ApiKey

@@ -15,7 +15,7 @@ import polars as pl
 from bansong.client import BaseUrl, BlockingClient
 from bansong.engine import LocalEngine
 from bansong.engine.status_overlay import StatusOverlay
-from bansong.errors import ServiceError, StoppedError, UsageError, parameter
+from bansong.errors import ServiceError, StoppedError, UsageError
 from bansong.ledger import Ledger, LedgerRun
 from bansong.ledger.schema import ledger_path
 from bansong.options import ENGINE_KINDS, EngineKind, ServiceOptions, choose_options, engine_kind
@@ -33,7 +33,7 @@ from bansong.run.engine import Agreement, Answering, Purchase, QuotaStatus, RunC
 from bansong.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bansong.run.records import ROW_ID
 from bansong.storage.filesystem import private_folder
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from bansong.dispatch import DispatchCounts, Dispatcher
-from bansong.errors import parameter
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, ngettext, parameter
 
 if TYPE_CHECKING:
     import polars as pl

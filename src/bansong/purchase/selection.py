@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bansong.errors import NotFoundError, QuotaError, RejectedError, ServiceError, ShapeError, parameter
+from bansong.errors import NotFoundError, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bansong.run.records import ROW_ID
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, ngettext, parameter
 
 if TYPE_CHECKING:
     from bansong.engine import LocalEngine

@@ -15,7 +15,7 @@ import polars as pl
 
 from bansong.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bansong.engine.text_values import day_expr, day_given, parse_json_object
-from bansong.errors import RegistryError, UsageError, parameter
+from bansong.errors import RegistryError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.reference.source_files import files_below, format_counts
 from bansong.report_display import Shown
@@ -26,7 +26,7 @@ from bansong.tables.detect import EXTENSIONS
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, ngettext, parameter
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20

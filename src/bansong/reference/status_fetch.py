@@ -13,7 +13,7 @@ from datetime import date
 import polars as pl
 
 from bansong.cancellation import CancelToken
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.options import StatusOptions
 from bansong.progress.display import Progress
 from bansong.reference.day_allowance import account_of
@@ -22,7 +22,7 @@ from bansong.reference.fetch_run import FetchRun
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import StatusStore
 from bansong.schema import seoul_day
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 __all__ = ["StatusFetch", "fetch_statuses", "load_nts_key"]
 

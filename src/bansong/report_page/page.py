@@ -12,7 +12,7 @@ import polars as pl
 
 from bansong.charts.provinces import TILES
 from bansong.column_words import word_of
-from bansong.errors import OutputError, rename_parameters
+from bansong.errors import OutputError
 from bansong.report_page.earlier_run import RunChanges
 from bansong.report_page.page_charts import draw_charts
 from bansong.report_page.page_figures import PageFigures
@@ -168,7 +168,7 @@ def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),
         (gettext("addresses corrected"), f"{figures.corrected:,}"),
     ]
-    alerts = [end_sentence(rename_parameters(str(text))) for text in facts.get("warnings") or ()]
+    alerts = [end_sentence(str(text)) for text in facts.get("warnings") or ()]
     return _section(gettext("Summary"), _cards(cards), *(tag("p", text, class_="alert") for text in alerts))
 
 

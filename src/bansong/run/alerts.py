@@ -12,11 +12,10 @@ import polars as pl
 from bansong.column_words import word_of
 from bansong.engine import LocalEngine
 from bansong.engine.registry import Registry, meaning_expr
-from bansong.errors import parameter
 from bansong.run.accounting import LookupPlan, RowCounts
 from bansong.run.records import ROW_ID
 from bansong.schema import SEOUL, Alert, seoul_day
-from bansong.translation import current_language, gettext, gettext_noop, ngettext
+from bansong.translation import current_language, gettext, gettext_noop, ngettext, parameter
 
 COMMON_FAILURE: Final = "common_failure"
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bansong.cloud.remote_path import as_path, is_remote, path_on_disk
 from bansong.column_words import HEADERS
-from bansong.errors import OutputError, UsageError, parameter
+from bansong.errors import OutputError, UsageError
 from bansong.schema import ADDED_COLUMNS, Alert, Lang
 from bansong.tables import WORKBOOKS, Format, Table, reading
 from bansong.tables.compression import url_of
@@ -19,7 +19,7 @@ from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bansong.tables.table import unique_names
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import gettext, gettext_noop, ngettext, parameter
 
 _JSON: Final = ("json", "ndjson")
 _SHOWN: Final = 5
@@ -166,7 +166,7 @@ def find_losses(
     """
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     if table.format == target.format == "xlsx" and anew and in_place:
-        option = "`select=`" if leaves_out else parameter("has_header", False)
+        option = parameter("select") if leaves_out else parameter("has_header", False)
         raise UsageError(
             gettext(
                 "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "

@@ -11,7 +11,7 @@ from typing import Any
 from bansong.cloud.remote_path import as_path
 from bansong.column_words import word_of
 from bansong.engine.address import Gazetteer
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.options import WriteOptions
 from bansong.run.action_files import KOREAN_SPLIT, check_split, split_paths, write_parts
 from bansong.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters, replaces_other
@@ -20,7 +20,7 @@ from bansong.run.review_list import check_review, write_review
 from bansong.schema import Alert
 from bansong.tables import Enriched, publish_file
 from bansong.tables.detect import output_format
-from bansong.translation import current_language, gettext, ngettext
+from bansong.translation import current_language, gettext, ngettext, parameter
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from bansong.errors import parameter
 from bansong.run.accounting import RowCounts
 from bansong.run.alerts import how_to_check_statuses, is_majority
 from bansong.schema import seoul_day
-from bansong.translation import gettext, join_clauses, ngettext
+from bansong.translation import gettext, join_clauses, ngettext, parameter
 
 if TYPE_CHECKING:
     from bansong.run.engine import Engine

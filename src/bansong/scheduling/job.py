@@ -27,7 +27,7 @@ from bansong.run.run_start import RunStart
 from bansong.scheduling.deadline import Deadline
 from bansong.scheduling.inputs import JobInput, content_of, find_inputs, find_predecessors, fingerprint, is_asking
 from bansong.scheduling.job_file import JobFile, load_job_file, parse_duration
-from bansong.scheduling.job_file_fields import name_fields
+from bansong.scheduling.job_file_fields import JobFileAudience
 from bansong.scheduling.job_place import job_place, locate, refuse_shared_name
 from bansong.scheduling.job_report import PAUSED, InputOutcome, JobReport
 from bansong.scheduling.metrics_file import write_metrics
@@ -38,7 +38,7 @@ from bansong.scheduling.run_message import channels_of, compose_message, deliver
 from bansong.scheduling.run_store import JobRun, KnownInput, RunStore
 from bansong.schema import SEOUL, Alert
 from bansong.tables.publish import make_folder, sweep_unfinished
-from bansong.translation import current_language, gettext, join_clauses, use_language
+from bansong.translation import current_audience, current_language, gettext, join_clauses, use_audience, use_language
 
 if TYPE_CHECKING:
     from bansong.scheduling.earlier_rows import EarlierRows
@@ -106,6 +106,7 @@ class _Run:
         self._now = now
         self._deadline = deadline
         self._stop = stop
+        self._audience = JobFileAudience(current_audience())
         self._start = replace(RunStart.now(now), at=datetime.fromtimestamp(now(), SEOUL))
         self._names = OutputNames(folder, name, self._start.at.date())
         self._budget = job.engine.budget
@@ -126,7 +127,10 @@ class _Run:
     def carry_out(self) -> JobReport:
         """Verify what must be, compare, write, remember, tell."""
         try:
-            with use_language(self._job.lang):  # what is remembered of a run is what its message says
+            with (
+                use_language(self._job.lang),
+                use_audience(self._audience),
+            ):  # what is remembered of a run is what its message says
                 report, after, changed = self._verify_inputs()
             self._stop.check()
         except (StoppedError, KeyboardInterrupt) as error:
@@ -249,10 +253,10 @@ class _Run:
                 raise KeyboardInterrupt from error
             _log.info("%s: %s", path, error)  # the report says it
             if self._name_before(one) not in earlier and self._enrichment().is_stray(one, error):
-                return InputOutcome(path, "passed_over", error=name_fields(str(error)))
+                return InputOutcome(path, "passed_over", error=str(error))
             paid = self._paid_since(begun)
             self._spend(paid)
-            return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=name_fields(str(error)))
+            return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=str(error))
 
     def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
         """Whether all is as before, the output too, and no answer is older than the job wants."""

@@ -1,15 +1,14 @@
-"""Messages for who wrote a job file: its fields where the library names parameters."""
+"""What messages call the parameters of the library in a job file: its fields."""
 
 from __future__ import annotations
 
 import json
-import re
-from ast import literal_eval
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from bansong.errors import PARAMETER
 from bansong.scheduling.job_file import EnginePart, InputPart, OutputPart, ReferencePart
+from bansong.translation import NO_VALUE, Audience
 
 _TABLES: Final = {"inputs": InputPart, "engine": EnginePart, "reference": ReferencePart, "output": OutputPart}
 _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
@@ -25,26 +24,22 @@ _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
 """Parameters that a job file calls otherwise: table and field."""
 
 
-def name_fields(text: str) -> str:
-    """Put the fields of a job file in the place of the library's parameters.
+@dataclass(frozen=True)
+class JobFileAudience:
+    """Who wrote a job file; ``beside``: who reads what its fields are no matter of, as the command line."""
 
-    >>> name_fields("give it with `base_url=`, or `status='nts'`; `no_such=`")
-    'give it with `[engine] base_url`, or `[status] source = "nts"`; `no_such=`'
-    """
-    return PARAMETER.sub(_name_field, text) if "`" in text else text
+    beside: Audience
+    sets_limits = True
 
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        """See :meth:`bansong.translation.Audience.option`.
 
-def _name_field(found: re.Match[str]) -> str:
-    name, value = found.groups()
-    table = next((table for table, part in _TABLES.items() if name in part.__struct_fields__), None)
-    place = _OTHERS.get(name) or (None if table is None else (table, name))
-    if place is None:
-        return found[0]
-    return f"`[{place[0]}] {place[1]}{f' = {_as_toml(value)}' if value else ''}`"
-
-
-def _as_toml(value: str) -> str:
-    try:
-        return json.dumps(literal_eval(value), ensure_ascii=False)
-    except (ValueError, SyntaxError, TypeError):
-        return value
+        >>> JobFileAudience(PYTHON).option("base_url"), JobFileAudience(PYTHON).option("status", "nts")
+        ('`[engine] base_url`', '`[status] source = "nts"`')
+        """
+        table = next((table for table, part in _TABLES.items() if name in part.__struct_fields__), None)
+        place = _OTHERS.get(name) or (None if table is None else (table, name))
+        if place is None:
+            return self.beside.option(name, value)
+        written = "" if value is NO_VALUE else f" = {json.dumps(value, ensure_ascii=False)}"
+        return f"`[{place[0]}] {place[1]}{written}`"

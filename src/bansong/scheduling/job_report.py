@@ -13,7 +13,6 @@ from bansong.joint.report import FilesReport
 from bansong.report import Report
 from bansong.report_display import Shown
 from bansong.run.changes import count_kinds
-from bansong.scheduling.job_file_fields import name_fields
 from bansong.scheduling.run_message import describe_counts
 from bansong.schema import Alert
 from bansong.translation import gettext, gettext_noop, join_clauses, ngettext
@@ -61,8 +60,7 @@ class InputOutcome:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know of its answers, with the fields of the job file that mend it; alerts stay alerts."""
-        found = (*self.kept, *(self.report.warnings if self.report else ()))
-        return tuple(Alert(name_fields(one)) if isinstance(one, Alert) else name_fields(one) for one in found)
+        return (*self.kept, *(self.report.warnings if self.report else ()))
 
     @property
     def code_of_report(self) -> int:

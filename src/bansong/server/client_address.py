@@ -7,8 +7,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
-from bansong.errors import UsageError, parameter
-from bansong.translation import gettext
+from bansong.errors import UsageError
+from bansong.translation import gettext, parameter
 
 _IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that name a site: the rest is the site's own to choose."""

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from filelock import FileLock, Timeout
 
 from bansong.environment import state_directory, variable
-from bansong.errors import LedgerError, StoreError, parameter
+from bansong.errors import LedgerError, StoreError
 from bansong.library_messages import describe_library_error, describe_os_error
 from bansong.storage.connections import OPENING, connect, is_open_here
 from bansong.storage.filesystem import (
@@ -32,7 +32,7 @@ from bansong.storage.filesystem import (
     network_file_system,
     sync_folder,
 )
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100

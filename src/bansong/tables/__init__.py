@@ -15,7 +15,6 @@ Formats but CSV are imported when a file is of them: together they take as long 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,14 +25,14 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import with_words
-from bansong.errors import InputError, UsageError, parameter
+from bansong.errors import InputError, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.tables import csv
 from bansong.tables.compression import File, open_file, packing_of, sink
 from bansong.tables.detect import detect_format
 from bansong.tables.publish import is_unfinished, publish_file, remove_unfinished
 from bansong.tables.table import Enriched, Format, Table, with_copies
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import OptionNames, current_audience, gettext, parameter, use_audience
 
 __all__ = [
     "FILE_OPTIONS",
@@ -58,19 +57,6 @@ FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
 """Their names where two files are read, and this is the enriched one."""
 ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
 
-_NAMED: Final = re.compile("`(sheet|encoding|json_path|delimiter)=")
-"""An option as :func:`bansong.errors.parameter` writes it."""
-_INSTEAD: Final = {
-    gettext_noop("choose with `json_path=…`"): gettext_noop("keep one of them in the file"),
-    gettext_noop("name its encoding with `encoding=`"): gettext_noop("save it as UTF-8"),
-    gettext_noop("in an encoding that `encoding=` has to name"): gettext_noop("not in UTF-8"),
-    gettext_noop("`sheet=` chooses another"): gettext_noop("the one that is meant must be the first"),
-    gettext_noop("or name it with `delimiter=…`"): gettext_noop("or divide the cells by commas"),
-    gettext_noop("of a CSV file, name what divides its cells with `delimiter=`"): gettext_noop("call a CSV file .csv"),
-    gettext_noop("choose another with `sheet=`"): gettext_noop("put a table first"),
-}
-"""Remedies as they stand in messages of readers, in every language (``…``: any value), and those in their place."""
-
 
 @contextmanager
 def open_table(
@@ -93,9 +79,10 @@ def open_table(
     """
     with ExitStack() as resources:
         try:
-            table = _read_any(
-                open_file(path, resources, data), sheet, encoding, json_path, has_header, delimiter, resources
-            )
+            with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
+                table = _read_any(
+                    open_file(path, resources, data), sheet, encoding, json_path, has_header, delimiter, resources
+                )
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
             raise InputError(
@@ -103,11 +90,7 @@ def open_table(
                     "{path}: cannot be read: {reason}; TMPDIR chooses where copies are made", path=path, reason=reason
                 )
             ) from error
-        except (InputError, UsageError) as error:
-            if (message := _reword_options(str(error), options)) == str(error):
-                raise
-            raise type(error)(message) from error
-        yield replace(table, notes=tuple(type(note)(_reword_options(note, options)) for note in table.notes))
+        yield table
 
 
 def _read_any(
@@ -221,13 +204,3 @@ def _read(file: File, format: Format, json_path: str | None, resources: ExitStac
     from bansong.tables import json
 
     return json.read(file, format, json_path, resources)
-
-
-def _reword_options(message: str, options: Mapping[str, str]) -> str:
-    """A message of a reader with the options that its caller has; another remedy for those that it does not have."""
-    for remedy, instead in _INSTEAD.items():
-        pattern = re.compile(re.escape(gettext(remedy)).replace("…", "[^`]*"))
-        found = pattern.search(message)
-        if found and any(option[1] not in options for option in _NAMED.finditer(found[0])):
-            message = message.replace(found[0], gettext(instead))
-    return _NAMED.sub(lambda option: f"`{options.get(option[1], option[1])}=", message)

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import role_word
-from bansong.errors import ColumnError, parameter
+from bansong.errors import ColumnError
 from bansong.schema import Alert, Choice, JoinedColumn
 from bansong.tables.header_vocabulary import (
     PURPOSES,
@@ -23,7 +23,7 @@ from bansong.tables.header_vocabulary import (
 )
 from bansong.tables.role_content import BEGINNING, CONFIDENCE, PROVINCE, holds_address, is_filled, is_sure_address
 from bansong.tables.table import Table
-from bansong.translation import current_language, gettext, gettext_noop
+from bansong.translation import current_language, gettext, gettext_noop, parameter
 
 SAMPLE_ROWS: Final = 1000
 """How many of the first rows the content of columns is judged by."""

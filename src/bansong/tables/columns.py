@@ -11,7 +11,7 @@ import polars as pl
 
 from bansong import business_number
 from bansong.column_words import role_code, role_word
-from bansong.errors import ColumnError, UsageError, parameter
+from bansong.errors import ColumnError, UsageError
 from bansong.schema import Alert, Choice, JoinedColumn
 from bansong.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bansong.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
@@ -28,7 +28,7 @@ from bansong.tables.header_vocabulary import (
 )
 from bansong.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json, is_sure_address
 from bansong.tables.table import TEXTS, Table
-from bansong.translation import current_language, gettext
+from bansong.translation import current_language, gettext, parameter
 
 __all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column"]
 

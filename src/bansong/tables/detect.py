@@ -11,7 +11,7 @@ from zipfile import ZipFile
 from bansong.errors import InputError, NoTableError, OutputError, UsageError
 from bansong.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bansong.tables.table import Format
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import advise, gettext, gettext_noop
 
 _SUFFIXES: Final[dict[Format, tuple[str, ...]]] = {
     "csv": (".csv", ".tsv", ".tab", ".txt"),
@@ -255,12 +255,14 @@ def _text_format(file: File, head: bytes, *, named: bool) -> Format:
         return "json"
     if by_name is not None or named or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
         return "csv"  # also a text that bears the name of a workbook
+    divided = gettext("of a CSV file, name what divides its cells with `delimiter=`")
+    advice = advise("delimiter", divided, gettext("call a CSV file .csv"))
     raise NoTableError(
         gettext(
-            "{path}: neither its extension nor its content is of a known format; {readable}; of a CSV file, name what "
-            "divides its cells with `delimiter=`",
+            "{path}: neither its extension nor its content is of a known format; {readable}; {advice}",
             path=file.path,
             readable=gettext(READABLE),
+            advice=advice,
         )
     )
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bansong.errors import ColumnError, UsageError, parameter
+from bansong.errors import ColumnError, UsageError
 from bansong.schema import Choice, JoinedColumn
 from bansong.tables.role_content import JOINABLE
 from bansong.tables.table import Table
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 POSITION: Final = re.compile(r"#[1-9][0-9]*")
 """A column named by its place: ``#3``."""

@@ -12,10 +12,10 @@ import polars as pl
 
 from bansong import business_number
 from bansong.column_words import HEADERS
-from bansong.errors import InputError, parameter
+from bansong.errors import InputError
 from bansong.schema import ADDED_COLUMNS
 from bansong.tables.header_vocabulary import has_role, names_column
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 LOOK: Final = 40
 """How many rows are looked at."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import InputError, UsageError, parameter
+from bansong.errors import InputError, UsageError
 from bansong.schema import Alert
 from bansong.tables.compression import File
 from bansong.tables.csv.encoding import Coding, parts
@@ -19,7 +19,7 @@ from bansong.tables.csv.read import decode_file
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bansong.tables.heading import LOOK, Merge, Row, find_heading
 from bansong.tables.size_limits import beyond_limit, limits
-from bansong.tables.table import Table, column_ids
+from bansong.tables.table import Table, advise_sheet, column_ids
 from bansong.translation import gettext
 
 _BATCH: Final = 10_000
@@ -305,10 +305,10 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
         notes.append(
             Alert(
                 gettext(
-                    "only {name!r} of the page was taken; {names} hold business numbers too; {sheet} takes another",
+                    "only {name!r} of the page was taken; {names} hold business numbers too; {advice}",
                     name=chosen.name,
                     names=names,
-                    sheet=parameter("sheet", others[0]),
+                    advice=advise_sheet(others[0]),
                 )
             )
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,12 +14,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from bansong import errors
 from bansong.errors import BansongError
-from bansong.translation import VARIABLE, current_language
+from bansong.translation import NO_VALUE, VARIABLE, Audience, current_audience, current_language, set_audience
 
 _CODE: Final = "from bansong.tables.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
@@ -65,7 +69,10 @@ def run_isolated(
     if folder is not None:
         environment["TMPDIR"] = os.fspath(folder.absolute())
     command = [sys.executable, "-P", "-c", _CODE]
-    request = json.dumps({"function": function, "arguments": arguments, "memory": memory}).encode()
+    audience = base64.b64encode(pickle.dumps(current_audience())).decode()
+    request = json.dumps(
+        {"function": function, "arguments": arguments, "memory": memory, "audience": audience}
+    ).encode()
     with (
         tempfile.TemporaryFile() as stderr,
         subprocess.Popen(  # noqa: S603
@@ -148,6 +155,7 @@ def serve_call() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     answer: dict[str, Any]
     try:
+        set_audience(_PickledAudience(base64.b64decode(request["audience"])))
         function = _find_function(request["function"])
         limit_memory(request["memory"])
         answer = {"result": function(**request["arguments"])}
@@ -163,6 +171,25 @@ def serve_call() -> None:
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     os._exit(0)  # the thread that watches stdin would be waited for
+
+
+@dataclass(frozen=True)
+class _PickledAudience:
+    """The audience of the parent, unpickled for the first message that names an option: it may import much."""
+
+    pickled: bytes
+
+    @cached_property
+    def _audience(self) -> Audience:
+        audience: Audience = pickle.loads(self.pickled)  # noqa: S301 - the parent's own
+        return audience
+
+    @property
+    def sets_limits(self) -> bool:
+        return self._audience.sets_limits
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        return self._audience.option(name, *(() if value is NO_VALUE else (value,)))
 
 
 def _find_function(name: str) -> Callable[..., Any]:

@@ -15,13 +15,13 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bansong.column_words import role_code, role_word
-from bansong.errors import ColumnError, parameter
+from bansong.errors import ColumnError
 from bansong.schema import Alert, Choice, JoinedColumn
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import has_role, level_of
 from bansong.tables.role_content import holds_address, is_json
 from bansong.tables.table import Table, column_ids
-from bansong.translation import current_language, gettext
+from bansong.translation import current_language, gettext, parameter
 
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Final
 
 from bansong.environment import variable
 from bansong.errors import InputError, UsageError
-from bansong.translation import gettext
+from bansong.translation import current_audience, gettext
 
 VARIABLE: Final = "BANSONG_LIMITS"
 _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
@@ -72,11 +71,7 @@ def beyond_limit(path: Path, what: str, limit: str) -> InputError:
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """The end of a remedy that is open to whoever runs the program; ``limit`` is a field of :class:`SizeLimits`."""
+    """The end of a remedy for an audience that can raise limits; ``limit`` is a field of :class:`SizeLimits`."""
+    if not current_audience().sets_limits:
+        return ""
     return gettext(", or raise the limit with {variable}={limit}={value}", variable=VARIABLE, limit=limit, value=value)
-
-
-def drop_limit_remedy(message: str) -> str:
-    """Return a message without :func:`or_raise_limit`: clients of a server cannot set its environment."""
-    pattern = re.escape(or_raise_limit("LIMIT", "VALUE")).replace("LIMIT", r"\w+").replace("VALUE", r"[…\d]+")
-    return re.sub(pattern, "", message)

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bansong.errors import InputError, OutputError, UsageError, parameter
+from bansong.errors import InputError, OutputError, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.schema import INPUT_FORMATS
 from bansong.storage.filesystem import create_private, private_folder
 from bansong.tables.table import Format
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 
 STREAM: Final = Path("-")
 """How standard input and output are given instead of a file."""

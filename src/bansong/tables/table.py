@@ -13,7 +13,7 @@ from polars.datatypes import DataTypeClass
 from bansong.errors import OutputError
 from bansong.schema import REASON_SEPARATOR, Lang
 from bansong.tables.compression import File
-from bansong.translation import gettext
+from bansong.translation import advise, gettext, parameter
 
 Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
 
@@ -22,6 +22,12 @@ TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
 
 RAW: Final = "raw"
 """A JSON table's extra column: the text of each object as it stands in the file."""
+
+
+def advise_sheet(name: str) -> str:
+    """Return how another sheet of a workbook is read."""
+    another = gettext("{sheet} takes another", sheet=parameter("sheet", name))
+    return advise("sheet", another, gettext("the one that is meant must be the first"))
 
 
 @dataclass(frozen=True, slots=True)

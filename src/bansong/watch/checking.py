@@ -16,14 +16,14 @@ import polars as pl
 
 from bansong.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bansong.environment import variable
-from bansong.errors import OutputError, UsageError, parameter
+from bansong.errors import OutputError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.history import Labels, read_history
 from bansong.models.model_store import resolve_model
 from bansong.options import StatusOptions, StatusSource
 from bansong.run.alerts import stale_registry_alert
 from bansong.schema import SEOUL, Lang, seoul_day
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 from bansong.watch import notifications, store
 from bansong.watch.comparison import STATUS_DAY, VERDICT_COLUMNS, CheckResult
 from bansong.watch.local_file import OWNER, LocalFile, alone, watch_path

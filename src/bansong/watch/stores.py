@@ -12,11 +12,11 @@ import polars as pl
 from bansong.cancellation import CancelToken, run_async
 from bansong.dispatch import Halt
 from bansong.environment import variable
-from bansong.errors import UsageError, parameter
+from bansong.errors import UsageError
 from bansong.forking import refuse_after_fork
 from bansong.options import service_options
 from bansong.progress.display import Progress
-from bansong.translation import gettext
+from bansong.translation import gettext, parameter
 from bansong.watch import store
 from bansong.watch.local_file import OWNER, LocalFile, watch_path
 from bansong.watch.reconcile import LISTED

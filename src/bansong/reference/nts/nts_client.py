@@ -19,12 +19,12 @@ from bansong.client.network import HttpTransport, Timeouts, check_http, tls_cont
 from bansong.client.request import json_body
 from bansong.client.transport import ServiceResponse, Transport, Wording
 from bansong.environment import variable
-from bansong.errors import DoubtError, ServiceError, ShapeError, UnavailableError, UsageError, parameter
+from bansong.errors import DoubtError, ServiceError, ShapeError, UnavailableError, UsageError
 from bansong.reference.nts.nts_key import NtsKey
 from bansong.reference.nts.replies import StatusReply, read_reply
 from bansong.reference.nts.reply_errors import reply_error
 from bansong.schema import seoul_day
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, parameter
 
 ENV_NTS_URL: Final = "BANSONG_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"

@@ -24,8 +24,7 @@ from bansong.server.jobs import results
 from bansong.server.upload_form import ReceivedUpload, disk_full, unsupported_file
 from bansong.tables import open_table, publish_file, reading
 from bansong.tables.isolation import IsolationError, run_isolated
-from bansong.tables.size_limits import drop_limit_remedy
-from bansong.translation import gettext, gettext_noop, join_clauses
+from bansong.translation import CLIENT, gettext, gettext_noop, join_clauses, use_audience
 
 _FUNCTION: Final = "bansong.server.jobs.isolated_reader:write_records"
 _THREADS: Final = 2
@@ -75,7 +74,7 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds:
     try:
         found = await anyio.to_thread.run_sync(call)
     except BansongError as error:
-        message = drop_limit_remedy(str(error)).replace(upload.path.name, upload.name)
+        message = str(error).replace(upload.path.name, upload.name)
         if isinstance(error, ColumnError):
             raise invalid(join_clauses(message, gettext(_RENAME)), code="no_number_column") from None
         raise invalid(message, code="unreadable_file") from None
@@ -132,7 +131,8 @@ def write_records(path: str, target: str, most: int) -> dict[str, Any]:
     Parquet are ``{"kind": …}``, a disk that fails is ``{"disk": …}``. Raises what else the readers raise.
     """
     try:
-        return _write_records(Path(path), Path(target), most)
+        with use_audience(CLIENT):
+            return _write_records(Path(path), Path(target), most)
     except (OutputError, OSError) as error:
         return {"disk": type(error).__name__}
 
@@ -141,7 +141,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
     with path.open("rb") as file:
         if file.read(4).startswith(_COMPRESSED):
             return {"kind": gettext("packed files")}
-    with open_table(path, options={}) as table:
+    with open_table(path) as table:
         if table.format == "parquet":
             return {"kind": gettext("Parquet files")}
         prepared = prepare_table(table, None, "")

@@ -12,12 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
-from bansong.errors import InputError, UsageError, parameter
+from bansong.errors import InputError, UsageError
 from bansong.tables.csv.encoding import MARKED_UTF8, Coding
 from bansong.tables.csv.line_check import bare_cr
 from bansong.tables.heading import LOOK, Heading, find_heading, headless
 from bansong.tables.size_limits import limits, or_raise_limit
-from bansong.translation import gettext
+from bansong.translation import advise, gettext, parameter
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([!#-/:-@[-`{-~\x01-\t\x1c-\x1f])"?\n?', re.IGNORECASE)
@@ -149,13 +149,15 @@ def _refuse_odd(path: Path, lines: list[str]) -> None:
     for odd, (share, _) in _scores(lines, _ODD).items():
         if share >= _REGULAR:
             shown = odd if odd.isprintable() else f"\\x{ord(odd):02x}"
+            named = gettext("or name it with {option}", option=parameter("delimiter", shown))
+            commas = gettext("or divide the cells by commas")
             raise InputError(
                 gettext(
                     "{path}: the cells seem to be divided by {character}; put a line sep={character} above the header, "
-                    "as Excel understands it, or name it with {option}",
+                    "as Excel understands it, {advice}",
                     path=path,
                     character=shown,
-                    option=parameter("delimiter", shown),
+                    advice=advise("delimiter", named, commas),
                 )
             )
 

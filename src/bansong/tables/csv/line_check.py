@@ -22,7 +22,7 @@ import polars as pl
 
 from bansong.errors import InputError
 from bansong.tables.table import column_ids
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import advise, gettext, gettext_noop, ngettext
 
 NAMED: Final = 20
 _OPEN: Final = 4 << 20
@@ -202,13 +202,15 @@ class Survey:
 
 def nul_byte(path: Path, line: int, column: int) -> InputError:
     """A NUL in a text means that something else went wrong before."""
+    named = gettext("in an encoding that `encoding=` has to name")
+    encoding = advise("encoding", named, gettext("not in UTF-8"))
     return InputError(
         gettext(
-            "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or in "
-            "an encoding that `encoding=` has to name",
+            "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or {encoding}",
             path=path,
             line=line,
             column=column,
+            encoding=encoding,
         )
     )
 

@@ -18,7 +18,7 @@ from bansong.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codi
 from bansong.tables.csv.line_check import Irregular, Repaired, Survey, repair
 from bansong.tables.heading import headless_note
 from bansong.tables.table import Table, column_ids
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import advise, gettext, gettext_noop, ngettext
 
 T = TypeVar("T")
 
@@ -56,21 +56,24 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
             return read(coding)
         except Undecodable as failure:
             failures.append(failure)
+    advice = advise("encoding", gettext("name its encoding with `encoding=`"), gettext("save it as UTF-8"))
     if len(failures) > 1:
         raise InputError(
             gettext(
-                "{path}: is neither UTF-8 ({first}) nor CP949 ({second}); name its encoding with `encoding=`{two}",
+                "{path}: is neither UTF-8 ({first}) nor CP949 ({second}); {advice}{two}",
                 path=file.path,
                 first=failures[0],
                 second=failures[1],
+                advice=advice,
                 two=gettext(_TWO),
             )
         ) from failures[1]
     raise InputError(
         gettext(
-            "{path}: {failure}; name its encoding with `encoding=`{two}",
+            "{path}: {failure}; {advice}{two}",
             path=file.path,
             failure=failures[0],
+            advice=advice,
             two=gettext(_TWO),
         )
     ) from failures[0]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bansong.errors import InputError, parameter
+from bansong.errors import InputError
 from bansong.schema import LANGS, Alert
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
@@ -26,7 +26,7 @@ from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bansong.tables.heading import headless_note
 from bansong.tables.isolation import IsolationError, run_isolated
 from bansong.tables.size_limits import limits, or_raise_limit
-from bansong.tables.table import Format, Table, typed_id
+from bansong.tables.table import Format, Table, advise_sheet, typed_id
 from bansong.translation import gettext, ngettext, use_language
 
 _SECONDS: Final = 900
@@ -184,13 +184,11 @@ def _further_sheets(loaded: Loaded) -> list[str]:
     further = loaded.others or [name for name in loaded.further if name not in summaries]
     if not further:
         return []
-    said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "sheet": parameter("sheet", further[0])}
+    said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "advice": advise_sheet(further[0])}
     if loaded.others:
-        text = gettext(
-            "only the sheet {name!r} was taken; {names} hold business numbers too; {sheet} takes another", **said
-        )
+        text = gettext("only the sheet {name!r} was taken; {names} hold business numbers too; {advice}", **said)
     else:
-        text = gettext("only the sheet {name!r} was taken, not {names}; {sheet} takes another", **said)
+        text = gettext("only the sheet {name!r} was taken, not {names}; {advice}", **said)
     return [Alert(text)]
 
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
-from bansong.errors import InputError, UsageError, parameter
+from bansong.errors import InputError, UsageError
 from bansong.tables.columns import has_role
 from bansong.tables.json import scan
 from bansong.tables.json.scan import RecordChunk, Scanner
 from bansong.tables.size_limits import limits
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import advise, gettext, gettext_noop, parameter
 
 Step = str | int
 Path_ = tuple[Step, ...]
@@ -255,12 +255,14 @@ def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArra
     fitting = numbered or filled
     if len(fitting) > 1:
         paths = ", ".join(spell_path(array.path) for array in fitting)
+        choose = gettext("choose with {parameter}", parameter=parameter("json_path", spell_path(fitting[0].path)))
+        keep = gettext("keep one of them in the file")
         raise InputError(
             gettext(
-                "{path}: holds several arrays of objects ({paths}); choose with {parameter}",
+                "{path}: holds several arrays of objects ({paths}); {advice}",
                 path=path,
                 paths=paths,
-                parameter=parameter("json_path", spell_path(fitting[0].path)),
+                advice=advise("json_path", choose, keep),
             )
         )
     if fitting:
