@@ -28,8 +28,8 @@ CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
-KEYWORDS = {"gettext": 1, "gettext_noop": 1, "ngettext": 2}
-"""Functions that take messages, and how many forms each takes."""
+KEYWORDS = {"gettext": slice(1), "gettext_noop": slice(1), "ngettext": slice(2), "Problem": slice(1, 3)}
+"""What takes messages, and which of its arguments are the forms of one."""
 
 HELP = {"help", "short_help", "epilog"}
 COMMANDS = {"command", "group"}
@@ -64,7 +64,7 @@ def messages() -> Catalog:
         where = [(path.relative_to(ROOT / "src").as_posix(), None)]
         source = path.read_bytes()
         for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
-            texts = (given,) if isinstance(given, str) else tuple(given or ())[: KEYWORDS[function]]
+            texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
             if texts and all(texts):  # what is translated here and written elsewhere is marked there
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         if path.parent.name == "cli":
@@ -216,7 +216,7 @@ _TECHNICAL = re.compile(
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {
-    *("gettext", "gettext_noop", "ngettext"),
+    *("gettext", "gettext_noop", "ngettext", "Problem"),
     *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }

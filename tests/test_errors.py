@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import pickle
+import pkgutil
+import re
 import subprocess
 import sys
 from typing import Any
@@ -9,6 +13,11 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import bansong
+from bansong.cli.flags import COMMAND_LINE
+from bansong.errors import BansongError, ColumnError, InputError, NumberError, Problem, QuotaError
+from bansong.translation import use_audience
 
 CELLS = {
     "expected": "import bansong as bs\nbs.enrich('customers_that_are_not_there.csv')",
@@ -49,3 +58,51 @@ def test_outside_of_notebooks_the_traceback_is_python_s() -> None:
     done = subprocess.run([sys.executable, "-c", CELLS["expected"]], capture_output=True, text=True, check=False)
     assert "Traceback (most recent call last)" in done.stderr
     assert "bansong.errors.InputError: customers_that_are_not_there.csv: " in done.stderr
+
+
+GONE = Problem("files.gone", "{path}: there is no such file; give another with `registry=`")
+
+
+def test_an_error_is_data_and_its_sentence_is_made_where_it_is_read() -> None:
+    """A class, a code and fields; the words are those of the reader, who may be on the command line."""
+    error = InputError(GONE, path="a.csv")
+    assert (error.code, error.fields) == ("files.gone", {"path": "a.csv"})
+    assert str(error) == "a.csv: there is no such file; give another with `registry=`"
+    with use_audience(COMMAND_LINE):
+        assert str(error) == "a.csv: there is no such file; give another with --registry"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError(GONE, path="a.csv"),
+        InputError("a sentence"),
+        ColumnError(GONE, missing="b_no", path="a.csv"),
+        NumberError("short", GONE, path="a.csv"),
+        QuotaError(GONE, status=429, detail="none left", raw=b"{}", path="a.csv"),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error.code}",
+)
+def test_an_error_crosses_processes(error: BansongError) -> None:
+    crossed = pickle.loads(pickle.dumps(error))
+    assert (type(crossed), str(crossed), crossed.code) == (type(error), str(error), error.code)
+    assert crossed.__dict__ == error.__dict__
+
+
+def test_codes_are_stable_names_of_one_problem_each() -> None:
+    """All problems of the package: two parts, lower case, none twice."""
+    found = problems()
+    assert len(found) > 400
+    assert [code for code in found if not re.fullmatch(r"[a-z]+\.[a-z0-9_]+", code)] == []
+
+
+def problems() -> dict[str, Problem]:
+    """The problems of all modules by their code."""
+    found: dict[str, Problem] = {}
+    for module in pkgutil.walk_packages(bansong.__path__, "bansong."):
+        if module.name.endswith("__main__") or module.name == "bansong.distributed.spark":  # Spark may be missing
+            continue
+        for name, thing in vars(importlib.import_module(module.name)).items():
+            if isinstance(thing, Problem):
+                assert found.setdefault(thing.code, thing) is thing, f"{thing.code}: {module.name}.{name}"
+    return found

@@ -37,14 +37,56 @@
 A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from traceback import format_exception
+from typing import Any
+
+from bansong.translation import gettext, ngettext
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What can be wrong: a stable ``code`` for programs, and a sentence for people, in English, with named fields.
+
+    The sentence is translated and filled in where it is read: by ``str`` of an error. ``plural`` is the sentence for
+    another ``count`` than one.
+    """
+
+    code: str
+    text: str
+    plural: str = ""
+
+    def say(self, fields: Mapping[str, Any]) -> str:
+        """Return the sentence in the reader's language, with the reader's names of options."""
+        return ngettext(self.text, self.plural, **fields) if self.plural else gettext(self.text, **fields)
 
 
 class BansongError(Exception):
-    """Base of all errors raised on purpose; ``str(error)`` is one line for people."""
+    """Base of all errors raised on purpose; ``str(error)`` is one line for people, in their language.
+
+    ``problem``: a :class:`Problem`, or a sentence that is finished. ``fields``: what it is about, such as ``path``,
+    ``sheet``, ``row``, ``column``, ``value``.
+    """
 
     exit_code = 2
+
+    def __init__(self, problem: Problem | str = "", /, **fields: object) -> None:
+        super().__init__(problem)
+        self.fields = fields
+
+    @property
+    def code(self) -> str:
+        """What is wrong, for programs; empty where only a sentence says it."""
+        problem = self.args[0]
+        return problem.code if isinstance(problem, Problem) else ""
+
+    def __str__(self) -> str:
+        problem = self.args[0]
+        return problem.say(self.fields) if isinstance(problem, Problem) else str(problem)
 
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython shows: what is wrong, not where in bansong it was noticed."""
@@ -65,8 +107,8 @@ class ColumnError(InputError):
     ``missing`` is the role for which there is no column at all, where that is what is wrong.
     """
 
-    def __init__(self, message: str, missing: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, problem: Problem | str = "", /, missing: str | None = None, **fields: object) -> None:
+        super().__init__(problem, **fields)
         self.missing = missing
 
 
@@ -101,12 +143,12 @@ class NumberError(UsageError):
     digits may be a person's resident registration number.
     """
 
-    def __init__(self, problem: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, problem: str, message: Problem | str, /, **fields: object) -> None:
+        super().__init__(message, **fields)
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type["NumberError"], tuple[str, str]]:
-        return type(self), (self.problem, str(self))
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), self.problem), self.args, self.__dict__
 
 
 class LedgerError(BansongError):
@@ -128,23 +170,22 @@ class ServiceError(BansongError):
 
     def __init__(
         self,
-        message: str,
+        problem: Problem | str = "",
+        /,
         *,
         status: int | None = None,
         detail: str | None = None,
         retry_after: float | None = None,
         raw: bytes = b"",
         request_id: str | None = None,
+        **fields: object,
     ) -> None:
-        super().__init__(message)
+        super().__init__(problem, status=status, detail=detail, retry_after=retry_after, **fields)
         self.status = status
         self.detail = detail
         self.retry_after = retry_after
         self.raw = raw
         self.request_id = request_id
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), **self.__dict__), (str(self),)
 
 
 class AuthenticationError(ServiceError):

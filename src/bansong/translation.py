@@ -131,6 +131,17 @@ def parameter(name: str, value: object = NO_VALUE) -> str:
     return current_audience().option(name, value) or PYTHON.option(name, value)
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A field of a message: a parameter, as whoever reads the message calls it."""
+
+    name: str
+    value: object = NO_VALUE
+
+    def __str__(self) -> str:
+        return parameter(self.name, self.value)
+
+
 def advise(option: str, advice: str, otherwise: str) -> str:
     """Return the advice that names an option, or the other one for an audience that has no such option."""
     return otherwise if current_audience().option(option) is None else advice
@@ -145,7 +156,7 @@ def gettext(message: str, /, **fields: object) -> str:
     return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
 
 
-def ngettext(singular: str, plural: str, count: int, /, **fields: object) -> str:
+def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
     """Return the message for a count, which is the field ``count``."""
     text = _catalogue(current_language()).ngettext(singular, plural, count)
     return _name_parameters(text, escaped=True).format(count=count, **fields)

@@ -14,18 +14,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from bansong import errors
-from bansong.errors import BansongError
+from bansong.errors import BansongError, Problem
 from bansong.translation import NO_VALUE, VARIABLE, Audience, current_audience, current_language, set_audience
 
 _CODE: Final = "from bansong.tables.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
 _LONGEST_ANSWER: Final = 1 << 24
+_PLAIN: Final = (str, int, float, bool, type(None))
 _isolated = False
 """Whether this process is such a child: it has its limits already."""
 
@@ -143,7 +144,8 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
     if name == "OSError":
         return OSError(*message)
     kind = getattr(errors, name, BansongError)
-    rebuilt: Exception = (kind if issubclass(kind, BansongError) else BansongError)(message)
+    problem = Problem(**message) if isinstance(message, dict) else message
+    rebuilt: Exception = (kind if issubclass(kind, BansongError) else BansongError)(problem, **answer["fields"])
     return rebuilt
 
 
@@ -160,7 +162,14 @@ def serve_call() -> None:
         limit_memory(request["memory"])
         answer = {"result": function(**request["arguments"])}
     except BansongError as error:
-        answer = {"error": type(error).__name__, "message": str(error)}
+        problem = error.args[0]
+        answer = {
+            "error": type(error).__name__,
+            "message": asdict(problem) if isinstance(problem, Problem) else str(problem),
+            "fields": {
+                name: field if isinstance(field, _PLAIN) else str(field) for name, field in error.fields.items()
+            },
+        }
     except OSError as error:
         place = error.filename if isinstance(error.filename, str) else None
         answer = {"error": "OSError", "message": [error.errno or 0, error.strerror or str(error), place]}
