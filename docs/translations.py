@@ -36,7 +36,6 @@ COMMANDS = {"command", "group"}
 
 NOT_FOR_PEOPLE = {
     "dispatch/error_actions.py": "a table of the documentation, which no command shows",
-    "service.py": "told to programmers who import a name of before",
     "testing": "a fake service for tests of developers",
     "server/app.py": "tasks in the log; what ends a start is said by the command",
     "server/bounded_connection.py": "told before a request, and its language, is read",

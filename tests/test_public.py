@@ -111,22 +111,6 @@ def test_number_is_a_module_that_can_be_imported() -> None:
     assert python(code) == "True"
 
 
-def test_the_former_name_of_the_client_still_works_and_warns() -> None:
-    """Programs that import `bansong.service` must go on for one more release, and hear the new name."""
-    code = (
-        "import warnings\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        "    from bansong.service import Client\n"
-        "    import bansong.service as former\n"
-        "import bansong.client as client\n"
-        "print([(w.category.__name__, str(w.message)) for w in caught], former.Timeouts is client.Timeouts,"
-        " Client is client.Client)"
-    )
-    warned = "('DeprecationWarning', 'bansong.service is now bansong.client')"
-    assert python(code) == f"[{warned}] True True"
-
-
 def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
     """The User-Agent header needs the version; it must not come from an installation that may be missing."""
     code = (
