@@ -64,6 +64,8 @@ def messages() -> Catalog:
         source = path.read_bytes()
         for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
             texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
+            if function == "Problem" and texts and texts[-1] is None:  # Babel takes a comma at the end for an argument
+                texts = texts[:-1]
             if texts and all(texts):  # what is translated here and written elsewhere is marked there
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         if path.parent.name == "cli":

@@ -14,7 +14,7 @@ from bansong import BansongError
 from bansong.scheduling.job_file import job_template, load_job_file
 from bansong.translation import use_language
 from conftest import write
-from korean import english_sentences
+from korean import english_sentences, in_korean
 from nightly_jobs import Nights
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_a_job_file_is_said_in_korean(text: str, said: str, t
     path = write(tmp_path / "job.toml", f'lang = "ko"\n{text}')
     with use_language("ko"), pytest.raises(BansongError) as failed:
         run_job(path)
-    assert said in str(failed.value)
+    assert said in in_korean(failed.value)
 
 
 def test_a_second_run_is_refused_by_its_kind_not_its_words(nights: Nights) -> None:
@@ -100,4 +100,4 @@ def test_a_second_run_is_refused_by_its_kind_not_its_words(nights: Nights) -> No
     with use_language("ko"), FileLock(f"{state}.lock"), pytest.raises(BansongError) as failed:
         nights.run()
     assert failed.value.exit_code == 6
-    assert "이 작업이 이미 실행 중이라 아무것도 하지 않았습니다" in str(failed.value)
+    assert "이 작업이 이미 실행 중이라 아무것도 하지 않았습니다" in in_korean(failed.value)

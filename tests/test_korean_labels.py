@@ -17,7 +17,7 @@ from bansong.engine import LocalEngine
 from bansong.learning.calibration import calibration
 from bansong.translation import use_language
 from conftest import SAMPLE, write
-from korean import english_sentences
+from korean import english_sentences, in_korean
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _LIST = "사업자등록번호,상호,주소\n124-81-00998,가나상사,경기도 수원시 영통구 삼성로 129\n,번호 없음,서울 중구 1\n"
@@ -70,8 +70,8 @@ def test_what_is_wrong_with_outcomes_is_said_in_korean(
     """Whatever is wrong with a list of returned letters, it is said in Korean; that there is no number column, too."""
     with pytest.raises(BansongError) as failed:
         _label(mailed, text, **options)
-    assert said in str(failed.value)
-    assert english_sentences(str(failed.value)) == []
+    assert said in in_korean(failed.value)
+    assert english_sentences(in_korean(failed.value)) == []
 
 
 def test_learning_speaks_korean(mailed: Path) -> None:
@@ -118,4 +118,4 @@ def test_reference_files_are_refused_in_korean(options: dict[str, str], said: st
     write(tmp_path / "broken", "이것은 = = 아닙니다")
     with use_language("ko"), pytest.raises(BansongError) as failed:
         LocalEngine(**{name: tmp_path / value for name, value in options.items()})
-    assert said in str(failed.value)
+    assert said in in_korean(failed.value)

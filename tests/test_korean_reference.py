@@ -14,7 +14,7 @@ from bansong.reference.registry_builder import build_registry
 from bansong.reference.status_fetch import load_nts_key
 from bansong.reference.status_store import STATUS_FILE
 from bansong.translation import use_language
-from korean import english_sentences
+from korean import english_sentences, in_korean
 
 
 def test_replies_of_the_tax_authority_are_explained_in_korean() -> None:
@@ -36,7 +36,7 @@ def test_a_missing_key_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv(name, raising=False)
     with use_language("ko"), pytest.raises(BansongError, match=r"data\.go\.kr에서 무료로 발급받아") as failed:
         load_nts_key(StatusOptions())
-    assert english_sentences(str(failed.value)) == []
+    assert english_sentences(in_korean(failed.value)) == []
 
 
 def test_files_with_state_are_refused_in_korean(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_files_with_state_are_refused_in_korean(tmp_path: Path) -> None:
     path.write_bytes(b"nothing of the kind" * 100)
     with use_language("ko"), pytest.raises(BansongError) as failed:
         STATUS_FILE.open(path)
-    assert "상태 저장소 파일이 아닙니다(SQLite 데이터베이스가 아님). 백업에서 복원하거나" in str(failed.value)
+    assert "상태 저장소 파일이 아닙니다(SQLite 데이터베이스가 아님). 백업에서 복원하거나" in in_korean(failed.value)
 
 
 def test_reports_of_building_are_korean_and_codes_stay(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_what_is_no_address_file_is_refused_in_korean(tmp_path: Path) -> None:
     path.write_text("가나다")
     with use_language("ko"), pytest.raises(BansongError) as failed:
         build_gazetteer([path], tmp_path / "gazetteer.parquet")
-    assert "공식 주소 파일이 아닙니다. 읽을 수 있는 파일: rnaddrkor_" in str(failed.value)
+    assert "공식 주소 파일이 아닙니다. 읽을 수 있는 파일: rnaddrkor_" in in_korean(failed.value)

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from bansong.cli import app
 from bansong.errors import BansongError
+from bansong.schema import Lang
 from bansong.testing import FakeService, serve
 from conftest import SAMPLE, write
-from korean import english_words
+from korean import as_printed, english_words
 
 REFERENCE = f"--registry {SAMPLE / 'registry.parquet'} --gazetteer {SAMPLE / 'gazetteer.parquet'}"
 KEY = "test-key-of-the-session"
@@ -164,11 +165,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said_by(line: str, lang: str = "ko") -> str:
+def said_by(line: str, lang: Lang = "ko") -> str:
     """What a command prints for people, on both streams."""
     result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bansong")
     if isinstance(result.exception, BansongError):
-        return f"{result.output}\n{result.exception}"
+        return f"{result.output}\n{as_printed(result.exception, lang)}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output

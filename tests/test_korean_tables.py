@@ -13,7 +13,7 @@ import xlsxwriter
 from bansong import BansongError, enrich
 from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, open_table
 from bansong.translation import use_language
-from korean import english_sentences
+from korean import english_sentences, in_korean
 
 _ROW = "1248100998,서울특별시 중구 세종대로 110"
 _UGLY: dict[str, bytes] = {
@@ -50,7 +50,7 @@ def test_what_is_wrong_with_a_file_is_said_in_korean(name: str, tmp_path: Path) 
     path.write_bytes(_UGLY[name])
     with use_language("ko"), pytest.raises(BansongError) as failed:
         enrich(path, dry_run=True)
-    said = _SAID_BY_LIBRARIES.sub("", str(failed.value))
+    said = _SAID_BY_LIBRARIES.sub("", in_korean(failed.value))
     assert english_sentences(said) == []
     assert re.search("(?:니다|세요)(?:[.(]|$)", said), said
 
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_file_is_said_in_korean(name: str, tmp_path: Path) 
 def _error(path: Path, **options: Any) -> str:
     with use_language("ko"), pytest.raises(BansongError) as failed, open_table(path, **options):
         pass
-    return str(failed.value)
+    return in_korean(failed.value)
 
 
 def test_a_child_process_speaks_the_language_of_the_block(tmp_path: Path) -> None:
@@ -104,4 +104,6 @@ def test_exact_sentences(tmp_path: Path) -> None:
     path.write_bytes(_UGLY["two_numbers.csv"])
     with use_language("ko"), pytest.raises(BansongError) as failed:
         enrich(path, dry_run=True)
-    assert "사업자번호 열로 볼 수 있는 열이 여러 개입니다('사업자번호1' (#1), '사업자번호2' (#2))" in str(failed.value)
+    assert "사업자번호 열로 볼 수 있는 열이 여러 개입니다('사업자번호1' (#1), '사업자번호2' (#2))" in in_korean(
+        failed.value
+    )

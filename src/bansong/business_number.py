@@ -35,9 +35,11 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import NumberError
+from bansong.errors import NumberError, Problem
 from bansong.schema import Lang
-from bansong.translation import current_language, gettext
+from bansong.translation import current_language
+
+NUMBER_INVALID: Final = Problem("number.number_invalid", "not a business number: {problem}")
 
 PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     "missing": {
@@ -349,9 +351,7 @@ def compact(value: object) -> str:
     """Return the ten digits of a value; raise :class:`NumberError` saying why there are none."""
     found = problem(value)
     if found is not None:
-        raise NumberError(
-            found, gettext("not a business number: {problem}", problem=PROBLEMS[found][current_language()])
-        )
+        raise NumberError(found, NUMBER_INVALID, problem=PROBLEMS[found][current_language()])
     return str(_of_one(compact_expr, value))
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from bansong import business_number
 from bansong.environment import state_directory
-from bansong.errors import StoreError, UsageError
+from bansong.errors import Problem, StoreError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.label_store import LabelStore
 from bansong.ledger import Ledger
@@ -28,9 +28,15 @@ from bansong.reference.status_store import STATUS_FILE, StatusStore
 from bansong.report_display import Shown
 from bansong.scheduling.run_store import RunStore, state_folder
 from bansong.storage.sqlite import rewrite_file
-from bansong.translation import gettext, gettext_noop, ngettext, parameter
+from bansong.translation import Option, gettext, gettext_noop, ngettext
 from bansong.watch import forget as watch_forget
 from bansong.watch.local_file import WATCH_FILE, LocalFile, alone
+
+PLACE_UNREADABLE: Final = Problem(
+    "forget.place_unreadable", "{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again"
+)
+NUMBER_NOT_GIVEN: Final = Problem("forget.number_not_given", "no business number was given")
+PLACE_MISSING: Final = Problem("forget.place_missing", "{path}: does not exist; check {option}")
 
 _PAID: Final = gettext_noop("paid answers")
 _NAMES: Final = (
@@ -159,7 +165,7 @@ def forget(
     given = [b_no] if isinstance(b_no, str | int) else list(b_no)
     numbers = tuple(dict.fromkeys(map(business_number.compact, given)))
     if not numbers:
-        raise UsageError(gettext("no business number was given"))
+        raise UsageError(NUMBER_NOT_GIVEN)
     with ExitStack() as stack:
         own = [open_(path) for open_, path in _own_stores(ledger, labels, local, status_store)]
         opened = [stack.enter_context(store) for store in (*own, *map(_open_server, db))]
@@ -219,18 +225,12 @@ def _is_there(path: Path) -> bool:
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
     why = describe_os_error(error) or type(error).__name__
-    return StoreError(
-        gettext(
-            "{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again",
-            path=path,
-            why=why,
-        )
-    )
+    return StoreError(PLACE_UNREADABLE, path=path, why=why)
 
 
 def _check_named(name: str, path: str | Path) -> None:
     if not _is_there(Path(path)):
-        raise UsageError(gettext("{path}: does not exist; check {option}", path=path, option=parameter(name)))
+        raise UsageError(PLACE_MISSING, path=path, option=Option(name))
 
 
 @contextmanager

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Final
+
+from bansong.errors import Problem
+
+FORKED_AFTER_POLARS: Final = Problem(
+    "options.forked_after_polars",
+    "process {process} was forked after polars had run in process {other}, whose "
+    "threads it does not have: a query would hang; start workers anew instead: "
+    "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
+)
 
 _process_with_threads: int | None = None
 
@@ -16,17 +26,8 @@ def refuse_after_fork() -> None:
     if _process_with_threads in (None, os.getpid()):
         return
     from bansong.errors import UsageError  # this module is loaded by `import bansong`, which must be fast
-    from bansong.translation import gettext
 
-    raise UsageError(
-        gettext(
-            "process {process} was forked after polars had run in process {other}, whose "
-            "threads it does not have: a query would hang; start workers anew instead: "
-            "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
-            process=os.getpid(),
-            other=_process_with_threads,
-        )
-    )
+    raise UsageError(FORKED_AFTER_POLARS, process=os.getpid(), other=_process_with_threads)
 
 
 def _note_threads() -> None:

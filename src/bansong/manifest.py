@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from bansong.environment import state_directory
-from bansong.errors import InputError, OutputError
+from bansong.errors import InputError, OutputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.report import Report
 from bansong.storage.filesystem import make_folders
-from bansong.translation import gettext
+
+FOLDER_UNMAKEABLE: Final = Problem(
+    "manifest.folder_unmakeable", "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`"
+)
+FILE_UNWRITABLE: Final = Problem("manifest.file_unwritable", "{path}: cannot be written: {reason}")
+FILE_UNREADABLE: Final = Problem("manifest.file_unreadable", "{path}: cannot be read: {reason}")
 
 _CHUNK: Final = 1 << 20
 
@@ -24,13 +29,7 @@ def default_manifest(run_id: str) -> Path:
     try:
         make_folders(folder)
     except OSError as error:
-        raise OutputError(
-            gettext(
-                "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`",
-                folder=folder,
-                reason=describe_os_error(error),
-            )
-        ) from error
+        raise OutputError(FOLDER_UNMAKEABLE, folder=folder, reason=describe_os_error(error)) from error
     return folder / f"{run_id}.json"
 
 
@@ -45,9 +44,7 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
     except OSError as error:
-        raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=record["manifest"], reason=describe_os_error(error))
-        ) from error
+        raise OutputError(FILE_UNWRITABLE, path=record["manifest"], reason=describe_os_error(error)) from error
 
 
 def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
@@ -59,6 +56,4 @@ def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str
                 digest.update(chunk)
         return digest.hexdigest()
     except OSError as error:
-        raise InputError(
-            gettext("{path}: cannot be read: {reason}", path=path, reason=describe_os_error(error))
-        ) from error
+        raise InputError(FILE_UNREADABLE, path=path, reason=describe_os_error(error)) from error

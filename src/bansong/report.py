@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from bansong import charts
 from bansong.column_words import word_of
-from bansong.errors import BansongError, UsageError
+from bansong.errors import BansongError, Problem, UsageError
 from bansong.options import ENGINE_KINDS
 from bansong.report_display import Shown, listed_counts
 from bansong.report_html import grade_bar, reason_bars
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from bansong.reference.run_statuses import RunStatuses
     from bansong.run.engine import Purchase
     from bansong.run.side_files import WrittenSides
+
+DRY_RUN_UNGRADED: Final = Problem("report.dry_run_ungraded", "a dry run has no grades to draw; run it first")
+OUTPUT_NOT_WRITTEN: Final = Problem(
+    "report.output_not_written", "there is no output to draw from; give `output=` a file, and run it"
+)
 
 
 _SOON_READ: Final = 200_000
@@ -203,7 +208,7 @@ class Report(Shown):
     def chart_grades(self) -> Chart:
         """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
         if self.account is None:
-            raise UsageError(gettext("a dry run has no grades to draw; run it first"))
+            raise UsageError(DRY_RUN_UNGRADED)
         return charts.grades(self.account.by_grade, self.rows)
 
     def chart_regions(self) -> Chart:
@@ -220,7 +225,7 @@ class Report(Shown):
         UInt32, ``expected`` the sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
         """
         if self.read_figures is None:
-            raise UsageError(gettext("there is no output to draw from; give `output=` a file, and run it"))
+            raise UsageError(OUTPUT_NOT_WRITTEN)
         return self.read_figures().regions
 
     def _repr_html_(self) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 from bansong import business_number
 from bansong.cancellation import CancelToken, run_async
 from bansong.enrichment.prepared_table import prepare_table
-from bansong.errors import AuthenticationError, ColumnError, InputError, UsageError
+from bansong.errors import AuthenticationError, ColumnError, InputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.options import StatusOptions, choose_options
 from bansong.progress.asked import AskedProgress, progress_asked
@@ -28,7 +28,24 @@ from bansong.run.output_layout import keep_apart
 from bansong.schema import Lang, seoul_day
 from bansong.tables import frames, open_table, reading
 from bansong.tables.publish import same_file
-from bansong.translation import current_language, gettext
+from bansong.translation import current_language
+
+NUMBERS_NOT_FOUND: Final = Problem(
+    "inputs.numbers_not_found",
+    "{path}: holds no business number that could be asked for; name the column with `columns=`",
+)
+NUMBERS_TYPE_WRONG: Final = Problem(
+    "inputs.numbers_type_wrong", "a {name} is no list of business numbers; give a list, a Series or a frame"
+)
+REGISTRY_IS_INPUT: Final = Problem(
+    "outputs.registry_is_input", "{output}: is one of the files; give the registry a name of its own"
+)
+SERIES_TYPE_WRONG: Final = Problem(
+    "inputs.series_type_wrong", "a Series of {dtype} holds no business numbers; give texts or whole numbers"
+)
+NUMBER_COLUMN_MISSING: Final = Problem(
+    "inputs.number_column_missing", "the frame has no column of business numbers; give the column itself"
+)
 
 COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
 """The columns of :func:`fetch_status`."""
@@ -114,9 +131,7 @@ def fetch_files(
     check_registry_name(output)
     for path in files:
         if same_file(path, output):
-            raise UsageError(
-                gettext("{output}: is one of the files; give the registry a name of its own", output=output)
-            )
+            raise UsageError(REGISTRY_IS_INPUT, output=output)
     keep_apart(status_files(options), {"output": output}, in_place=False)
     found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
     return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
@@ -132,11 +147,7 @@ def _numbers_in(
         with reading(table):
             found = numbers_of(rows)
     if found.is_empty():
-        raise InputError(
-            gettext(
-                "{path}: holds no business number that could be asked for; name the column with `columns=`", path=path
-            )
-        )
+        raise InputError(NUMBERS_NOT_FOUND, path=path)
     return found
 
 
@@ -198,23 +209,15 @@ def _texts(numbers: Any) -> pl.Series:
     """Return the numbers that were given, as they were written (a Series ``given``)."""
     if isinstance(numbers, pl.Series):
         if numbers.dtype.is_nested() or numbers.dtype == pl.Object:
-            raise UsageError(
-                gettext(
-                    "a Series of {dtype} holds no business numbers; give texts or whole numbers", dtype=numbers.dtype
-                )
-            )
+            raise UsageError(SERIES_TYPE_WRONG, dtype=numbers.dtype)
         return numbers.alias("given")
     if isinstance(numbers, str | int):
         return pl.Series("given", [str(numbers)], pl.String)
     if hasattr(numbers, "columns") or hasattr(numbers, "column_names") or isinstance(numbers, pl.LazyFrame):
         rows = prepare_table(frames.read(numbers), None, "").rows
         if "b_no" not in rows.collect_schema().names():
-            raise ColumnError(gettext("the frame has no column of business numbers; give the column itself"))
+            raise ColumnError(NUMBER_COLUMN_MISSING)
         return rows.select(pl.col("b_no").alias("given")).collect().to_series()
     if not isinstance(numbers, Iterable):
-        raise UsageError(
-            gettext(
-                "a {name} is no list of business numbers; give a list, a Series or a frame", name=type(numbers).__name__
-            )
-        )
+        raise UsageError(NUMBERS_TYPE_WRONG, name=type(numbers).__name__)
     return pl.Series("given", [None if number is None else str(number) for number in numbers], pl.String)

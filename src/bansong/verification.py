@@ -10,7 +10,7 @@ import polars as pl
 
 from bansong import charts
 from bansong.column_words import HEADERS, KOREAN_WORDS, word_of
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.report_display import pad_text
 from bansong.report_html import facts_table, grade_badge, reason_bars
 from bansong.schema import Lang
@@ -18,6 +18,10 @@ from bansong.translation import current_language, gettext
 
 if TYPE_CHECKING:
     from bansong.charts.library import Chart
+
+POINTS_MISSING: Final = Problem(
+    "report.points_missing", "the reasons of this verification carry no points, so there is nothing to draw"
+)
 
 _REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
 _BASE: Final = "base"
@@ -49,7 +53,7 @@ class Verification:
         """
         frame = self.points_frame
         if frame.is_empty():
-            raise UsageError(gettext("the reasons of this verification carry no points, so there is nothing to draw"))
+            raise UsageError(POINTS_MISSING)
         subtitle = "" if self.bounce_prob is None else gettext("return risk {risk:.1%}", risk=self.bounce_prob)
         return charts.waterfall(frame, self.b_no or "", subtitle)
 

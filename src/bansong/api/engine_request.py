@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.engine import LocalEngine
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.models.model_store import resolve_model
 from bansong.options import (
@@ -22,7 +22,14 @@ from bansong.options import (
 )
 from bansong.reference.choice_store import Choices, read_choices
 from bansong.run.engine import Engine, LocalEngineAdapter
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
+
+OPTION_TOO_LATE: Final = Problem(
+    "engines.option_too_late", "{option} is said when an engine is made; it is given as {option2}"
+)
+ENGINE_UNKNOWN: Final = Problem(
+    "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
+)
 
 AnyEngine = EngineName | LocalEngine | Engine
 """The name of an engine, or one itself."""
@@ -49,23 +56,11 @@ class EngineRequest:
             return
         said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
         if said:
-            raise UsageError(
-                gettext(
-                    "{option} is said when an engine is made; it is given as {option2}",
-                    option=parameter(said[0]),
-                    option2=parameter("engine"),
-                )
-            )
+            raise UsageError(OPTION_TOO_LATE, option=Option(said[0]), option2=Option("engine"))
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(
-                gettext(
-                    "unknown engine {engine!r}; use {listed}, or an engine object",
-                    engine=engine,
-                    listed=gettext(" or ").join(ENGINE_KINDS),
-                )
-            )
+            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=gettext(" or ").join(ENGINE_KINDS))
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:

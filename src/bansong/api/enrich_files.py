@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Final, Unpack, overload
 
 from bansong.api.engine_request import AnyEngine, EngineRequest, Status, progress_unit
 from bansong.cancellation import CancelToken
@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.enrichment.run_inputs import files_read
 from bansong.enrichment.single_file import enrich_file
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.joint.given_inputs import collect_inputs, label_inputs
 from bansong.joint.joint_run import JointRun
 from bansong.joint.output_places import OutputPlaces
@@ -39,7 +39,16 @@ from bansong.schema import Lang
 from bansong.tables import Format
 from bansong.tables.frame_types import is_frame
 from bansong.tables.input_files import is_one_file
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
+
+OPTION_TYPE_WRONG: Final = Problem("options.enrich_type_wrong", "{option} is a {type}: {remedy}")
+LABELS_TURNED_OFF: Final = Problem(
+    "options.labels_turned_off",
+    "`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out",
+)
+INPUTS_NOT_LISTED: Final = Problem(
+    "inputs.inputs_not_listed", "{path}: several inputs are given in a list: enrich([{path!r}])"
+)
 
 Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 """Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
@@ -241,9 +250,7 @@ def enrich(
     request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     if writes.with_outcomes and labels is False:
-        raise UsageError(
-            gettext("`with_outcomes=True` takes the outcomes from the label store; leave `labels=False` out")
-        )
+        raise UsageError(LABELS_TURNED_OFF)
     known = read_history(labels)
     options: dict[str, Any] = {
         "start": start,
@@ -254,7 +261,7 @@ def enrich(
     }
     answering = request.open(known.history if known else None, choices)
     if isinstance(input, str | Path) and (keep_going or not is_one_file(input)):
-        raise UsageError(gettext("{path}: several inputs are given in a list: enrich([{path!r}])", path=str(input)))
+        raise UsageError(INPUTS_NOT_LISTED, path=str(input))
     with progress_asked(None if dry_run else progress, progress_unit(request.kind)) as options["progress"]:
         if isinstance(input, str | Path):
             return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
@@ -270,9 +277,7 @@ def _refuse_other_than_files(given: object) -> None:
     remedy = gettext("give the path of a file, or a list of paths")
     if is_frame(wrong):
         remedy = gettext("verify_frame() verifies a frame")
-    raise UsageError(
-        gettext("{option} is a {type}: {remedy}", option=parameter("input"), type=type(wrong).__name__, remedy=remedy)
-    )
+    raise UsageError(OPTION_TYPE_WRONG, option=Option("input"), type=type(wrong).__name__, remedy=remedy)
 
 
 def _joint_run(

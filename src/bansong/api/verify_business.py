@@ -16,7 +16,7 @@ from bansong.api.engine_request import AnyEngine, EngineRequest, Status
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.engine.local import ROW_PROBLEM
 from bansong.enrichment.run_inputs import open_statuses
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.labels.history import Labels, history_of
 from bansong.options import ServiceKeywords, check_keywords, status_options
 from bansong.reference.choice_store import Choices
@@ -24,8 +24,12 @@ from bansong.run.engine import RunContext
 from bansong.run.records import ROW_ID, with_digits
 from bansong.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 from bansong.storage.filesystem import new_run_id
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
 from bansong.verification import Verification
+
+LOCAL_ENGINE_ONLY: Final = Problem(
+    "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
+)
 
 _PATIENCE_OF_ONE: Final = 10.0
 """Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
@@ -67,13 +71,7 @@ def verify(
     }
     for option, value in for_local.items():
         if not request.kind.answers_locally and value is not None:
-            raise UsageError(
-                gettext(
-                    "{option} is for the local engine, not for {name}: the service is not told of it",
-                    option=parameter(option),
-                    name=request.kind.name,
-                )
-            )
+            raise UsageError(LOCAL_ENGINE_ONLY, option=Option(option), name=request.kind.name)
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)

@@ -6,14 +6,15 @@ from io import StringIO
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     import altair as alt
 
     Chart: TypeAlias = alt.LayerChart
     """What the methods that draw return."""
+
+ALTAIR_MISSING: Final = Problem("charts.altair_missing", "charts need Altair: pip install 'bansong[notebook]'")
 
 FONTS: Final = "'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 """Fonts with Hangul: those of macOS, Windows and Linux, in this order."""
@@ -26,7 +27,7 @@ def altair() -> ModuleType:
     try:
         import altair
     except ImportError as error:
-        raise UsageError(gettext("charts need Altair: pip install 'bansong[notebook]'")) from error
+        raise UsageError(ALTAIR_MISSING) from error
     return altair
 
 

@@ -22,7 +22,7 @@ from bansong.cli.enrich import enrich, plan
 from bansong.cli.forget import forget
 from bansong.cli.keys import keys
 from bansong.cli.label import label
-from bansong.cli.language import LocalizedGroup, add_language_option, language_of
+from bansong.cli.language import LocalizedGroup, add_language_option, command_line_reads, language_of
 from bansong.cli.ledger import ledger, me, resolve
 from bansong.cli.model import model
 from bansong.cli.notices import notifications
@@ -80,7 +80,7 @@ def main() -> None:
     open_closed_streams()
     escape_what_stdout_lacks()
     set_up_logging()
-    with language_of(sys.argv[1:]):
+    with language_of(sys.argv[1:]), command_line_reads():
         _run()
 
 

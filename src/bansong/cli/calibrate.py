@@ -10,7 +10,7 @@ import click
 from bansong.cli.console import print_result, warn
 from bansong.cli.options import PATH, json_option
 from bansong.column_words import word_of
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.report_display import aligned_rows, pad_text
 from bansong.translation import current_language, gettext, ngettext
 
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
     from bansong.learning import Calibrated
     from bansong.learning.calibration import Calibration
+
+FILES_WITHOUT_REPORT: Final = Problem(
+    "cli.files_without_report", "files are for --report-only; what is learned from was recorded with `bansong label`"
+)
+OPTION_NEEDS_LEARNING: Final = Problem(
+    "cli.option_needs_learning", "{chosen} does not learn, so {option} says nothing with it; give one of them"
+)
+REPORT_SOURCE_UNCLEAR: Final = Problem(
+    "cli.report_source_unclear", "give labelled files or --labels; a report is of one of them"
+)
 
 _WIDTH: Final = 16
 
@@ -54,12 +64,12 @@ def calibrate(
         {"--dry-run": dry_run, "--audited": audited is not None},
     )
     if files and not report_only:
-        raise UsageError(gettext("files are for --report-only; what is learned from was recorded with `bansong label`"))
+        raise UsageError(FILES_WITHOUT_REPORT)
     if audit_sample is not None:
         _audit_sample(audit_sample, labels, as_json)
     elif report_only:
         if files and labels is not None:
-            raise UsageError(gettext("give labelled files or --labels; a report is of one of them"))
+            raise UsageError(REPORT_SOURCE_UNCLEAR)
         _report(files, labels, as_json)
     else:
         from bansong.learning import calibrate as learn
@@ -70,13 +80,7 @@ def calibrate(
 def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
     chosen = [option for option, given in instead.items() if given]
     for option in [*chosen[1:], *(option for option, given in learning.items() if given and chosen)]:
-        raise UsageError(
-            gettext(
-                "{chosen} does not learn, so {option} says nothing with it; give one of them",
-                chosen=chosen[0],
-                option=option,
-            )
-        )
+        raise UsageError(OPTION_NEEDS_LEARNING, chosen=chosen[0], option=option)
 
 
 def _show_decision(result: Calibrated, as_json: bool) -> None:

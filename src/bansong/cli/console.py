@@ -16,7 +16,7 @@ import click
 
 from bansong.column_words import role_word
 from bansong.environment import variable
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.progress.display import ProgressDisplay
 from bansong.progress.lines import ProgressLines
@@ -27,6 +27,11 @@ from bansong.translation import current_language, end_sentence, gettext, gettext
 
 if TYPE_CHECKING:
     from bansong.schema import Choice
+
+STDOUT_UNWRITABLE: Final = Problem("cli.stdout_unwritable", "stdout: cannot be written: {reason}")
+STDOUT_CLOSED: Final = Problem(
+    "cli.stdout_closed", "stdout: was closed before all was printed; leave it open, and try again"
+)
 
 INTERRUPTED: Final = 130
 _WHY_CHOSEN: Final = {
@@ -178,11 +183,9 @@ def _print_as_is(text: str, needed: bool) -> None:
         _echo(text, sys.stdout)
     except BrokenPipeError as error:
         if needed:
-            raise OutputError(
-                gettext("stdout: was closed before all was printed; leave it open, and try again")
-            ) from error
+            raise OutputError(STDOUT_CLOSED) from error
     except OSError as error:
-        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
+        raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
 
 
 def _echo(text: str, stream: TextIO) -> None:

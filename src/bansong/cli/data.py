@@ -22,12 +22,16 @@ from bansong.cli.options import (
     json_option,
     registry_option,
 )
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.reference.registry_fetch import FetchedRegistry
     from bansong.reference.update import DataUpdate
+
+GAZETTEER_OPTION_ALONE: Final = Problem(
+    "cli.gazetteer_option_alone", "--gazetteer and --addresses go together: the file, and where the address files are"
+)
 
 _progress_option = click.option(
     "--progress",
@@ -208,7 +212,7 @@ def update(
     from bansong.reference.update import BY_HAND, update_gazetteer, update_registry
 
     if (gazetteer is None) != (not addresses):
-        raise UsageError(gettext("--gazetteer and --addresses go together: the file, and where the address files are"))
+        raise UsageError(GAZETTEER_OPTION_ALONE)
     done = []
     if gazetteer is not None:
         with progress_shown(progress, "MB", "reading") as advance:

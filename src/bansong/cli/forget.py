@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from bansong.cli.console import print_json, say, say_table
 from bansong.cli.options import PATH, json_option, labels_option, ledger_option, status_store_option
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from bansong.erasure import ErasureReport
+
+NO_TERMINAL: Final = Problem(
+    "forget.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run"
+)
 
 
 @click.command(short_help="Erase a business number from all that bansong keeps.")
@@ -45,9 +49,7 @@ def forget(b_no: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **sto
 
     if dry_run or not yes:
         if not dry_run and not sys.stdin.isatty():
-            raise UsageError(
-                gettext("nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run")
-            )
+            raise UsageError(NO_TERMINAL)
         found = erase(b_no, dry_run=True, **stores)
         if dry_run:
             _show(found, as_json)

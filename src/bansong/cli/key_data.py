@@ -14,11 +14,13 @@ from bansong.cli.console import print_json, print_result, print_table, say
 from bansong.cli.options import PATH, json_option
 from bansong.cli.serve import db_option
 from bansong.cli.server_file import act_on_file, change_file, key_argument, minute, require_key
-from bansong.errors import StoreError, UsageError
+from bansong.errors import Problem, StoreError, UsageError
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.server.store.audit_table import AuditEntry
+
+NO_TERMINAL: Final = Problem("keys.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes")
 
 _PATIENCE: Final = 60.0
 _LOOKED_EVERY: Final = 0.5
@@ -116,7 +118,7 @@ def _holdings(db: Path, key_id: str) -> dict[str, int]:
 
 def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(gettext("nothing was erased: there is no terminal to ask on; give --yes"))
+        raise UsageError(NO_TERMINAL)
     say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
     return click.confirm(gettext("Revoke it and erase them for good?"), err=True)
 

@@ -21,7 +21,7 @@ from bansong.cli.server_file import (
     require_key,
     require_living_key,
 )
-from bansong.errors import OutputError, UsageError
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
@@ -29,6 +29,30 @@ if TYPE_CHECKING:
 
     from bansong.server.store.key_table import Key
     from bansong.server.store.secret_table import StoredSecret
+
+PLAN_UNKNOWN: Final = Problem(
+    "keys.plan_unknown", "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)"
+)
+NEW_PLAN_UNKNOWN: Final = Problem(
+    "keys.new_plan_unknown", "--plan {plan}: there is no such plan (--plans names a file)"
+)
+NOTHING_TO_CHANGE: Final = Problem(
+    "keys.nothing_to_change", "nothing to change: give --plan, --quota, --note, --pool or --customer"
+)
+WEBHOOK_CHOICE_UNCLEAR: Final = Problem("keys.webhook_choice_unclear", "give either --url URL or --none")
+WEBHOOK_ADDRESS_PRIVATE: Final = Problem(
+    "keys.webhook_address_private",
+    "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
+    "server with --webhook-network",
+)
+CUSTOMER_NAME_LONG: Final = Problem(
+    "keys.customer_name_long", "--customer: the name has {count:,} characters; give one of at most {most}"
+)
+SECRETS_STILL_OVERLAP: Final = Problem(
+    "keys.secrets_still_overlap",
+    "key {key_id} has two valid secrets, the older until {expires}; wait for it, end it with "
+    "`bansong keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0",
+)
 
 
 _KEY_COLUMNS: Final = (
@@ -71,13 +95,7 @@ def create(
 
     known = load_plans(plans)
     if plan not in known:
-        raise UsageError(
-            gettext(
-                "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)",
-                plan=plan,
-                listed=", ".join(known),
-            )
-        )
+        raise UsageError(PLAN_UNKNOWN, plan=plan, listed=", ".join(known))
     limit = known[plan].quota if quota is None else quota
     whose = _customer_name(customer)
     key, secret = act_on_file(
@@ -205,15 +223,7 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
         rotation = secret_table.rotate_secret(it, key_id, now, overlap)
         if rotation is None:
             older = secret_table.live_secrets(it, key_id, now)[0]
-            raise UsageError(
-                gettext(
-                    "key {key_id} has two valid secrets, the older until {expires}; wait for it, end it with "
-                    "`bansong keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0",
-                    key_id=key_id,
-                    expires=as_text(older.expires),
-                    db=db,
-                )
-            )
+            raise UsageError(SECRETS_STILL_OVERLAP, key_id=key_id, expires=as_text(older.expires), db=db)
         return rotation
 
     rotation = act_on_file(db, "keys rotate", replace, (key_id, {"overlap_seconds": overlap}))
@@ -261,13 +271,13 @@ def change(
     from bansong.server.store import key_table
 
     if plan is not None and plan not in load_plans(plans):
-        raise UsageError(gettext("--plan {plan}: there is no such plan (--plans names a file)", plan=plan))
+        raise UsageError(NEW_PLAN_UNKNOWN, plan=plan)
     given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
     changed: dict[str, str | int | bool | None] = {name: value for name, value in given.items() if value is not None}
     if customer is not None:
         changed["customer"] = _customer_name(customer)
     if not changed:
-        raise UsageError(gettext("nothing to change: give --plan, --quota, --note, --pool or --customer"))
+        raise UsageError(NOTHING_TO_CHANGE)
     key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
     about = key.id, {name: "another" if name in ("note", "customer") else value for name, value in changed.items()}
     act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
@@ -295,16 +305,10 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     from bansong.server.store import key_table
 
     if (url is None) != remove:
-        raise UsageError(gettext("give either --url URL or --none"))
+        raise UsageError(WEBHOOK_CHOICE_UNCLEAR)
     checked = None if url is None else WebhookUrl.parse(url)
     if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
-        raise UsageError(
-            gettext(
-                "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
-                "server with --webhook-network",
-                checked=checked,
-            )
-        )
+        raise UsageError(WEBHOOK_ADDRESS_PRIVATE, checked=checked)
     key = require_key(db, key_id) if remove else require_living_key(db, key_id)
     secret = act_on_file(
         db,
@@ -339,13 +343,7 @@ def _customer_name(given: str | None) -> str | None:
 
     name = unicodedata.normalize("NFC", " ".join((given or "").split()))
     if len(name) > LONGEST_NAME:
-        raise UsageError(
-            gettext(
-                "--customer: the name has {count:,} characters; give one of at most {most}",
-                count=len(name),
-                most=LONGEST_NAME,
-            )
-        )
+        raise UsageError(CUSTOMER_NAME_LONG, count=len(name), most=LONGEST_NAME)
     return name or None
 
 

@@ -59,13 +59,14 @@ class LocalizedGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         """Choose the language, translate the help, and run."""
-        with language_of(sys.argv[1:] if args is None else args), _command_line_reads():
+        with language_of(sys.argv[1:] if args is None else args), command_line_reads():
             translate_help(self)
             return super().main(args, *names, **extra)
 
 
 @contextmanager
-def _command_line_reads() -> Iterator[None]:
+def command_line_reads() -> Iterator[None]:
+    """Have messages name the options of the command line within the block, in all threads."""
     before = set_audience(COMMAND_LINE)
     try:
         yield

@@ -13,13 +13,24 @@ import click
 
 from bansong.cli.console import print_result
 from bansong.cli.options import account_options, json_option, ledger_option
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.report_display import aligned_rows, pad_text
 from bansong.schema import SEOUL
 from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     from bansong.ledger import Doubt, Ledger, LedgerEntry, RunRecord
+
+LOOK_AND_PURGE: Final = Problem("cli.look_and_purge", "--number looks and --purge deletes; give one of them")
+SETTLEMENTS_EXCLUSIVE: Final = Problem("cli.settlements_exclusive", "give one of --job, --lost and --resend")
+LEDGER_MISSING: Final = Problem(
+    "ledger.ledger_missing", "{found}: there is no ledger: nothing was bought yet, or --ledger names another place"
+)
+SETTLED_ID_MISSING: Final = Problem("cli.settled_id_missing", "name what to settle by its ID, or give --all")
+SETTLEMENT_MISSING: Final = Problem(
+    "cli.settlement_missing", "say what shall become of them: --job, --lost or --resend"
+)
+JOB_WITHOUT_UPLOAD: Final = Problem("cli.job_without_upload", "--job is for one upload; name it")
 
 _SETTLED: Final = gettext_noop("nothing is unsettled")
 _RUN_COLUMNS: Final = (
@@ -72,7 +83,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
     What is deleted is bought again when it is needed again.
     """
     if b_no is not None and purge is not None:
-        raise UsageError(gettext("--number looks and --purge deletes; give one of them"))
+        raise UsageError(LOOK_AND_PURGE)
     with _open_ledger(ledger) as opened:
         if purge is not None:
             gone = opened.purge(purge)
@@ -124,12 +135,12 @@ def resolve(
     otherwise decide between --lost and --resend. Each decision is recorded in the ledger.
     """
     if sum((job_id is not None, lost, resend)) > 1:
-        raise UsageError(gettext("give one of --job, --lost and --resend"))
+        raise UsageError(SETTLEMENTS_EXCLUSIVE)
     with _open_ledger(ledger) as opened:
         held, unfetched = [*opened.doubts(), *opened.unusable()], opened.unfetched()
         if job_id is None and not lost and not resend:
             if ids or every:
-                raise UsageError(gettext("say what shall become of them: --job, --lost or --resend"))
+                raise UsageError(SETTLEMENT_MISSING)
             ways = gettext("settle each with `bansong resolve ID` and --lost, --resend or, an upload, --job JOB_ID")
             repeatable = opened.may_be_repeated()
             held += unfetched
@@ -141,7 +152,7 @@ def resolve(
         chosen = _choose(ids, every, held)
         if job_id is not None:
             if len(chosen) != 1:
-                raise UsageError(gettext("--job is for one upload; name it"))
+                raise UsageError(JOB_WITHOUT_UPLOAD)
             settled, what = (
                 opened.attach(chosen[0], job_id),
                 gettext("the next run fetches job {job_id}", job_id=job_id),
@@ -181,16 +192,14 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
 
     found = ledger_path(path)
     if not found.exists():
-        raise UsageError(
-            gettext("{found}: there is no ledger: nothing was bought yet, or --ledger names another place", found=found)
-        )
+        raise UsageError(LEDGER_MISSING, found=found)
     with Ledger.open(found) as opened:
         yield opened
 
 
 def _choose(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
     if bool(ids) == every:
-        raise UsageError(gettext("name what to settle by its ID, or give --all"))
+        raise UsageError(SETTLED_ID_MISSING)
     return [doubt.id for doubt in held] if every else list(ids)
 
 

@@ -10,7 +10,7 @@ import click
 from bansong.cli.console import print_out, print_result
 from bansong.cli.options import json_option
 from bansong.column_words import word_of
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.report_display import aligned_rows, pad_text
 from bansong.schema import SEOUL
 from bansong.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bansong.models.journal import Event
     from bansong.models.model_store import ModelStore, StoredScorecard
     from bansong.models.scorecard_levels import ScorecardDifference
+
+FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml and --json")
 
 _WIDTH: Final = 16
 _TEXT: Final = 60
@@ -67,7 +69,7 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     from bansong.models.model_store import ModelStore
 
     if toml and as_json:
-        raise UsageError(gettext("give one of --toml and --json"))
+        raise UsageError(FORMATS_EXCLUSIVE)
     store = ModelStore()
     found, name = _find_card(store, which)
     if toml:

@@ -24,13 +24,18 @@ from bansong.cli.console import (
     warn,
 )
 from bansong.cli.options import PATH, json_option
-from bansong.errors import BansongError, OutputError, UsageError
+from bansong.errors import BansongError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.schema import SEOUL
 from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     from bansong.scheduling.job_report import JobReport
+
+JOB_FILE_EXISTS: Final = Problem(
+    "jobs.job_file_exists", "{path}: exists already and is left as it is; give another name"
+)
+FILE_UNWRITABLE: Final = Problem("jobs.job_file_unwritable", "{path}: cannot be written: {reason}")
 
 _RUN_COLUMNS: Final = (
     gettext_noop("run"),
@@ -142,11 +147,9 @@ def _write_template(path: Path) -> None:
             file.write(job_template())
         schema.write_text(json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except FileExistsError:
-        raise UsageError(gettext("{path}: exists already and is left as it is; give another name", path=path)) from None
+        raise UsageError(JOB_FILE_EXISTS, path=path) from None
     except OSError as error:
-        raise OutputError(
-            gettext("{path}: cannot be written: {reason}", path=path, reason=describe_os_error(error))
-        ) from error
+        raise OutputError(FILE_UNWRITABLE, path=path, reason=describe_os_error(error)) from error
     say(gettext("{path} written; fill it in, then: bansong run {path}", path=path))
 
 

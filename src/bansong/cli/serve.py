@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -21,12 +21,14 @@ from bansong.cli.options import (
     registry_option,
     status_budget_option,
 )
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from bansong.client.address_policy import IpNetwork
     from bansong.server.settings import Settings
+
+PACKAGE_MISSING: Final = Problem("server.package_missing", "the service needs {replace}: pip install 'bansong[server]'")
 
 db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help="The server's SQLite file.")
 
@@ -233,6 +235,4 @@ def needs_server() -> None:
     """Raise :class:`UsageError` where the extra is not installed."""
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
-            raise UsageError(
-                gettext("the service needs {replace}: pip install 'bansong[server]'", replace=name.replace("_", "-"))
-            )
+            raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))

@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     import sqlite3
 
     from bansong.server.store.key_table import Key
+
+KEY_REVOKED: Final = Problem(
+    "keys.key_revoked", "key {key_id} was revoked, for good; make another with `bansong keys create --db {db}`"
+)
 
 T = TypeVar("T")
 About = tuple[str | None, Mapping[str, object]]
@@ -69,13 +72,7 @@ def require_living_key(db: Path, key_id: str) -> Key:
     """Return a key that was not revoked; raise :class:`UsageError` for another."""
     key = require_key(db, key_id)
     if key.revoked is not None:
-        raise UsageError(
-            gettext(
-                "key {key_id} was revoked, for good; make another with `bansong keys create --db {db}`",
-                key_id=key_id,
-                db=db,
-            )
-        )
+        raise UsageError(KEY_REVOKED, key_id=key_id, db=db)
     return key
 
 

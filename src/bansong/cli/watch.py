@@ -30,6 +30,7 @@ from bansong.cli.options import (
     status_budget_option,
     status_store_option,
 )
+from bansong.errors import Problem
 from bansong.library_messages import describe_os_error
 from bansong.options import STATUS_SOURCES
 from bansong.report_display import pad_text
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bansong.watch import CheckReport
+
+STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
 _OWN: Final = "\0"
 """The value of ``--local`` without a file: no path can be this."""
@@ -289,7 +292,7 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
+        raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -12,8 +12,12 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.translation import gettext
+
+NETWORK_INVALID: Final = Problem(
+    "webhook.network_invalid", "{text!r} is no network: {error}; give it like 10.20.0.0/16 or fd00::/8"
+)
 
 IpNetwork = IPv4Network | IPv6Network
 IpAddress = IPv4Address | IPv6Address
@@ -88,9 +92,7 @@ def parse_network(text: str) -> IpNetwork:
     try:
         return ip_network(text.strip())
     except ValueError as error:
-        raise UsageError(
-            gettext("{text!r} is no network: {error}; give it like 10.20.0.0/16 or fd00::/8", text=text, error=error)
-        ) from None
+        raise UsageError(NETWORK_INVALID, text=text, error=error) from None
 
 
 def _is_public(address: IpAddress) -> bool:

@@ -18,12 +18,30 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 import anyio.to_thread
 
 from bansong import business_number
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
 
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
+
+ARGUMENT_TYPE_WRONG: Final = Problem("options.argument_type_wrong", "{option}: of type {name}; give {remedy}")
+FILE_UNREADABLE: Final = Problem("service.uploaded_file_unreadable", "{path}: cannot be read: {fault}")
+VALUE_INVALID: Final = Problem("service.value_invalid", "{option}: must be {wanted}")
+SECONDS_INVALID: Final = Problem("options.seconds_invalid", "{option}: must be a number of seconds above 0")
+FILE_IN_TEXT_MODE: Final = Problem(
+    "service.file_in_text_mode", "{option}: its read() returns {name}; open the file in binary mode: open(path, 'rb')"
+)
+UPLOAD_EMPTY: Final = Problem(
+    "service.upload_empty", "{option}: holds no rows; a file that was read before is at its end: seek(0)"
+)
+FORMAT_NOT_TAKEN: Final = Problem("service.format_not_taken", "{option}: the service takes {known}; convert it")
+UPLOAD_READ_FAILED: Final = Problem(
+    "service.upload_read_failed",
+    "{option}: cannot be read ({error}); give a file that is open for reading, in binary mode",
+)
+PATH_HAS_NUL: Final = Problem("options.path_has_nul", "{option}: no path has a NUL character in it")
+UPLOAD_UNREADABLE: Final = Problem("service.upload_unreadable", "{option}: cannot be read: {value}")
 
 
 _TEN_DIGITS: Final = re.compile("[0-9]{10}")
@@ -42,11 +60,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
     """Raise the :class:`UsageError` for an argument of another type than is asked for."""
-    raise UsageError(
-        gettext(
-            "{option}: of type {name}; give {remedy}", option=parameter(name), name=type(value).__name__, remedy=remedy
-        )
-    )
+    raise UsageError(ARGUMENT_TYPE_WRONG, option=Option(name), name=type(value).__name__, remedy=remedy)
 
 
 def text(name: str, value: object, remedy: str | None = None) -> str:
@@ -88,7 +102,7 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
         wrong_type(name, value, gettext("an int"))
     if least is not None and found < least:
         wanted = gettext("above zero") if least == 1 else gettext("{least} or more", least=least)
-        raise UsageError(gettext("{option}: must be {wanted}", option=parameter(name, found), wanted=wanted))
+        raise UsageError(VALUE_INVALID, option=Option(name, found), wanted=wanted)
     return found
 
 
@@ -97,7 +111,7 @@ def seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(name, value, gettext("seconds, as an int or float"))
     if not 0 < value < math.inf:
-        raise UsageError(gettext("{option}: must be a number of seconds above 0", option=parameter(name, value)))
+        raise UsageError(SECONDS_INVALID, option=Option(name, value))
     return value
 
 
@@ -157,26 +171,10 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
         found = content.read()
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and not isinstance(error, UnsupportedOperation):
-            raise InputError(
-                gettext(
-                    "{option}: cannot be read: {value}", option=parameter("content"), value=describe_os_error(error)
-                )
-            ) from None
-        raise UsageError(
-            gettext(
-                "{option}: cannot be read ({error}); give a file that is open for reading, in binary mode",
-                option=parameter("content"),
-                error=error,
-            )
-        ) from None
+            raise InputError(UPLOAD_UNREADABLE, option=Option("content"), value=describe_os_error(error)) from None
+        raise UsageError(UPLOAD_READ_FAILED, option=Option("content"), error=error) from None
     if not isinstance(found, bytes):
-        raise UsageError(
-            gettext(
-                "{option}: its read() returns {name}; open the file in binary mode: open(path, 'rb')",
-                option=parameter("content"),
-                name=type(found).__name__,
-            )
-        )
+        raise UsageError(FILE_IN_TEXT_MODE, option=Option("content"), name=type(found).__name__)
     name = getattr(content, "name", None)
     return _describe_file(found, filename or (Path(name).name if isinstance(name, str) else None))
 
@@ -187,29 +185,18 @@ def _read_path(path: Path) -> bytes:
     except OSError as error:
         fault = describe_os_error(error)
     except ValueError:
-        raise UsageError(
-            gettext("{option}: no path has a NUL character in it", option=parameter("content", str(path)))
-        ) from None
-    raise InputError(gettext("{path}: cannot be read: {fault}", path=path, fault=fault))
+        raise UsageError(PATH_HAS_NUL, option=Option("content", str(path))) from None
+    raise InputError(FILE_UNREADABLE, path=path, fault=fault)
 
 
 def _describe_file(content: bytes, filename: str | None) -> UploadFile:
     if not content:
-        raise UsageError(
-            gettext(
-                "{option}: holds no rows; a file that was read before is at its end: seek(0)",
-                option=parameter("content"),
-            )
-        )
+        raise UsageError(UPLOAD_EMPTY, option=Option("content"))
     extension = _extension_of(content) if filename is None else Path(filename).suffix.lower()
     media_type = _MEDIA_TYPES.get(extension or _extension_of(content))
     if media_type is None:
         known = ", ".join(_MEDIA_TYPES)
-        raise UsageError(
-            gettext(
-                "{option}: the service takes {known}; convert it", option=parameter("filename", filename), known=known
-            )
-        )
+        raise UsageError(FORMAT_NOT_TAKEN, option=Option("filename", filename), known=known)
     if media_type == _CSV and _is_utf8(content):
         media_type = f"{_CSV}; charset=utf-8"
     return UploadFile(content, f"lookups{extension}" if filename is None else filename, media_type)

@@ -16,8 +16,42 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from bansong.client.arguments import wrong_type
 from bansong.environment import variable
-from bansong.errors import UsageError
-from bansong.translation import gettext, parameter
+from bansong.errors import Problem, UsageError
+from bansong.translation import Option, gettext, parameter
+
+IDENTIFIER_IMPOSSIBLE: Final = Problem(
+    "service.identifier_impossible", "{segment!r} is not an identifier that the service can have given"
+)
+URL_HOLDS_PASSWORD: Final = Problem(
+    "service.url_holds_password",
+    "the base URL holds a user name or password; give the API key by BANSONG_API_KEY instead",
+)
+URL_INCOMPLETE: Final = Problem(
+    "service.url_incomplete", "{text!r} is not a base URL; give it like https://api.example.com"
+)
+URL_HOLDS_QUERY: Final = Problem(
+    "service.url_holds_query", "the base URL holds a query or fragment ('?' or '#'); leave it out"
+)
+URL_CHARACTER_FORBIDDEN: Final = Problem(
+    "service.url_character_forbidden",
+    "{text!r} holds a space, a backslash or a control character; give a base URL without",
+)
+URL_HOST_INVALID: Final = Problem("service.url_host_invalid", "{netloc!r} is not a host name; check the base URL")
+URL_PORT_INVALID: Final = Problem(
+    "service.url_port_invalid", "{netloc!r} has no port between 1 and 65535; check the base URL"
+)
+URL_HOLDS_DOTS: Final = Problem("service.url_holds_dots", "{path!r} holds '.' or '..'; give the base URL without")
+URL_MISSING: Final = Problem(
+    "service.url_missing", "no base URL: give the service's URL with {option}, or set {env_base_url}"
+)
+URL_NOT_ENCRYPTED: Final = Problem(
+    "service.url_not_encrypted",
+    "http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`",
+)
+URL_SEGMENT_INVALID: Final = Problem("service.url_segment_invalid", "{segment!r} cannot be part of a URL")
+URL_INVALID: Final = Problem("service.url_invalid", "the base URL is not a URL; give it like https://api.example.com")
+URL_ADDRESS_INVALID: Final = Problem("service.url_address_invalid", "[{host}] is not an address; check the base URL")
+URL_PATH_INVALID: Final = Problem("service.url_path_invalid", "the base URL's path cannot be sent; check the base URL")
 
 ENV_BASE_URL: Final = "BANSONG_BASE_URL"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -50,22 +84,11 @@ class BaseUrl:
             wrong_type("base_url", text, gettext("the service's URL as a str"))
         text = (text or variable(ENV_BASE_URL) or "").strip()
         if not text:
-            raise UsageError(
-                gettext(
-                    "no base URL: give the service's URL with {option}, or set {env_base_url}",
-                    option=parameter("base_url"),
-                    env_base_url=ENV_BASE_URL,
-                )
-            )
+            raise UsageError(URL_MISSING, option=Option("base_url"), env_base_url=ENV_BASE_URL)
         parts = _parts(text)
         host = _host(parts)
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
-            raise UsageError(
-                gettext(
-                    "http://{host}: plain http would show the API key to the network; use https, or `allow_http=True`",
-                    host=host,
-                )
-            )
+            raise UsageError(URL_NOT_ENCRYPTED, host=host)
         return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host, known)
 
     @property
@@ -95,11 +118,11 @@ def _known_origin(text: str) -> str:
 
 def _quote_segment(segment: str) -> str:
     if segment in ("", ".", ".."):
-        raise UsageError(gettext("{segment!r} is not an identifier that the service can have given", segment=segment))
+        raise UsageError(IDENTIFIER_IMPOSSIBLE, segment=segment)
     try:
         return quote(segment, safe="")
     except UnicodeEncodeError:
-        raise UsageError(gettext("{segment!r} cannot be part of a URL", segment=segment)) from None
+        raise UsageError(URL_SEGMENT_INVALID, segment=segment) from None
 
 
 def _parts(text: str) -> SplitResult:
@@ -108,19 +131,15 @@ def _parts(text: str) -> SplitResult:
         parts = urlsplit(text)
         named = parts.hostname
     except ValueError:
-        raise UsageError(gettext("the base URL is not a URL; give it like https://api.example.com")) from None
+        raise UsageError(URL_INVALID) from None
     if "@" in parts.netloc:
-        raise UsageError(
-            gettext("the base URL holds a user name or password; give the API key by BANSONG_API_KEY instead")
-        )
+        raise UsageError(URL_HOLDS_PASSWORD)
     if parts.scheme not in _PORTS or not named:
-        raise UsageError(gettext("{text!r} is not a base URL; give it like https://api.example.com", text=text))
+        raise UsageError(URL_INCOMPLETE, text=text)
     if parts.query or parts.fragment or text.endswith(("?", "#")):
-        raise UsageError(gettext("the base URL holds a query or fragment ('?' or '#'); leave it out"))
+        raise UsageError(URL_HOLDS_QUERY)
     if re.search(r"[\s\\\x00-\x1f\x7f]", text):
-        raise UsageError(
-            gettext("{text!r} holds a space, a backslash or a control character; give a base URL without", text=text)
-        )
+        raise UsageError(URL_CHARACTER_FORBIDDEN, text=text)
     return parts
 
 
@@ -133,7 +152,7 @@ def _host(parts: SplitResult) -> str:
     except UnicodeError:
         host = ""
     if not _HOST.fullmatch(host):
-        raise UsageError(gettext("{netloc!r} is not a host name; check the base URL", netloc=parts.netloc))
+        raise UsageError(URL_HOST_INVALID, netloc=parts.netloc)
     return host
 
 
@@ -141,7 +160,7 @@ def _address(host: str) -> str:
     try:
         return ip_address(host).compressed
     except ValueError:
-        raise UsageError(gettext("[{host}] is not an address; check the base URL", host=host)) from None
+        raise UsageError(URL_ADDRESS_INVALID, host=host) from None
 
 
 def _netloc(parts: SplitResult, host: str) -> str:
@@ -150,18 +169,18 @@ def _netloc(parts: SplitResult, host: str) -> str:
     except ValueError:
         port = 0
     if port == 0:
-        raise UsageError(gettext("{netloc!r} has no port between 1 and 65535; check the base URL", netloc=parts.netloc))
+        raise UsageError(URL_PORT_INVALID, netloc=parts.netloc)
     return host if port in (None, _PORTS[parts.scheme]) else f"{host}:{port}"
 
 
 def _path(parts: SplitResult) -> str:
     path = parts.path.rstrip("/")
     if any(segment in (".", "..") for segment in path.split("/")):
-        raise UsageError(gettext("{path!r} holds '.' or '..'; give the base URL without", path=path))
+        raise UsageError(URL_HOLDS_DOTS, path=path)
     try:
         return quote(path, safe=_IN_PATHS)
     except UnicodeEncodeError:
-        raise UsageError(gettext("the base URL's path cannot be sent; check the base URL")) from None
+        raise UsageError(URL_PATH_INVALID) from None
 
 
 def _is_loopback(host: str) -> bool:

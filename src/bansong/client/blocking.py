@@ -23,8 +23,18 @@ from bansong.client.key import ApiKey
 from bansong.client.network import HttpTransport, Timeouts, Verify
 from bansong.client.raw_response import RawResponse, UnparsedClient, copy_signature
 from bansong.client.responses import BatchCreated, BatchStatus, Result
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
+
+CLIENT_NOT_OPEN: Final = Problem(
+    "service.blocking_client_not_open",
+    "this {name} is not open: use it inside `with … as client`, or call `client.open()`",
+)
+CLIENT_WAS_FORKED: Final = Problem(
+    "service.client_was_forked", "this {name} was opened in the process that this one was forked from: make one here"
+)
+CLIENT_ALREADY_OPEN: Final = Problem(
+    "service.blocking_client_already_open", "this client is open already: use one `with` at a time"
+)
 
 _PATIENCE: Final = 1.0
 
@@ -214,19 +224,9 @@ class BlockingClient:
     def run(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine function in this client's event loop and return its result."""
         if self._loop is None:
-            raise UsageError(
-                gettext(
-                    "this {name} is not open: use it inside `with … as client`, or call `client.open()`",
-                    name=type(self).__name__,
-                )
-            )
+            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         if not self._loop.is_of_this_process:
-            raise UsageError(
-                gettext(
-                    "this {name} was opened in the process that this one was forked from: make one here",
-                    name=type(self).__name__,
-                )
-            )
+            raise UsageError(CLIENT_WAS_FORKED, name=type(self).__name__)
         task = PortalTask(self._loop.portal, call)
         try:
             return task.wait()
@@ -256,7 +256,7 @@ class BlockingClient:
 
     def __enter__(self) -> Self:
         if self._loop is not None:
-            raise UsageError(gettext("this client is open already: use one `with` at a time"))
+            raise UsageError(CLIENT_ALREADY_OPEN)
         return self.open()
 
     def __exit__(self, *exception: object) -> None:

@@ -62,11 +62,19 @@ from bansong.client.responses import (
     read_verified,
 )
 from bansong.client.transport import ServiceResponse, Transport
-from bansong.errors import ServiceError, ShapeError, UsageError
+from bansong.errors import Problem, ServiceError, ShapeError, UsageError
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from bansong.client.raw_response import RawClient
+
+CLIENT_ALREADY_OPEN: Final = Problem(
+    "service.client_already_open", "this client is open already: use one `async with` at a time"
+)
+CLIENT_NOT_OPEN: Final = Problem(
+    "service.client_not_open",
+    "this {name} is not open: use it inside `async with … as client`, or `await client.open()`",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -157,7 +165,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
-            raise UsageError(gettext("this client is open already: use one `async with` at a time"))
+            raise UsageError(CLIENT_ALREADY_OPEN)
         return await self.open()
 
     async def __aexit__(self, *exception: object) -> None:
@@ -352,12 +360,7 @@ class Client:
         """Send a request, again where that is allowed and of use, and return its response."""
         transport, url = self._transport, self._base.url(*request.path)
         if transport is None:
-            raise UsageError(
-                gettext(
-                    "this {name} is not open: use it inside `async with … as client`, or `await client.open()`",
-                    name=type(self).__name__,
-                )
-            )
+            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         timeouts = None if timeout is None else Timeouts.of(timeout)
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
         for attempt in count(1):

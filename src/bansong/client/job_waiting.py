@@ -11,11 +11,23 @@ import anyio
 
 from bansong.client.arguments import job_id_of, seconds, whole_number
 from bansong.client.responses import BatchCreated, BatchStatus, Result
-from bansong.errors import JobTimeoutError, NotFoundError, ShapeError, UsageError
-from bansong.translation import gettext, parameter
+from bansong.errors import JobTimeoutError, NotFoundError, Problem, ShapeError, UsageError
+from bansong.translation import Option, gettext
 
 if TYPE_CHECKING:
     from bansong.client.client import Client
+
+JOB_TIMED_OUT: Final = Problem(
+    "service.job_timed_out",
+    "job {job_id} is not done after {timeout:g} s (its status: {said}); it goes on at the service: wait "
+    "again, or give a larger {option}",
+)
+JOB_NOT_DONE: Final = Problem(
+    "service.job_not_done", "job {job_id} is still {status!r}; wait for it first: client.wait(job)"
+)
+JOB_SIZE_UNKNOWN: Final = Problem(
+    "service.job_size_unknown", "the service does not say how many rows job {job_id} has; give {option}"
+)
 
 _LONG_JOB: Final = 60.0
 """A job is looked at every ``poll`` seconds, later each time a sixtieth of its age later, at most every 30 s."""
@@ -58,14 +70,7 @@ class JobWatch:
                 return self._last
         said = "unknown" if self._last is None else repr(self._last.status)
         raise JobTimeoutError(
-            gettext(
-                "job {job_id} is not done after {timeout:g} s (its status: {said}); it goes on at the service: wait "
-                "again, or give a larger {option}",
-                job_id=self._job_id,
-                timeout=self._timeout,
-                said=said,
-                option=parameter("timeout"),
-            )
+            JOB_TIMED_OUT, job_id=self._job_id, timeout=self._timeout, said=said, option=Option("timeout")
         )
 
 
@@ -94,22 +99,10 @@ async def fetch_results(client: Client, job: str | BatchCreated, total: int | No
     preview = 1 if total is None else whole_number("total", total, 0)
     status = await client.batch(job_id, preview=preview)
     if status.state == "working":
-        raise UsageError(
-            gettext(
-                "job {job_id} is still {status!r}; wait for it first: client.wait(job)",
-                job_id=job_id,
-                status=status.status,
-            )
-        )
+        raise UsageError(JOB_NOT_DONE, job_id=job_id, status=status.status)
     total = status.total if total is None else total
     if total is None:
-        raise UsageError(
-            gettext(
-                "the service does not say how many rows job {job_id} has; give {option}",
-                job_id=job_id,
-                option=parameter("total"),
-            )
-        )
+        raise UsageError(JOB_SIZE_UNKNOWN, job_id=job_id, option=Option("total"))
     if total > preview:
         status = await client.batch(job_id, preview=total)
     given = len(status.results)

@@ -16,9 +16,15 @@ from typing import ClassVar, Final, NoReturn, Self, overload
 from urllib.parse import quote
 
 from bansong.environment import variable
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.translation import gettext, gettext_noop
+
+KEY_FILE_UNUSABLE: Final = Problem(
+    "keys.key_file_unusable", "{path}: {fault}; the file is to hold the {name} and nothing else"
+)
+KEY_MALFORMED: Final = Problem("keys.key_malformed", "the {name} {fault}; copy it again from {origin}")
+KEY_MISSING: Final = Problem("keys.key_missing", "no {name}: {remedy}")
 
 ENV_KEY: Final = "BANSONG_API_KEY"
 ENV_KEY_FILE: Final = "BANSONG_API_KEY_FILE"
@@ -55,14 +61,7 @@ class SecretKey:
         )
         if fault is not None:
             del value  # a traceback may be shown with the variables of its frames
-            raise UsageError(
-                gettext(
-                    "the {name} {fault}; copy it again from {origin}",
-                    name=gettext(self.NAME),
-                    fault=fault,
-                    origin=gettext(self.ORIGIN),
-                )
-            )
+            raise UsageError(KEY_MALFORMED, name=gettext(self.NAME), fault=fault, origin=gettext(self.ORIGIN))
         self._value = value
         self._forms = _forms_of(value)
 
@@ -79,7 +78,7 @@ class SecretKey:
                 variable=cls.ENV,
                 env_file=cls.ENV_FILE,
             )
-            raise UsageError(gettext("no {name}: {remedy}", name=gettext(cls.NAME), remedy=remedy))
+            raise UsageError(KEY_MISSING, name=gettext(cls.NAME), remedy=remedy)
         return found
 
     @classmethod
@@ -190,6 +189,4 @@ def _content(path: Path, name: str) -> str:
     except OSError as error:
         fault = gettext("cannot be read: {value}", value=describe_os_error(error))
     content = b""  # not for the frames of a traceback
-    raise UsageError(
-        gettext("{path}: {fault}; the file is to hold the {name} and nothing else", path=path, fault=fault, name=name)
-    )
+    raise UsageError(KEY_FILE_UNUSABLE, path=path, fault=fault, name=name)

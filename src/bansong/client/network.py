@@ -13,9 +13,22 @@ import httpx
 
 from bansong.client.arguments import wrong_type
 from bansong.client.base_url import BaseUrl
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
+
+CA_BUNDLE_UNUSABLE: Final = Problem(
+    "service.ca_bundle_unusable", "{option}: {fault}; give the path of a CA bundle (PEM)"
+)
+NETWORK_OPTION_REDUNDANT: Final = Problem(
+    "service.network_option_redundant", "{option} does all of the network itself; leave {option2} out"
+)
+CERTIFICATE_CHECK_OFF: Final = Problem(
+    "service.certificate_check_off",
+    "{option}: without a check of the certificate whoever answers for {host} would get the API key; give "
+    "the path of the CA's certificate instead",
+)
+TIMEOUT_INVALID: Final = Problem("service.timeout_invalid", "{option}: {name} must be a number of seconds above 0")
 
 HttpTransport = httpx.AsyncBaseTransport
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext
@@ -39,13 +52,7 @@ class Timeouts:
         for part in fields(self):
             seconds = getattr(self, part.name)
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-                raise UsageError(
-                    gettext(
-                        "{option}: {name} must be a number of seconds above 0",
-                        option=parameter("timeout", seconds),
-                        name=part.name,
-                    )
-                )
+                raise UsageError(TIMEOUT_INVALID, option=Option("timeout", seconds), name=part.name)
 
     @classmethod
     def of(cls, timeout: float | Timeouts) -> Timeouts:
@@ -87,26 +94,13 @@ def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -
         wrong_type("http", http, remedy)
     if app is not None or verify is not True:
         other = "app" if app is not None else "verify"
-        raise UsageError(
-            gettext(
-                "{option} does all of the network itself; leave {option2} out",
-                option=parameter("http"),
-                option2=parameter(other),
-            )
-        )
+        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), option2=Option(other))
     return http
 
 
 def _require_loopback(base: BaseUrl) -> None:
     if not base.is_loopback:
-        raise UsageError(
-            gettext(
-                "{option}: without a check of the certificate whoever answers for {host} would get the API key; give "
-                "the path of the CA's certificate instead",
-                option=parameter("verify"),
-                host=base.host,
-            )
-        )
+        raise UsageError(CERTIFICATE_CHECK_OFF, option=Option("verify"), host=base.host)
 
 
 def _context_of(path: Path) -> ssl.SSLContext:
@@ -118,8 +112,4 @@ def _context_of(path: Path) -> ssl.SSLContext:
         fault = gettext("holds no certificates in PEM form")
     except OSError as error:
         fault = gettext("cannot be read: {value}", value=describe_os_error(error))
-    raise UsageError(
-        gettext(
-            "{option}: {fault}; give the path of a CA bundle (PEM)", option=parameter("verify", str(path)), fault=fault
-        )
-    )
+    raise UsageError(CA_BUNDLE_UNUSABLE, option=Option("verify", str(path)), fault=fault)

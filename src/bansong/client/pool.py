@@ -32,9 +32,13 @@ from bansong.client.connection import (
     WireResponse,
 )
 from bansong.client.network import Timeouts
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.translation import gettext
+
+PROXY_UNUSABLE: Final = Problem(
+    "service.proxy_unusable", "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY"
+)
 
 _CHUNK: Final = 64 * 1024
 _HEAD_START: Final = 0.25  # seconds that an address is waited for before the next one is tried, too (RFC 8305)
@@ -369,13 +373,7 @@ def environment_proxy(base: BaseUrl) -> Proxy | None:
             return Proxy(host, port or _PORTS[parts.scheme], parts.scheme == "https", _credentials(parts.netloc))
     except ValueError:
         pass
-    raise UsageError(
-        gettext(
-            "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY",
-            fault=fault,
-            upper=base.scheme.upper(),
-        )
-    )
+    raise UsageError(PROXY_UNUSABLE, fault=fault, upper=base.scheme.upper())
 
 
 def _credentials(netloc: str) -> list[tuple[bytes, bytes]]:

@@ -23,8 +23,11 @@ from bansong.client.error_mapping import is_page
 from bansong.client.json_search import UnreadableError, parse_json
 from bansong.client.key import SecretKey
 from bansong.client.responses import read_acknowledged
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
+
+IDEMPOTENCY_KEY_INVALID: Final = Problem(
+    "service.idempotency_key_invalid", "an idempotency key has 1 to 200 visible ASCII characters"
+)
 
 ORDINARY: Final = 2 << 20
 """Bytes that are read of an ordinary response at most."""
@@ -224,7 +227,7 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
     if key is None:
         return None
     if _VISIBLE.fullmatch(key) is None:
-        raise UsageError(gettext("an idempotency key has 1 to 200 visible ASCII characters"))
+        raise UsageError(IDEMPOTENCY_KEY_INVALID)
     return {IDEMPOTENCY_KEY: key}
 
 

@@ -32,6 +32,7 @@ from bansong.errors import (
     CertificateError,
     DoubtError,
     NotSentError,
+    Problem,
     ServiceError,
     ShapeError,
     UnavailableError,
@@ -39,6 +40,14 @@ from bansong.errors import (
 )
 from bansong.library_messages import describe_os_error
 from bansong.translation import current_language, gettext, gettext_noop, join_clauses
+
+HOST_NOT_CONFIGURED: Final = Problem(
+    "service.host_not_configured", "{hostname} is not the configured service: the API key is not sent there"
+)
+CERTIFICATE_NOT_TRUSTED: Final = Problem(
+    "service.certificate_not_trusted", "{asked}: the service's certificate is not trusted ({one_line}); {untrusted}"
+)
+REQUEST_CUT_OFF: Final = Problem("service.request_cut_off", "{words} before all was sent; {incomplete}")
 
 _log = logging.getLogger(__name__)
 
@@ -160,11 +169,7 @@ class Transport:
         """
         parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
-            raise UsageError(
-                gettext(
-                    "{hostname} is not the configured service: the API key is not sent there", hostname=parts.hostname
-                )
-            )
+            raise UsageError(HOST_NOT_CONFIGURED, hostname=parts.hostname)
         target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
         timeouts = timeouts or self._timeouts
         spoken = {} if current_language() == "en" else {"Accept-Language": current_language()}
@@ -251,12 +256,10 @@ class Transport:
             return ServiceResponse(asked, status, raw, response.headers)
         if isinstance(fault, ssl.SSLCertVerificationError):
             return CertificateError(
-                gettext(
-                    "{asked}: the service's certificate is not trusted ({one_line}); {untrusted}",
-                    asked=asked,
-                    one_line=one_line(fault.verify_message),
-                    untrusted=gettext(self._wording.untrusted),
-                )
+                CERTIFICATE_NOT_TRUSTED,
+                asked=asked,
+                one_line=one_line(fault.verify_message),
+                untrusted=gettext(self._wording.untrusted),
             )
         what = (
             gettext("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
@@ -265,13 +268,7 @@ class Transport:
         if isinstance(fault, UnreachableError):
             return NotSentError(join_clauses(words, gettext(self._wording.unreachable)))
         if status is None and not complete:
-            return NotSentError(
-                gettext(
-                    "{words} before all was sent; {incomplete}",
-                    words=words,
-                    incomplete=gettext(self._wording.incomplete),
-                )
-            )
+            return NotSentError(REQUEST_CUT_OFF, words=words, incomplete=gettext(self._wording.incomplete))
         if attempt.method == "GET":
             return UnavailableError(words, status=status, raw=raw[:RAW_KEPT])
         words = join_clauses(words, gettext(self._wording.in_doubt))

@@ -26,8 +26,25 @@ from bansong.client.error_mapping import certificate_error, seconds_to_wait
 from bansong.client.network import Timeouts
 from bansong.client.pool import AddressCheck, TlsStream, allow_any, connect_tcp
 from bansong.client.request import RequestBody
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.translation import gettext
+
+URL_UNUSABLE: Final = Problem(
+    "webhook.url_unusable", "the webhook's URL is not one; give it like https://example.com/closures"
+)
+URL_HOLDS_PASSWORD: Final = Problem(
+    "webhook.url_holds_password", "the webhook's URL holds a user name or password; leave them out, notices are signed"
+)
+URL_HOLDS_FRAGMENT: Final = Problem(
+    "webhook.url_holds_fragment", "the webhook's URL holds a fragment ('#'), which is never sent; leave it out"
+)
+URL_HOST_INVALID: Final = Problem("webhook.url_host_invalid", "{shown}: no host can have this name; check the URL")
+URL_NOT_ENCRYPTED: Final = Problem(
+    "webhook.url_not_encrypted", "{shown}: plain http would show names and addresses to the network; use https"
+)
+URL_INVALID: Final = Problem(
+    "webhook.url_invalid", "the webhook's URL is not a URL; give it like https://example.com/closures"
+)
 
 _READ: Final = 16 << 10
 """Bytes of a response that are read; their content is not used."""
@@ -57,24 +74,18 @@ class WebhookUrl:
             host, port = parts.hostname, parts.port
             whole = httpx.URL(text)
         except (ValueError, httpx.InvalidURL):
-            raise UsageError(
-                gettext("the webhook's URL is not a URL; give it like https://example.com/closures")
-            ) from None
+            raise UsageError(URL_INVALID) from None
         if parts.scheme not in ("http", "https") or not host or _UNSAFE.search(text) or port == 0:
-            raise UsageError(gettext("the webhook's URL is not one; give it like https://example.com/closures"))
+            raise UsageError(URL_UNUSABLE)
         if "@" in parts.netloc:
-            raise UsageError(
-                gettext("the webhook's URL holds a user name or password; leave them out, notices are signed")
-            )
+            raise UsageError(URL_HOLDS_PASSWORD)
         if parts.fragment or text.endswith("#"):
-            raise UsageError(gettext("the webhook's URL holds a fragment ('#'), which is never sent; leave it out"))
+            raise UsageError(URL_HOLDS_FRAGMENT)
         shown = f"{whole.scheme}://{whole.netloc.decode('ascii')}"
         if not can_exist(whole.raw_host.decode("ascii")):
-            raise UsageError(gettext("{shown}: no host can have this name; check the URL", shown=shown))
+            raise UsageError(URL_HOST_INVALID, shown=shown)
         if parts.scheme == "http" and not allow_http and not _is_loopback(host):
-            raise UsageError(
-                gettext("{shown}: plain http would show names and addresses to the network; use https", shown=shown)
-            )
+            raise UsageError(URL_NOT_ENCRYPTED, shown=shown)
         return cls(shown, whole)
 
     def reveal(self) -> str:

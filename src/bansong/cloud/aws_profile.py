@@ -8,8 +8,16 @@ from configparser import Error as ConfigError
 from pathlib import Path
 from typing import Final
 
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
+
+PROFILE_WITHOUT_KEY: Final = Problem(
+    "cloud.profile_without_key",
+    "the profile {name!r} (AWS_PROFILE) has no access key of its own in ~/.aws; for one that signs in or "
+    "takes a role, set in the environment what `aws configure export-credentials` prints",
+)
+AWS_SETTINGS_UNREADABLE: Final = Problem(
+    "cloud.aws_settings_unreadable", "{path}: cannot be read as the settings of AWS; check it"
+)
 
 _KEYS: Final = {
     "aws_access_key_id": "access_key_id",
@@ -37,13 +45,7 @@ def read_profile() -> dict[str, str]:
     found |= _read_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", name)
     given = any(os.environ.get(variable) for variable in _NOT_NEEDED)
     if named and not given and "aws_access_key_id" not in found:
-        raise UsageError(
-            gettext(
-                "the profile {name!r} (AWS_PROFILE) has no access key of its own in ~/.aws; for one that signs in or "
-                "takes a role, set in the environment what `aws configure export-credentials` prints",
-                name=name,
-            )
-        )
+        raise UsageError(PROFILE_WITHOUT_KEY, name=name)
     settings = {ours: found[theirs] for theirs, ours in _KEYS.items() if found.get(theirs)}
     if given:
         settings = {key: settings[key] for key in ("region", "endpoint") if key in settings}
@@ -60,5 +62,5 @@ def _read_section(variable: str, usual: str, section: str) -> dict[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (ConfigError, UnicodeDecodeError, OSError):  # the error would show the line, which may be a key
-        raise UsageError(gettext("{path}: cannot be read as the settings of AWS; check it", path=path)) from None
+        raise UsageError(AWS_SETTINGS_UNREADABLE, path=path) from None
     return dict(parser[section]) if parser.has_section(section) else {}

@@ -23,11 +23,27 @@ from bansong.cancellation import run_until_interrupted
 from bansong.cloud.aws_profile import read_profile
 from bansong.cloud.remote_path import RemotePath
 from bansong.cloud.store_errors import explain_store_error, means_no_bucket
-from bansong.errors import BansongError, InputError, OutputError, UsageError
+from bansong.errors import BansongError, InputError, OutputError, Problem, UsageError
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+OBJECT_CHANGED: Final = Problem("cloud.object_changed", "{url}: was changed while it was being read; run again")
+OBJECT_TOO_LARGE: Final = Problem(
+    "cloud.object_too_large",
+    "{url}: would have {size:,} bytes, and objects are written in one piece of at most {largest:,}; pack "
+    "it (.gz), or write Parquet",
+)
+BUCKET_NAME_INVALID: Final = Problem("cloud.bucket_name_invalid", "{url}: is no name of a bucket")
+ENDPOINT_NOT_ENCRYPTED: Final = Problem(
+    "cloud.endpoint_not_encrypted",
+    "{url}: the endpoint {host} is without TLS, so anybody on the way could read what is sent; give one "
+    "with https, or set {variable}=true",
+)
+CLOUD_EXTRA_MISSING: Final = Problem(
+    "cloud.cloud_extra_missing", 'files of s3://, gs:// and az:// need an extra: pip install "bansong[cloud]"'
+)
 
 LARGEST: Final = 5_000 << 20
 """Bytes of the largest object that S3 and Azure take in one piece."""
@@ -103,15 +119,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
     """
     size = path.stat().st_size
     if size > LARGEST:
-        raise OutputError(
-            gettext(
-                "{url}: would have {size:,} bytes, and objects are written in one piece of at most {largest:,}; pack "
-                "it (.gz), or write Parquet",
-                url=url,
-                size=size,
-                largest=LARGEST,
-            )
-        )
+        raise OutputError(OBJECT_TOO_LARGE, url=url, size=size, largest=LARGEST)
     mode: Any = "create" if seen is None else seen.as_condition()
     store, mark = _open_store(url, size), secrets.token_hex(16)
     import obstore
@@ -159,7 +167,7 @@ def list_objects(folder: RemotePath) -> list[RemotePath]:
 
 def changed_error(url: RemotePath) -> InputError:
     """Return the error of an object that is another than it was a moment ago."""
-    return InputError(gettext("{url}: was changed while it was being read; run again", url=url))
+    return InputError(OBJECT_CHANGED, url=url)
 
 
 def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, Any] | None:
@@ -224,12 +232,10 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
     try:
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError:
-        raise UsageError(
-            gettext('files of s3://, gs:// and az:// need an extra: pip install "bansong[cloud]"')
-        ) from None
+        raise UsageError(CLOUD_EXTRA_MISSING) from None
     _wait_for_threads_at_exit()
     if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
-        raise UsageError(gettext("{url}: is no name of a bucket", url=url))
+        raise UsageError(BUCKET_NAME_INVALID, url=url)
     seconds = 2 * _PATIENCE + size // _SLOWEST
     client: Any = {"connect_timeout": f"{_CONNECT}s", "timeout": f"{seconds}s"}
     if reads:  # while something is sent, this would count as silence of the store
@@ -260,15 +266,7 @@ def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
     if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
         return True
     if parts.scheme == "http":
-        raise UsageError(
-            gettext(
-                "{url}: the endpoint {host} is without TLS, so anybody on the way could read what is sent; give one "
-                "with https, or set {variable}=true",
-                url=url,
-                host=parts.hostname,
-                variable=variable,
-            )
-        )
+        raise UsageError(ENDPOINT_NOT_ENCRYPTED, url=url, host=parts.hostname, variable=variable)
     return False
 
 

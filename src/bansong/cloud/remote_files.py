@@ -21,10 +21,30 @@ from bansong.cloud.object_store import (
 from bansong.cloud.remote_path import STORES, RemotePath
 from bansong.cloud.store_errors import missing_object_error
 from bansong.cloud.web_file import download_page
-from bansong.errors import InputError, OutputError
+from bansong.errors import InputError, OutputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.storage.filesystem import create_private, private_folder
-from bansong.translation import gettext
+
+OUTPUT_COPY_UNWRITABLE: Final = Problem(
+    "cloud.output_copy_unwritable",
+    "{url}: cannot be written on this machine before it is sent: {reason}; TMPDIR chooses where",
+)
+WEB_OUTPUT_IMPOSSIBLE: Final = Problem(
+    "cloud.web_output_impossible",
+    "{url}: nothing is written to web servers, which have no way to replace a file as a whole; give "
+    "a local output, or one at s3://, gs:// or az://",
+)
+OUTPUT_IS_FOLDER: Final = Problem("cloud.output_is_folder", "{url}: is a folder; name a file in it")
+WEB_LISTING_IMPOSSIBLE: Final = Problem(
+    "cloud.web_listing_impossible", "{url}: a web server has no list of its files; name them one by one"
+)
+NO_ROOM_FOR_COPY: Final = Problem(
+    "cloud.no_room_for_copy",
+    "{url}: has {size:,} bytes, and {folder} has room for {free:,}; TMPDIR chooses where copies are made",
+)
+INPUT_COPY_FAILED: Final = Problem(
+    "cloud.input_copy_failed", "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made"
+)
 
 _LEFT_FREE: Final = 64 << 20
 """Bytes of a disk that a copy leaves free."""
@@ -55,13 +75,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
             copy = resources.enter_context(private_folder()) / _COPY
             version = _download(path, copy)
         except OSError as error:  # a disk that is full, or fails
-            raise InputError(
-                gettext(
-                    "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made",
-                    url=path,
-                    reason=describe_os_error(error),
-                )
-            ) from error
+            raise InputError(INPUT_COPY_FAILED, url=path, reason=describe_os_error(error)) from error
         yield InputData(copy, version)
 
 
@@ -86,13 +100,7 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
 
 def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
     """Return the error of an object that cannot be finished on this machine: its disk is full, or fails."""
-    return OutputError(
-        gettext(
-            "{url}: cannot be written on this machine before it is sent: {reason}; TMPDIR chooses where",
-            url=url,
-            reason=describe_os_error(error),
-        )
-    )
+    return OutputError(OUTPUT_COPY_UNWRITABLE, url=url, reason=describe_os_error(error))
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:
@@ -107,15 +115,9 @@ def look_at_output(url: RemotePath) -> RemoteVersion | None:
 def _refuse_output(url: RemotePath) -> None:
     """Raise :class:`OutputError` for a URL that nothing is written to."""
     if url.scheme not in STORES:
-        raise OutputError(
-            gettext(
-                "{url}: nothing is written to web servers, which have no way to replace a file as a whole; give "
-                "a local output, or one at s3://, gs:// or az://",
-                url=url,
-            )
-        )
+        raise OutputError(WEB_OUTPUT_IMPOSSIBLE, url=url)
     if not url.key or url.is_folder:
-        raise OutputError(gettext("{url}: is a folder; name a file in it", url=url))
+        raise OutputError(OUTPUT_IS_FOLDER, url=url)
 
 
 def look_at_input(url: RemotePath) -> RemoteVersion | None:
@@ -141,7 +143,7 @@ def is_there(path: Path) -> bool:
 def list_files(folder: RemotePath) -> list[RemotePath]:
     """Return all files below a folder of an object store, by name; raise :class:`InputError`."""
     if folder.scheme not in STORES:
-        raise InputError(gettext("{url}: a web server has no list of its files; name them one by one", url=folder))
+        raise InputError(WEB_LISTING_IMPOSSIBLE, url=folder)
     return list_objects(folder)
 
 
@@ -150,14 +152,7 @@ def _download(url: RemotePath, copy: Path) -> RemoteVersion:
         free = shutil.disk_usage(copy.parent).free + os.fstat(descriptor).st_size
         if size + _LEFT_FREE > free:
             raise InputError(
-                gettext(
-                    "{url}: has {size:,} bytes, and {folder} has room for {free:,}; TMPDIR chooses where copies are "
-                    "made",
-                    url=url,
-                    size=size,
-                    folder=copy.parent.parent,
-                    free=max(0, free - _LEFT_FREE),
-                )
+                NO_ROOM_FOR_COPY, url=url, size=size, folder=copy.parent.parent, free=max(0, free - _LEFT_FREE)
             )
 
     descriptor = create_private(copy)

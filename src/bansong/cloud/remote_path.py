@@ -11,8 +11,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
+
+URL_PART_INVALID: Final = Problem(
+    "cloud.url_part_invalid",
+    "{url}: has an empty part, `.`, `..`, a backslash or a control character; such names are not read or written",
+)
+URL_HOLDS_PASSWORD: Final = Problem(
+    "cloud.url_holds_password",
+    "{url}: no user or password is taken from a URL, where histories and logs keep them; credentials come "
+    "from the environment",
+)
+URL_HOLDS_QUERY: Final = Problem(
+    "cloud.url_holds_query",
+    "{url}: nothing is taken from behind the `?` of a URL of an object store; credentials come from the environment",
+)
 
 if sys.platform == "win32":
     from pathlib import WindowsPath as _LocalPath
@@ -111,13 +124,7 @@ def as_path(given: str | Path) -> Path:
     is_folder = rest.endswith("/")
     parts = rest.removesuffix("/").split("/")
     if _ODD.search(rest) or any(part in ("", ".", "..") for part in parts):
-        raise UsageError(
-            gettext(
-                "{url}: has an empty part, `.`, `..`, a backslash or a control character; such names are not read or "
-                "written",
-                url=f"{scheme}://{_ODD.sub('�', rest)}",
-            )
-        )
+        raise UsageError(URL_PART_INVALID, url=f"{scheme}://{_ODD.sub('�', rest)}")
     path = RemotePath(f"{scheme}:", *parts)
     path.query, path.is_folder = query, is_folder
     return path
@@ -150,18 +157,6 @@ def _refuse_secrets(scheme: str, rest: str, mark: str) -> None:
     """Raise :class:`UsageError` for a URL with a password, or with the query of a signature where none is taken."""
     host, slash, name = rest.partition("/")
     if "@" in host:
-        raise UsageError(
-            gettext(
-                "{url}: no user or password is taken from a URL, where histories and logs keep them; credentials come "
-                "from the environment",
-                url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}",
-            )
-        )
+        raise UsageError(URL_HOLDS_PASSWORD, url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}")
     if mark and scheme in STORES:
-        raise UsageError(
-            gettext(
-                "{url}: nothing is taken from behind the `?` of a URL of an object store; credentials come from the "
-                "environment",
-                url=f"{scheme}://{rest}?***",
-            )
-        )
+        raise UsageError(URL_HOLDS_QUERY, url=f"{scheme}://{rest}?***")

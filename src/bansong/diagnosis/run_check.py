@@ -20,7 +20,15 @@ from bansong.diagnosis.checks import (
 )
 from bansong.diagnosis.findings import Diagnosis, Finding, findings_of
 from bansong.environment import state_directory, variable
-from bansong.errors import AuthenticationError, LedgerError, PlanError, ServiceError, TransportError, UsageError
+from bansong.errors import (
+    AuthenticationError,
+    LedgerError,
+    PlanError,
+    Problem,
+    ServiceError,
+    TransportError,
+    UsageError,
+)
 from bansong.labels.label_store import LabelStore
 from bansong.ledger import Ledger
 from bansong.ledger.schema import LEDGER_FILE
@@ -28,6 +36,10 @@ from bansong.reference.status_store import STATUS_FILE, find_status_store
 from bansong.schema import seoul_day
 from bansong.storage.sqlite import is_in_use
 from bansong.translation import gettext, gettext_noop, ngettext
+
+CHECK_TIMED_OUT: Final = Problem(
+    "service.check_timed_out", "{who}: no whole answer within {seconds:g} s; try again, or look at the network"
+)
 
 T = TypeVar("T")
 _PROBE: Final = "1248100998"
@@ -215,13 +227,7 @@ def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T
     try:
         return run_in_loop(ask_until)
     except TimeoutError as error:
-        raise TransportError(
-            gettext(
-                "{who}: no whole answer within {seconds:g} s; try again, or look at the network",
-                who=who,
-                seconds=seconds,
-            )
-        ) from error
+        raise TransportError(CHECK_TIMED_OUT, who=who, seconds=seconds) from error
 
 
 def _is_set(*variables: str) -> bool:

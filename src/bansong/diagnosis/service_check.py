@@ -28,7 +28,7 @@ from bansong.diagnosis.checks import (
     look_at_versions,
 )
 from bansong.diagnosis.findings import Diagnosis, Finding, findings_of
-from bansong.errors import StoreError, UsageError
+from bansong.errors import Problem, StoreError, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.models.model_store import BUILTIN
 from bansong.options import StatusOptions
@@ -42,6 +42,8 @@ from bansong.server.store.key_table import Key
 from bansong.server.store.schema import files_folder
 from bansong.storage.filesystem import lock_file
 from bansong.translation import gettext, gettext_noop, ngettext, parameter
+
+DATABASE_GONE: Final = Problem("server.database_gone", "{db}: was moved or deleted while the server runs; put it back")
 
 _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or run the check as that user")
 
@@ -118,7 +120,7 @@ def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
     if not db.exists():
         refuse_lost_file(db)
         if running:
-            raise StoreError(gettext("{db}: was moved or deleted while the server runs; put it back", db=db))
+            raise StoreError(DATABASE_GONE, db=db)
         remedy = gettext("make the first key with `bansong keys create`, which makes the file, too")
         yield Finding("database", "note", gettext("{db}: is not there yet and will be made", db=db), remedy)
         return

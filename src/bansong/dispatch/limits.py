@@ -13,8 +13,14 @@ from typing import Final
 
 import anyio
 
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
+
+RATE_INVALID: Final = Problem("options.rate_invalid", "a rate of {per_second} per second; give a finite number above 0")
+CONCURRENCY_INVALID: Final = Problem("options.concurrency_invalid", "a concurrency of {concurrency}; give 1 or more")
+RETRY_BUDGET_INVALID: Final = Problem(
+    "options.retry_budget_invalid",
+    "a retry budget of {share} a request, {least} to {most}; give 0 to 1, and least ≤ most",
+)
 
 _LATE: Final = 0.008
 """Seconds by which a grant may come too early after one that came too late: what a late wake-up lost is made up for."""
@@ -45,9 +51,7 @@ class RateLimiter:
     def __init__(self, per_second: float) -> None:
         interval = 1 / per_second if per_second > 0 else math.nan
         if not (math.isfinite(interval) and math.isfinite(per_second)):
-            raise UsageError(
-                gettext("a rate of {per_second} per second; give a finite number above 0", per_second=per_second)
-            )
+            raise UsageError(RATE_INVALID, per_second=per_second)
         self.per_second = per_second
         self._interval = interval + (_LATE + _SENT) / max(per_second, 1.0)
         self._turn = anyio.Lock()  # fair: whoever asks first is granted first
@@ -109,7 +113,7 @@ class ConcurrencyLimiter:
 
     def __init__(self, concurrency: int) -> None:
         if concurrency < 1:
-            raise UsageError(gettext("a concurrency of {concurrency}; give 1 or more", concurrency=concurrency))
+            raise UsageError(CONCURRENCY_INVALID, concurrency=concurrency)
         self.capacity = self.maximum = concurrency
         self.backoff_until: float | None = None
         self.overloads = 0
@@ -225,14 +229,7 @@ class RetryBudget:
 
     def __init__(self, share: float = 0.1, least: int = 10, *, most: int = 100, random: Random | None = None) -> None:
         if not (0 <= share <= 1 and 0 <= least <= most):
-            raise UsageError(
-                gettext(
-                    "a retry budget of {share} a request, {least} to {most}; give 0 to 1, and least ≤ most",
-                    share=share,
-                    least=least,
-                    most=most,
-                )
-            )
+            raise UsageError(RETRY_BUDGET_INVALID, share=share, least=least, most=most)
         self._share = Fraction(share).limit_denominator(1_000_000)  # ten tenths are one
         self._most = most
         self._left = Fraction(least)

@@ -19,7 +19,7 @@ from bansong.distributed.worker_engine import FindFile, WorkerEngine
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.enrichment.prepared_table import RowReader, prepare_table
-from bansong.errors import BansongError, InputError, UsageError
+from bansong.errors import BansongError, InputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.history import Labels, read_history
 from bansong.options import EngineKind
@@ -28,10 +28,28 @@ from bansong.run.cross_row_features import CROWDED, KEYS, SEVERAL, row_keys, wit
 from bansong.schema import ADDED_COLUMNS, Lang
 from bansong.tables import Table, frames
 from bansong.tables.table import contract_name, unique_names, written_column
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.engine import LocalEngine
+
+THREADS_INVALID: Final = Problem("distributed.threads_invalid", "{parameter}: must be a number of threads, 1 or more")
+ENGINE_BUYS_LOOKUPS: Final = Problem(
+    "distributed.engine_buys_lookups",
+    "{parameter} buys lookups, and a cluster runs a task again when a machine fails or is "
+    "slow: each run of it would buy; verify the file with bansong.enrich on one machine, "
+    "where the ledger knows what was paid, or use the local engine here",
+)
+COLUMNS_UNEXPECTED: Final = Problem(
+    "distributed.columns_unexpected",
+    "the columns are {headers}, and not {expected}; give verify_batches a sample of the very data",
+)
+BATCH_FAILED: Final = Problem(
+    "distributed.batch_failed",
+    "{where}: could not be verified ({name}: {reason}); verify these rows alone with "
+    "bansong.verify_frame to see which row it is, or give the worker more memory where "
+    "that ran out",
+)
 
 FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses": SEVERAL}
 """Columns in which the engine of the cluster hands in what only the whole file tells (Boolean), and what each is."""
@@ -81,9 +99,7 @@ def verify_batches(
     request = EngineRequest(engine, {}, registry, gazetteer, model, lang, today)
     _refuse_paid(request.kind)
     if threads < 1:
-        raise UsageError(
-            gettext("{parameter}: must be a number of threads, 1 or more", parameter=parameter("threads", threads))
-        )
+        raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))
     known = read_history(labels)
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)
@@ -106,14 +122,7 @@ def _no_statuses_checked() -> str:
 
 def _refuse_paid(kind: EngineKind) -> None:
     if kind.buys:
-        raise UsageError(
-            gettext(
-                "{parameter} buys lookups, and a cluster runs a task again when a machine fails or is "
-                "slow: each run of it would buy; verify the file with bansong.enrich on one machine, "
-                "where the ledger knows what was paid, or use the local engine here",
-                parameter=parameter("engine", kind.name),
-            )
-        )
+        raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", kind.name))
 
 
 def _set_apart(table: Table, found: Sequence[str]) -> Table:
@@ -232,16 +241,7 @@ class BatchVerifier:
             raise type(error)(f"{where}: {error}") from error
         except Exception as error:
             reason = (str(error) or repr(error)).splitlines()[0]
-            raise InputError(
-                gettext(
-                    "{where}: could not be verified ({name}: {reason}); verify these rows alone with "
-                    "bansong.verify_frame to see which row it is, or give the worker more memory where "
-                    "that ran out",
-                    where=where,
-                    name=type(error).__name__,
-                    reason=reason,
-                )
-            ) from error
+            raise InputError(BATCH_FAILED, where=where, name=type(error).__name__, reason=reason) from error
 
     def _read(self, table: pa.Table) -> tuple[Table, pl.LazyFrame]:
         """Return the user's columns as a table, and its rows with what the cluster found."""
@@ -249,11 +249,9 @@ class BatchVerifier:
         users = _set_apart(read, [name for name in self.found if name in read.headers])
         if users.headers != self.reader.headers or len(users.headers) + len(self.found) != len(read.headers):
             raise InputError(
-                gettext(
-                    "the columns are {headers}, and not {expected}; give verify_batches a sample of the very data",
-                    headers=", ".join(read.headers),
-                    expected=", ".join((*self.reader.headers, *self.found)),
-                )
+                COLUMNS_UNEXPECTED,
+                headers=", ".join(read.headers),
+                expected=", ".join((*self.reader.headers, *self.found)),
             )
         rows = self.reader.read(users)
         return users, with_given_features(rows, [FOUND[name] for name in self.found]) if self.found else rows

@@ -23,10 +23,21 @@ from bansong.engine.risk.reason_texts import BY_NTS, StatusOrigin
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.status_overlay import StatusOverlay
 from bansong.engine.text_values import day_expr, day_given, may_be_days
-from bansong.errors import GazetteerError, RegistryError, UsageError
+from bansong.errors import GazetteerError, Problem, RegistryError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, seoul_day
-from bansong.translation import current_language, gettext
+from bansong.translation import current_language
+
+UNKNOWN_LANGUAGE: Final = Problem("options.unknown_language", "unknown language {lang!r}; use {known}")
+NUMBER_COLUMN_MISSING: Final = Problem(
+    "columns.number_column_missing", "the frame has no column 'b_no'; it has {names}"
+)
+ADDED_COLUMN_EXISTS: Final = Problem(
+    "columns.added_column_exists", "the frame already has a column {clash!r}; drop or rename it"
+)
+COLUMN_TYPE_UNUSABLE: Final = Problem(
+    "columns.column_type_unusable", "the column {name!r} holds {schema}; give text or numbers"
+)
 
 _HOME: Final = "row:"
 """Stands before the names of the caller's columns while the engine works, so that none can be one of its own."""
@@ -119,7 +130,7 @@ class LocalEngine:
     ) -> None:
         refuse_after_fork()
         if lang not in (None, *LANGS):
-            raise UsageError(gettext("unknown language {lang!r}; use {known}", lang=lang, known=" / ".join(LANGS)))
+            raise UsageError(UNKNOWN_LANGUAGE, lang=lang, known=" / ".join(LANGS))
         self.registry = registry if registry is None or isinstance(registry, Registry) else Registry.open(registry)
         self.status = status if status is None or isinstance(status, StatusOverlay) else StatusOverlay(status)
         self.gazetteer = Gazetteer.open(gazetteer) if isinstance(gazetteer, str | Path) else gazetteer
@@ -209,14 +220,12 @@ class LocalEngine:
         names = schema.names()
         has_numbers = ADDRESS_LIST not in names
         if "b_no" not in names and has_numbers:
-            raise UsageError(gettext("the frame has no column 'b_no'; it has {names}", names=", ".join(names)))
+            raise UsageError(NUMBER_COLUMN_MISSING, names=", ".join(names))
         if clash := [name for name in ADDED_COLUMNS if name in names]:
-            raise UsageError(gettext("the frame already has a column {clash!r}; drop or rename it", clash=clash[0]))
+            raise UsageError(ADDED_COLUMN_EXISTS, clash=clash[0])
         for name in RECORD_COLUMNS:
             if name in schema and (schema[name].is_nested() or schema[name] in (pl.Binary, pl.Object)):
-                raise UsageError(
-                    gettext("the column {name!r} holds {schema}; give text or numbers", name=name, schema=schema[name])
-                )
+                raise UsageError(COLUMN_TYPE_UNUSABLE, name=name, schema=schema[name])
         work = frame.select(
             pl.all().name.prefix(_HOME), *_record(schema, numbered), _row_problem(schema), **_optional_columns(schema)
         )

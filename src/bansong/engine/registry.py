@@ -22,8 +22,28 @@ import polars as pl
 from bansong import business_number
 from bansong.engine.key_index import KeyIndex
 from bansong.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
-from bansong.errors import RegistryError
+from bansong.errors import Problem, RegistryError
 from bansong.translation import gettext
+
+REGISTRY_MISSING: Final = Problem("registry.registry_missing", "{path}: there is no such registry file; {remedy}")
+NOT_REGISTRY: Final = Problem("registry.not_registry", "{path}: is a Parquet file but not a registry; {remedy}")
+FORMAT_NOT_SUPPORTED: Final = Problem(
+    "registry.format_not_supported", "{path}: is a registry of another format ({about}); {remedy}"
+)
+VERSION_MISSING: Final = Problem(
+    "registry.version_missing", "{path}: is a registry without its version or number of rows; {remedy}"
+)
+NOT_PARQUET: Final = Problem("registry.not_parquet", "{path}: is not a registry (not even a Parquet file); {remedy}")
+REGISTRY_DAMAGED: Final = Problem(
+    "registry.registry_damaged", "{path}: the registry is damaged, build it again: {reason}"
+)
+REGISTRY_REPLACED: Final = Problem(
+    "registry.registry_replaced",
+    "{path}: was replaced by version {about} while version {version} was in use; run it again",
+)
+NUMBERS_NOT_SORTED: Final = Problem(
+    "registry.numbers_not_sorted", "{path}: the registry is damaged, build it again: its numbers are in no order"
+)
 
 STATUSES: Final = ("active", "suspended", "closed", "unregistered")
 STATUS_DTYPE: Final = pl.Enum(STATUSES)
@@ -81,37 +101,22 @@ class Registry:
             from bansong.tables.compression import refuse_url
 
             refuse_url(path, RegistryError)
-            raise RegistryError(gettext("{path}: there is no such registry file; {remedy}", path=path, remedy=remedy))
+            raise RegistryError(REGISTRY_MISSING, path=path, remedy=remedy)
         try:
             with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
                 text = pl.read_parquet_metadata(file).get(METADATA_KEY)
                 file.seek(0)
                 schema = pl.read_parquet_schema(file)
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise RegistryError(
-                gettext("{path}: is not a registry (not even a Parquet file); {remedy}", path=path, remedy=remedy)
-            ) from error
+            raise RegistryError(NOT_PARQUET, path=path, remedy=remedy) from error
         if text is None:
-            raise RegistryError(
-                gettext("{path}: is a Parquet file but not a registry; {remedy}", path=path, remedy=remedy)
-            )
+            raise RegistryError(NOT_REGISTRY, path=path, remedy=remedy)
         about = parse_json_object(text)
         more = [name for name in MORE if name in schema]
         if about.get("format") not in _FORMATS or dict(schema) != SCHEMA | {name: MORE[name] for name in more}:
-            raise RegistryError(
-                gettext(
-                    "{path}: is a registry of another format ({about}); {remedy}",
-                    path=path,
-                    about=about.get("format"),
-                    remedy=remedy,
-                )
-            )
+            raise RegistryError(FORMAT_NOT_SUPPORTED, path=path, about=about.get("format"), remedy=remedy)
         if not isinstance(about.get("version"), str) or not isinstance(about.get("rows"), int):
-            raise RegistryError(
-                gettext(
-                    "{path}: is a registry without its version or number of rows; {remedy}", path=path, remedy=remedy
-                )
-            )
+            raise RegistryError(VERSION_MISSING, path=path, remedy=remedy)
         return cls(path, about["version"], about["rows"], tuple(ATTACHED_MORE[name] for name in more))
 
     @property
@@ -128,9 +133,7 @@ class Registry:
             pl.scan_parquet(self.path, glob=False).select(pl.all().hash().sum()).collect(engine="streaming")
         except (pl.exceptions.PolarsError, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise RegistryError(
-                gettext("{path}: the registry is damaged, build it again: {reason}", path=self.path, reason=reason)
-            ) from error
+            raise RegistryError(REGISTRY_DAMAGED, path=self.path, reason=reason) from error
 
     def __getstate__(self) -> list[Any]:
         return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
@@ -166,20 +169,9 @@ class Registry:
                 self.check()
                 raise
             if about.get("version") != self.version or len(column) != self.rows:  # no column of another file
-                raise RegistryError(
-                    gettext(
-                        "{path}: was replaced by version {about} while version {version} was in use; run it again",
-                        path=self.path,
-                        about=about.get("version"),
-                        version=self.version,
-                    )
-                )
+                raise RegistryError(REGISTRY_REPLACED, path=self.path, about=about.get("version"), version=self.version)
             if name == "b_no" and not column.is_sorted():
-                raise RegistryError(
-                    gettext(
-                        "{path}: the registry is damaged, build it again: its numbers are in no order", path=self.path
-                    )
-                )
+                raise RegistryError(NUMBERS_NOT_SORTED, path=self.path)
             self._held[name] = KeyIndex(column) if name == "b_no" else column
         return self._held[name]
 

@@ -14,9 +14,22 @@ from bansong import business_number
 from bansong.engine.key_index import KeyIndex
 from bansong.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, Registry, gather, snapshot
 from bansong.engine.risk.reason_texts import BY_NTS
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.forking import refuse_after_fork
-from bansong.translation import gettext, parameter
+from bansong.translation import Option
+
+STATUS_COLUMN_MISSING: Final = Problem(
+    "statuses.status_column_missing",
+    "{parameter}: the frame has no column {missing!r}, only {names}; give one as bansong.fetch_status returns it",
+)
+STATUS_FRAME_UNUSABLE: Final = Problem(
+    "statuses.status_frame_unusable", "{parameter}: {reason}; give a frame as bansong.fetch_status returns it"
+)
+STATUS_SOURCE_UNUSABLE: Final = Problem(
+    "statuses.status_source_unusable",
+    "{parameter} is a {name__}; give a polars DataFrame as bansong.fetch_status returns it, a "
+    "registry, or the path of one",
+)
 
 _NEEDED: Final = ("b_no", "biz_status", "as_of")
 _OURS: Final = "nts:"
@@ -45,14 +58,7 @@ class StatusOverlay:
         elif isinstance(statuses, str | Path | Registry):
             self._statuses = statuses if isinstance(statuses, Registry) else Registry.open(statuses)
         else:
-            raise UsageError(
-                gettext(
-                    "{parameter} is a {name__}; give a polars DataFrame as bansong.fetch_status returns it, a "
-                    "registry, or the path of one",
-                    parameter=parameter("status"),
-                    name__=type(statuses).__name__,
-                )
-            )
+            raise UsageError(STATUS_SOURCE_UNUSABLE, parameter=Option("status"), name__=type(statuses).__name__)
         self.more = self._statuses.more
 
     @property
@@ -169,13 +175,7 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame as a registry's columns, sorted by number, of each number the newest status."""
     if missing := [name for name in _NEEDED if name not in frame.columns]:
         raise UsageError(
-            gettext(
-                "{parameter}: the frame has no column {missing!r}, only {names}; give one as "
-                "bansong.fetch_status returns it",
-                parameter=parameter("status"),
-                missing=missing[0],
-                names=", ".join(frame.columns),
-            )
+            STATUS_COLUMN_MISSING, parameter=Option("status"), missing=missing[0], names=", ".join(frame.columns)
         )
     dtypes = SCHEMA | MORE
     number = frame["b_no"]
@@ -190,11 +190,7 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame.select(number.cast(pl.UInt64).alias("b_no"), *columns)
     except pl.exceptions.PolarsError as error:
         raise UsageError(
-            gettext(
-                "{parameter}: {reason}; give a frame as bansong.fetch_status returns it",
-                parameter=parameter("status"),
-                reason=str(error).splitlines()[0],
-            )
+            STATUS_FRAME_UNUSABLE, parameter=Option("status"), reason=str(error).splitlines()[0]
         ) from error
     usable = frame.filter(pl.col("b_no").is_not_null(), pl.col("biz_status").is_not_null())
     b_no = pl.col("b_no")

@@ -8,8 +8,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.errors import UsageError
-from bansong.translation import gettext, parameter
+from bansong.errors import Problem, UsageError
+from bansong.translation import Option
+
+DATE_INVALID: Final = Problem(
+    "options.date_invalid", "{parameter}: is no day; give it as 2026-10-05, or as a datetime.date"
+)
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
@@ -57,11 +61,7 @@ def day_given(name: str, value: date | str | None) -> date | None:
     try:
         return date.fromisoformat(value.strip())
     except (ValueError, AttributeError) as error:
-        raise UsageError(
-            gettext(
-                "{parameter}: is no day; give it as 2026-10-05, or as a datetime.date", parameter=parameter(name, value)
-            )
-        ) from error
+        raise UsageError(DATE_INVALID, parameter=Option(name, value)) from error
 
 
 def may_be_days(dtype: pl.DataType) -> bool:

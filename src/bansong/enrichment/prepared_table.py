@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import language_of_columns
-from bansong.errors import ColumnError, UsageError
+from bansong.errors import ColumnError, Problem, UsageError
 from bansong.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
 from bansong.run.cross_row_features import with_cross_row_features
 from bansong.run.engine import Engine
@@ -27,7 +27,11 @@ from bansong.tables.earlier_columns import EarlierColumns, added_later, find_ear
 from bansong.tables.given_columns import listed_headers
 from bansong.tables.nested import choose_nested, held_choice, unfold
 from bansong.tables.table import contract_name
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext, gettext_noop, parameter
+
+OPTION_NOT_FOR_FORMAT: Final = Problem(
+    "outputs.option_not_for_format", "{path}: {option} is for CSV files and workbooks, this output is {format}"
+)
 
 log = logging.getLogger(__name__)
 
@@ -197,14 +201,7 @@ def prepare_output(
     if not write.select:
         refuse_wide(table, target, write.prefix)
     if write.headers == "ko" and target.format not in ("csv", "xlsx"):
-        raise UsageError(
-            gettext(
-                "{path}: {option} is for CSV files and workbooks, this output is {format}",
-                path=target.path,
-                option=parameter("headers", "ko"),
-                format=target.format,
-            )
-        )
+        raise UsageError(OPTION_NOT_FOR_FORMAT, path=target.path, option=Option("headers", "ko"), format=target.format)
     prepared = prepare_table(
         table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
     )

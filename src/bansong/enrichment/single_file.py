@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, is_remote
 from bansong.enrichment.enrichment_run import EnrichmentRun
 from bansong.enrichment.prepared_table import prepare_output
 from bansong.enrichment.run_inputs import files_read
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.labels.history import LabelHistory
 from bansong.options import ALL_SHEETS, ReadOptions, WriteOptions
 from bansong.progress.display import Progress
@@ -28,11 +28,26 @@ from bansong.run.side_files import SideFiles
 from bansong.storage.filesystem import private_folder
 from bansong.tables import Table, open_table, reading
 from bansong.tables.standard_streams import STREAM, keep_input, name_input
-from bansong.translation import gettext, parameter
+from bansong.translation import Option
 
 if TYPE_CHECKING:
     from bansong.cancellation import CancelToken
     from bansong.options import StatusOptions
+
+SHEETS_NOT_LISTED: Final = Problem(
+    "report.sheets_not_listed", "several sheets have a report each: give the input in a list"
+)
+INPUT_FORMAT_NEEDLESS: Final = Problem(
+    "inputs.input_format_needless", "`input_format=` is for standard input; of a file, the name and the content tell it"
+)
+SPLIT_WITHOUT_OUTPUT: Final = Problem(
+    "outputs.split_without_output", "`split=` writes files beside the output; name the output"
+)
+STDIN_IN_PLACE: Final = Problem("outputs.stdin_in_place", "`in_place=True` replaces a file, and standard input is none")
+REVIEW_WITHOUT_NUMBERS: Final = Problem(
+    "options.review_without_numbers",
+    "{table}: holds no business numbers, by which the choices of a review are known again; leave out {review}",
+)
 
 
 def enrich_file(
@@ -62,9 +77,9 @@ def enrich_file(
     Raises :class:`bansong.errors.BansongError`: nothing was published then.
     """
     if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
-        raise UsageError(gettext("several sheets have a report each: give the input in a list"))
+        raise UsageError(SHEETS_NOT_LISTED)
     if read.input_format is not None and path != STREAM:
-        raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
+        raise UsageError(INPUT_FORMAT_NEEDLESS)
     with ExitStack() as resources:
         data = InputData(keep_input(resources)) if path == STREAM else resources.enter_context(fetch_file(path))
         table = resources.enter_context(open_input(path, data.path, read, read.sheet))
@@ -81,14 +96,7 @@ def enrich_file(
         )
         prepared = prepare_output(table, target, read, write, engine.kind)
         if sides.review is not None and prepared.is_address_list:
-            raise UsageError(
-                gettext(
-                    "{table}: holds no business numbers, by which the choices of a review are known again; leave out "
-                    "{review}",
-                    table=table.name,
-                    review=parameter("review"),
-                )
-            )
+            raise UsageError(REVIEW_WITHOUT_NUMBERS, table=table.name, review=Option("review"))
         prepared = replace(prepared, rows=engine.prepare(prepared.rows))
         context = RunContext(
             str(path),
@@ -135,7 +143,7 @@ def _target_of(
     if not streamed and (output is not None or path != STREAM):
         return choose_target(path, table.format, output, write.in_place, **options)
     if write.split:
-        raise UsageError(gettext("`split=` writes files beside the output; name the output"))
+        raise UsageError(SPLIT_WITHOUT_OUTPUT)
     if write.in_place:
-        raise UsageError(gettext("`in_place=True` replaces a file, and standard input is none"))
+        raise UsageError(STDIN_IN_PLACE)
     return choose_stream(path, table.format, resources.enter_context(private_folder()), **options)

@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from bansong.cloud.remote_path import describe_given
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.input_files import InputFile, each_once, find_files, why_passed_over
 from bansong.tables.standard_streams import STREAM
 from bansong.translation import gettext
+
+INPUT_NOT_GIVEN: Final = Problem("inputs.input_not_given", "no input is given; name a file, a folder or a pattern")
+STDIN_NOT_ALONE: Final = Problem(
+    "inputs.stdin_not_alone", "standard input is one table: give `-` by itself, without other inputs and sheets"
+)
+NO_FILE_USABLE: Final = Problem("inputs.no_file_usable", "none of the files that were found is an input:\n  {reasons}")
 
 _LABEL_LENGTH: Final = 200
 
@@ -24,9 +30,9 @@ def collect_inputs(
     ``read_besides``: what the run reads as something else. Raises :class:`InputError` where no file is meant.
     """
     if not given:
-        raise UsageError(gettext("no input is given; name a file, a folder or a pattern"))
+        raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
-        raise UsageError(gettext("standard input is one table: give `-` by itself, without other inputs and sheets"))
+        raise UsageError(STDIN_NOT_ALONE)
     files, again = each_once(file for one in given for file in find_files(one))
     notes = [
         gettext("{path}: is the same file as {other}, and is enriched once", path=path, other=other)
@@ -40,9 +46,7 @@ def collect_inputs(
         else:
             notes.append(why)
     if not kept:
-        raise InputError(
-            gettext("none of the files that were found is an input:\n  {reasons}", reasons="\n  ".join(notes[:5]))
-        )
+        raise InputError(NO_FILE_USABLE, reasons="\n  ".join(notes[:5]))
     return kept, tuple(notes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from bansong.enrichment.enrichment_run import EnrichmentRun, JointAnswers
 from bansong.enrichment.prepared_table import prepare_output
 from bansong.enrichment.run_inputs import open_statuses, versions_of
 from bansong.enrichment.single_file import open_input
-from bansong.errors import BansongError, StoppedError, UsageError
+from bansong.errors import BansongError, Problem, StoppedError, UsageError
 from bansong.joint.joint_letters import AnswersForLetters, Observe, letters_of
 from bansong.joint.kept_records import VALUE, plan_together, scan_records
 from bansong.joint.output_places import OutputPlaces
@@ -37,13 +37,27 @@ from bansong.storage.filesystem import private_folder
 from bansong.tables import publish_file, reading
 from bansong.tables.input_files import InputFile
 from bansong.tables.publish import make_folder
-from bansong.translation import gettext, ngettext, parameter
+from bansong.translation import Option, ngettext
 
 if TYPE_CHECKING:
     from bansong.cancellation import CancelToken
     from bansong.options import StatusOptions
     from bansong.reference.run_statuses import RunStatuses
     from bansong.run.engine import Purchase
+
+TABLES_NOT_JOINED: Final = Problem(
+    "engines.tables_not_joined", "the engine {name!r} cannot answer several tables together; give one file"
+)
+UNMASK_WITHOUT_REPORT: Final = Problem(
+    "report.unmask_without_report", "`unmask=True` is for `report=`: nothing else masks people's data"
+)
+INPUT_FORMAT_NEEDLESS: Final = Problem(
+    "options.input_format_needless",
+    "`input_format=` is for standard input; of a file, the name and the content tell it",
+)
+ONE_TABLE_ONLY: Final = Problem(
+    "options.one_table_only", "{option} is for one table; enrich the inputs one by one for it"
+)
 
 log = logging.getLogger(__name__)
 
@@ -276,22 +290,18 @@ class _Together:
 def _as_joint(engine: Engine) -> JointEngine:
     if isinstance(engine, JointEngine):
         return engine
-    raise UsageError(
-        gettext("the engine {name!r} cannot answer several tables together; give one file", name=engine.kind.name)
-    )
+    raise UsageError(TABLES_NOT_JOINED, name=engine.kind.name)
 
 
 def _refuse_options(read: ReadOptions, write: WriteOptions) -> None:
     """Raise :class:`UsageError` for options that have a meaning for one table only."""
     for name in ("report", "review"):
         if getattr(write, name) is not None:
-            raise UsageError(
-                gettext("{option} is for one table; enrich the inputs one by one for it", option=parameter(name))
-            )
+            raise UsageError(ONE_TABLE_ONLY, option=Option(name))
     if write.unmask:
-        raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
+        raise UsageError(UNMASK_WITHOUT_REPORT)
     if read.input_format is not None:
-        raise UsageError(gettext("`input_format=` is for standard input; of a file, the name and the content tell it"))
+        raise UsageError(INPUT_FORMAT_NEEDLESS)
 
 
 def _explain_stop(published: int, count: int) -> str:

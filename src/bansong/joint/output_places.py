@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from bansong.cloud.remote_files import look_at_output
 from bansong.cloud.remote_path import RemotePath, as_path, is_remote
-from bansong.errors import OutputError, UsageError
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.options import WriteOptions
 from bansong.run.output_layout import Target, choose_target
 from bansong.run.side_files import SideFiles
@@ -19,7 +20,44 @@ from bansong.tables.compression import unpacked_name
 from bansong.tables.detect import EXTENSIONS, default_output
 from bansong.tables.input_files import InputFile, is_one_file
 from bansong.tables.standard_streams import STREAM
-from bansong.translation import gettext
+
+OUTPUT_NOT_FOLDER: Final = Problem(
+    "outputs.output_not_folder",
+    "{output}: is the name of a file, and each of several inputs has an output of its own; name a folder, "
+    "or end its name with a slash: {output}/",
+)
+FOLDER_IS_FILE: Final = Problem(
+    "outputs.folder_is_file", "{path}: is a file, and outputs go into a folder; name another"
+)
+FOLDER_UNWRITABLE: Final = Problem(
+    "outputs.folder_unwritable", "{path}: nothing can be written there; check who may write"
+)
+STDOUT_TAKES_ONE: Final = Problem(
+    "outputs.stdout_takes_one",
+    "standard output takes one table; of several inputs or sheets, name the folder or the file",
+)
+PARTITION_COLUMN_CLASHES: Final = Problem(
+    "outputs.partition_column_clashes",
+    "{path}: the dataset is partitioned by {column!r}, which is the name of an added column; give `prefix=`",
+)
+SHEETS_NEED_WORKBOOK: Final = Problem(
+    "outputs.sheets_need_workbook",
+    "{path}: several sheets go back into the .xlsx or .xlsm workbook they came from, with all their "
+    "columns and a header; name one sheet, or let input and output be .xlsx",
+)
+SPLIT_NEEDS_SHEET: Final = Problem(
+    "outputs.split_needs_sheet", "{path}: `split=` is for one sheet of a workbook; name it"
+)
+OUTPUT_SHARED: Final = Problem(
+    "outputs.output_shared",
+    "{output}: would be the output of {path} and of {other}; rename one of them, enrich them "
+    "into different folders, or give a folder above both with `/**/*`, so that outputs keep "
+    "the folders of their inputs",
+)
+OUTPUT_IS_INPUT: Final = Problem(
+    "outputs.output_is_input",
+    "{output}: is an input, and would be replaced by the output of {path}; give another folder",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +78,12 @@ class OutputPlaces:
             return cls(write)
         place = as_path(output)
         if place == STREAM:
-            raise UsageError(
-                gettext("standard output takes one table; of several inputs or sheets, name the folder or the file")
-            )
+            raise UsageError(STDOUT_TAKES_ONE)
         if not _is_file_name(output, place):
             return cls(write, place)
         if len(inputs) == 1 and is_one_file(inputs[0]):
             return cls(write, naming=lambda _: place)
-        raise UsageError(
-            gettext(
-                "{output}: is the name of a file, and each of several inputs has an output of its own; name a folder, "
-                "or end its name with a slash: {output}/",
-                output=place,
-            )
-        )
+        raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
     def target_of(self, file: InputFile, table: Table, *, several: bool) -> Target:
         """Return where the output of an input goes; ``several``: whether it is one of several sheets of a workbook.
@@ -87,24 +117,9 @@ class OutputPlaces:
             for output in filter(None, (target.path, *self.sides_of(target).paths_by_use().values())):
                 other = taken.setdefault(_same_as(output), file.path)
                 if other != file.path:
-                    raise UsageError(
-                        gettext(
-                            "{output}: would be the output of {path} and of {other}; rename one of them, enrich them "
-                            "into different folders, or give a folder above both with `/**/*`, so that outputs keep "
-                            "the folders of their inputs",
-                            output=output,
-                            path=file.path,
-                            other=other,
-                        )
-                    )
+                    raise UsageError(OUTPUT_SHARED, output=output, path=file.path, other=other)
                 if not self.write.in_place and _same_as(output) in read:
-                    raise UsageError(
-                        gettext(
-                            "{output}: is an input, and would be replaced by the output of {path}; give another folder",
-                            output=output,
-                            path=file.path,
-                        )
-                    )
+                    raise UsageError(OUTPUT_IS_INPUT, output=output, path=file.path)
 
     def _output_of(self, file: InputFile, format: Format) -> Path | None:
         """The path of an output; ``None`` for the input itself, or what it is called beside it."""
@@ -121,27 +136,14 @@ class OutputPlaces:
     def _refuse_partition(self, file: InputFile) -> None:
         ours = {f"{self.write.prefix}{name}".casefold() for name in ADDED_COLUMNS}
         if taken := [column for column in file.partitions if column.casefold() in ours]:
-            raise UsageError(
-                gettext(
-                    "{path}: the dataset is partitioned by {column!r}, which is the name of an added column; give "
-                    "`prefix=`",
-                    path=file.path,
-                    column=taken[0],
-                )
-            )
+            raise UsageError(PARTITION_COLUMN_CLASHES, path=file.path, column=taken[0])
 
     def _refuse_sheets(self, file: InputFile, table: Table, target: Target) -> None:
         anew = target.format != "xlsx" or table.source is None or self.write.select
         if table.format != "xlsx" or anew:
-            raise UsageError(
-                gettext(
-                    "{path}: several sheets go back into the .xlsx or .xlsm workbook they came from, with all their "
-                    "columns and a header; name one sheet, or let input and output be .xlsx",
-                    path=file.path,
-                )
-            )
+            raise UsageError(SHEETS_NEED_WORKBOOK, path=file.path)
         if self.sides_of(target).wanted:
-            raise UsageError(gettext("{path}: `split=` is for one sheet of a workbook; name it", path=file.path))
+            raise UsageError(SPLIT_NEEDS_SHEET, path=file.path)
 
 
 def _is_file_name(output: str | Path, place: Path) -> bool:
@@ -159,9 +161,9 @@ def _check_writable(output: Path) -> None:
         return
     there = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
     if not there.is_dir():
-        raise OutputError(gettext("{path}: is a file, and outputs go into a folder; name another", path=there))
+        raise OutputError(FOLDER_IS_FILE, path=there)
     if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(gettext("{path}: nothing can be written there; check who may write", path=there))
+        raise OutputError(FOLDER_UNWRITABLE, path=there)
 
 
 def _same_as(path: Path) -> str:

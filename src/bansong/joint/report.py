@@ -12,7 +12,7 @@ import polars as pl
 
 from bansong import charts
 from bansong.column_words import role_word
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.manifest import record_of
 from bansong.report import Report, Versions
 from bansong.report_display import Shown, listed_counts
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from bansong.charts.library import Chart
     from bansong.reference.run_statuses import RunStatuses
     from bansong.run.engine import Agreement, Purchase
+
+DRY_RUN_UNGRADED: Final = Problem("outputs.dry_run_ungraded", "a dry run has no grades to draw; run it first")
+OUTPUT_NOT_WRITTEN: Final = Problem(
+    "outputs.output_not_written", "there is no output to draw from; give `output=` a file, and run it"
+)
 
 _SHOWN: Final = 30
 _PASSED_SHOWN: Final = 5
@@ -209,13 +214,13 @@ class FilesReport(Shown):
     def chart_grades(self) -> Chart:
         """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
         if self.dry_run:
-            raise UsageError(gettext("a dry run has no grades to draw; run it first"))
+            raise UsageError(DRY_RUN_UNGRADED)
         return charts.grades(self._sum_of("by_grade"), self.rows)
 
     def chart_regions(self) -> Chart:
         """Return the return risk by province as tiles, out of all outputs; raise as :meth:`Report.chart_regions`."""
         if not (regions := [part.regions() for part in self.parts]):
-            raise UsageError(gettext("there is no output to draw from; give `output=` a file, and run it"))
+            raise UsageError(OUTPUT_NOT_WRITTEN)
         return charts.regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
 
     def _repr_html_(self) -> str:

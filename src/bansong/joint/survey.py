@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from bansong.cloud.remote_files import InputData, fetch_file
 from bansong.cloud.remote_path import as_path
@@ -13,7 +14,7 @@ from bansong.enrichment.enrichment_run import EnrichmentRun
 from bansong.enrichment.prepared_table import prepare_output
 from bansong.enrichment.run_inputs import files_read
 from bansong.enrichment.single_file import open_input
-from bansong.errors import BansongError, ColumnError, InputError, NoTableError
+from bansong.errors import BansongError, ColumnError, InputError, NoTableError, Problem
 from bansong.joint.kept_records import KeptRecords, keep_records
 from bansong.joint.output_places import OutputPlaces
 from bansong.labels.history import LabelHistory
@@ -28,6 +29,12 @@ from bansong.run.side_files import letter_list_of
 from bansong.tables import Table, reading
 from bansong.tables.input_files import InputFile
 from bansong.translation import gettext, ngettext
+
+INPUT_CHANGED: Final = Problem("inputs.input_changed", "{path}: was changed while it was being verified; run again")
+NO_FILE_USABLE: Final = Problem("inputs.no_table_usable", "none of the files that were found is an input:\n  {reasons}")
+INPUT_UNREADABLE: Final = Problem(
+    "inputs.input_unreadable", "{path}: cannot be opened: {reason}; check who may read it"
+)
 
 _NAMED = 5
 
@@ -106,12 +113,7 @@ class InputSurvey:
                     failed[str(file.path)] = _name_file(file.path, str(error))
         self.places.refuse_shared(files, ((one.file, one.target) for one in found))
         if not found and not failed:
-            raise InputError(
-                gettext(
-                    "none of the files that were found is an input:\n  {reasons}",
-                    reasons="\n  ".join(self.strays[:_NAMED]),
-                )
-            )
+            raise InputError(NO_FILE_USABLE, reasons="\n  ".join(self.strays[:_NAMED]))
         if failed and not (keep_going and found):
             raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
         return found, failed
@@ -180,17 +182,13 @@ def about_input(path: Path, data: InputData) -> tuple[int, int]:
     try:
         about = data.path.stat()
     except OSError as error:
-        raise InputError(
-            gettext(
-                "{path}: cannot be opened: {reason}; check who may read it", path=path, reason=describe_os_error(error)
-            )
-        ) from error
+        raise InputError(INPUT_UNREADABLE, path=path, reason=describe_os_error(error)) from error
     return about.st_size, about.st_mtime_ns
 
 
 def changed_error(path: Path) -> InputError:
     """Return the error of a file that is no more what it was when it was surveyed."""
-    return InputError(gettext("{path}: was changed while it was being verified; run again", path=path))
+    return InputError(INPUT_CHANGED, path=path)
 
 
 def _name_file(path: Path, text: str) -> str:

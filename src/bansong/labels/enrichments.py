@@ -13,9 +13,32 @@ from typing import Any, Final
 from bansong.cloud.remote_files import fetch_file
 from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.tables.publish import same_file
-from bansong.translation import gettext, ngettext, parameter
+from bansong.translation import Option, gettext, ngettext
+
+RUN_AMBIGUOUS: Final = Problem(
+    "mailings.run_ambiguous",
+    "run {run} wrote {count:,} tables; give the id of one as `run=`, or its file as `file=`: {parts}",
+)
+MANIFEST_MISSING: Final = Problem(
+    "mailings.manifest_missing",
+    "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
+    "with the enriched file",
+)
+MANIFEST_FOREIGN: Final = Problem(
+    "mailings.manifest_foreign",
+    "{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file",
+)
+RUN_OUTPUT_GONE: Final = Problem(
+    "mailings.run_output_gone",
+    "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "
+    "as well: {parameter} `file='PATH'`",
+)
+RUN_UNKNOWN: Final = Problem(
+    "mailings.run_unknown",
+    "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
+)
 
 Alternatives = tuple[tuple[str, ...], ...]
 """The headers of a role: those that are joined, by alternative."""
@@ -59,33 +82,16 @@ def find_run(run: str | Path, file: Path | None) -> Enrichment:
     manifest, part = as_path(run), None
     if not _may_be_manifest(manifest):
         if not _RUN_ID.fullmatch(str(run)):
-            raise LabelError(
-                gettext(
-                    "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
-                    parameter=parameter("run", describe_given(run)),
-                )
-            )
+            raise LabelError(RUN_UNKNOWN, parameter=Option("run", describe_given(run)))
         manifest = manifest_of(str(run))
         whole, _, place = str(run).rpartition("-")
         if not manifest.is_file() and place.isdecimal() and manifest_of(whole).is_file():
             manifest, part = manifest_of(whole), str(run)
     if not _may_be_manifest(manifest):
-        raise LabelError(
-            gettext(
-                "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
-                "with the enriched file",
-                parameter=parameter("run", str(run)),
-                manifest=manifest,
-            )
-        )
+        raise LabelError(MANIFEST_MISSING, parameter=Option("run", str(run)), manifest=manifest)
     found = _read_manifest(manifest)
     if not found:
-        raise LabelError(
-            gettext(
-                "{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file",
-                manifest=manifest,
-            )
-        )
+        raise LabelError(MANIFEST_FOREIGN, manifest=manifest)
     return _pick_part(found, part, file)
 
 
@@ -98,12 +104,7 @@ def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None)
         return meant[0]
     parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
     raise LabelError(
-        gettext(
-            "run {run} wrote {count:,} tables; give the id of one as `run=`, or its file as `file=`: {parts}",
-            run=found[0].run_id,
-            count=len(found),
-            parts=f"{parts}, …" if len(found) > _SHOWN else parts,
-        )
+        RUN_AMBIGUOUS, run=found[0].run_id, count=len(found), parts=f"{parts}, …" if len(found) > _SHOWN else parts
     )
 
 
@@ -150,15 +151,7 @@ def output_of(by: Enrichment) -> Path:
     """Return the file that a run wrote; raise :class:`LabelError` where it is not there any more."""
     path = as_path(by.output)
     if not is_remote(path) and not path.is_file():
-        raise LabelError(
-            gettext(
-                "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "
-                "as well: {parameter} `file='PATH'`",
-                run_id=by.run_id,
-                output=by.output,
-                parameter=parameter("run", by.run_id),
-            )
-        )
+        raise LabelError(RUN_OUTPUT_GONE, run_id=by.run_id, output=by.output, parameter=Option("run", by.run_id))
     return path
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import polars as pl
 
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.label_store import LabelStore
 from bansong.tables.compression import refuse_url
-from bansong.translation import gettext
+
+STORE_MISSING: Final = Problem(
+    "labels.store_missing", "{folder}: there is no such folder; give `labels=` the folder of a label store"
+)
 
 Labels = str | Path | Literal[False] | None
 """The folder of a label store; ``None`` is the user's own, if there is one; ``False`` is none."""
@@ -65,9 +68,5 @@ def _open_store(labels: Labels) -> LabelStore | None:
     store = LabelStore(None if labels is None else Path(labels))
     if labels is not None and not store.folder.is_dir():
         refuse_url(store.folder, LabelError)
-        raise LabelError(
-            gettext(
-                "{folder}: there is no such folder; give `labels=` the folder of a label store", folder=store.folder
-            )
-        )
+        raise LabelError(STORE_MISSING, folder=store.folder)
     return store

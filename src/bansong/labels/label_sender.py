@@ -19,7 +19,7 @@ import polars as pl
 from bansong.cancellation import CancelToken
 from bansong.client import BaseUrl
 from bansong.dispatch import Halt
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.labels.outbox import LabelSender
 from bansong.labels.output_columns import check_labels
 from bansong.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
@@ -34,6 +34,10 @@ from bansong.tables import Table, reading
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.nested import choose_nested
 from bansong.translation import gettext, ngettext
+
+FIRST_ROW_INVALID: Final = Problem(
+    "labels.first_row_invalid", "first_row {first_row}: a service numbers rows from 0, 1 or 2"
+)
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +167,7 @@ def send_labels(
     ``KeyboardInterrupt``. The ledger has what was sent then.
     """
     if first_row not in (None, 0, 1, 2):
-        raise UsageError(gettext("first_row {first_row}: a service numbers rows from 0, 1 or 2", first_row=first_row))
+        raise UsageError(FIRST_ROW_INVALID, first_row=first_row)
     url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
     if not file.exists():  # nothing was ever bought; a ledger is not made for that

@@ -18,7 +18,7 @@ from bansong import business_number
 from bansong.engine.letter_history import HISTORY_SCHEMA
 from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
 from bansong.environment import state_directory
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.batch_merge import LabelBatch, add_known, merge_metadata, merge_recorded, silent_letters
 from bansong.labels.mailing_file import (
     METADATA_KEY,
@@ -33,7 +33,13 @@ from bansong.labels.mailing_terms import MailingTerms
 from bansong.library_messages import describe_os_error
 from bansong.storage.filesystem import make_folders
 from bansong.tables import is_unfinished, publish_file, remove_unfinished
-from bansong.translation import gettext
+
+STORE_IS_FILE: Final = Problem("labels.store_is_file", "{folder}: is a file; a label store is a folder")
+STORE_UNREADABLE: Final = Problem("labels.store_unreadable", "{folder}: cannot be read: {strerror}; make it readable")
+STORE_BUSY: Final = Problem(
+    "labels.store_busy", "{folder}: another process has been recording for {wait:.0f} s; try again"
+)
+STORE_UNWRITABLE: Final = Problem("labels.store_unwritable", "{folder}: the label store cannot be written: {why}")
 
 _HISTORY: Final = {"moved": "moved", "absent": "absent"}
 _HAS_OUTCOME: Final = pl.col("said").is_not_null() | pl.col("bounced").is_not_null()
@@ -258,15 +264,9 @@ class LabelStore:
         except NotADirectoryError as error:
             if not self.folder.exists():  # a folder above it is a file
                 return []
-            raise LabelError(gettext("{folder}: is a file; a label store is a folder", folder=self.folder)) from error
+            raise LabelError(STORE_IS_FILE, folder=self.folder) from error
         except OSError as error:
-            raise LabelError(
-                gettext(
-                    "{folder}: cannot be read: {strerror}; make it readable",
-                    folder=self.folder,
-                    strerror=describe_os_error(error),
-                )
-            ) from error
+            raise LabelError(STORE_UNREADABLE, folder=self.folder, strerror=describe_os_error(error)) from error
         return sorted(path for path in found if path.suffix == ".parquet" and not is_unfinished(path))
 
     @contextmanager
@@ -278,18 +278,10 @@ class LabelStore:
             with FileLock(self.folder / ".lock", timeout=_WAIT, mode=0o600):
                 yield
         except Timeout as error:
-            raise LabelError(
-                gettext(
-                    "{folder}: another process has been recording for {wait:.0f} s; try again",
-                    folder=self.folder,
-                    wait=_WAIT,
-                )
-            ) from error
+            raise LabelError(STORE_BUSY, folder=self.folder, wait=_WAIT) from error
         except OSError as error:
             why = describe_os_error(error)
-            raise LabelError(
-                gettext("{folder}: the label store cannot be written: {why}", folder=self.folder, why=why)
-            ) from error
+            raise LabelError(STORE_UNWRITABLE, folder=self.folder, why=why) from error
 
     def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
         """Return a mailing's rows and metadata with those of a batch; nothing is written."""

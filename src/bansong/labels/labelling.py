@@ -19,7 +19,7 @@ from bansong.engine.risk.reason_parser import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text_values import day_given
 from bansong.environment import variable
-from bansong.errors import BansongError, LabelError, ModelError, UsageError
+from bansong.errors import BansongError, LabelError, ModelError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.batch_merge import LabelBatch
 from bansong.labels.label_store import LabelStore, RecordResult
@@ -34,7 +34,28 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import current_language, gettext, ngettext, parameter
+from bansong.translation import Option, current_language, gettext, ngettext
+
+OUTCOMES_NOT_MATCHED: Final = Problem(
+    "labels.outcomes_not_matched",
+    "{name}: of {outcomes} none is of {name_2}; read were the columns {used}; its numbers are "
+    "{first_numbers}, those of the mailed file {first_numbers_2}; {remedy}",
+)
+ACTION_NOT_FOUND: Final = Problem(
+    "mailings.action_not_found", "{parameter}: {name} has no row with the action {strange!r}; it has {names}"
+)
+MAILING_DATE_NOT_FOUND: Final = Problem(
+    "mailings.mailing_date_not_found", "{name}: none of its outcomes is of that day; its mailing dates are {days}"
+)
+OPTION_WITHOUT_SENDING: Final = Problem(
+    "labels.option_without_sending", "{parameter} is for outcomes that are sent: give `send=True`"
+)
+OUTPUT_IN_STORE: Final = Problem(
+    "labels.output_in_store", "{path}: is of the label store itself, which only `label` writes; give another file"
+)
+OUTPUT_IS_ENRICHED: Final = Problem(
+    "labels.output_is_enriched", "{path}: is the enriched file itself; give another output"
+)
 
 _LABELLED: Final = (
     pl.col("row_id"),
@@ -170,11 +191,7 @@ class _Outputs:
         """
         for path in (outcomes, mailing.path, self.labelled, self.unmatched):
             if path is not None and store.is_own(path):
-                raise UsageError(
-                    gettext(
-                        "{path}: is of the label store itself, which only `label` writes; give another file", path=path
-                    )
-                )
+                raise UsageError(OUTPUT_IN_STORE, path=path)
         keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
         read = {
             "outcomes": outcomes,
@@ -184,9 +201,7 @@ class _Outputs:
         keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
         if self.labelled is not None:
             if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
-                raise UsageError(
-                    gettext("{path}: is the enriched file itself; give another output", path=self.labelled)
-                )
+                raise UsageError(OUTPUT_IS_ENRICHED, path=self.labelled)
             label_target(mailing.table, self.labelled, self.encoding)
 
     def write(
@@ -216,12 +231,7 @@ def _service_terms(
     """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and not mailing.has_jobs):
         if service:
-            raise UsageError(
-                gettext(
-                    "{parameter} is for outcomes that are sent: give `send=True`",
-                    parameter=parameter(next(iter(service))),
-                )
-            )
+            raise UsageError(OPTION_WITHOUT_SENDING, parameter=Option(next(iter(service))))
         return None, ()
     from bansong.client.base_url import ENV_BASE_URL, BaseUrl
 
@@ -253,13 +263,11 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
     )
     if strange := [action for action in terms.sent if action not in actions]:
         raise LabelError(
-            gettext(
-                "{parameter}: {name} has no row with the action {strange!r}; it has {names}",
-                parameter=parameter("sent", ",".join(terms.sent)),
-                name=mailing.name,
-                strange=word_of(strange[0], current_language()),
-                names=", ".join(word_of(action, current_language()) for action in actions),
-            )
+            ACTION_NOT_FOUND,
+            parameter=Option("sent", ",".join(terms.sent)),
+            name=mailing.name,
+            strange=word_of(strange[0], current_language()),
+            names=", ".join(word_of(action, current_language()) for action in actions),
         )
 
 
@@ -268,11 +276,7 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     others = matched.listed.filter(pl.col("problem") == "other_mailing").height
     if others == matched.listed.height:
         days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
-        return LabelError(
-            gettext(
-                "{name}: none of its outcomes is of that day; its mailing dates are {days}", name=read.name, days=days
-            )
-        )
+        return LabelError(MAILING_DATE_NOT_FOUND, name=read.name, days=days)
     used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
     remedy = (
@@ -281,17 +285,14 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
         else gettext("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
     )
     return LabelError(
-        gettext(
-            "{name}: of {outcomes} none is of {name_2}; read were the columns {used}; its numbers are "
-            "{first_numbers}, those of the mailed file {first_numbers_2}; {remedy}",
-            name=read.name,
-            outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", read.frame.height),
-            name_2=mailing.name,
-            used=used,
-            first_numbers=_first_numbers(read.frame["digits"]),
-            first_numbers_2=_first_numbers(theirs),
-            remedy=remedy,
-        )
+        OUTCOMES_NOT_MATCHED,
+        name=read.name,
+        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", read.frame.height),
+        name_2=mailing.name,
+        used=used,
+        first_numbers=_first_numbers(read.frame["digits"]),
+        first_numbers_2=_first_numbers(theirs),
+        remedy=remedy,
     )
 
 

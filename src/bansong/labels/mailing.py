@@ -15,7 +15,7 @@ import polars as pl
 from bansong import business_number
 from bansong.cloud.remote_path import as_path
 from bansong.column_words import HEADERS, code_expr
-from bansong.errors import ColumnError, LabelError, UsageError
+from bansong.errors import ColumnError, LabelError, Problem, UsageError
 from bansong.labels.enrichments import Enrichment, find_run, find_writer, output_of
 from bansong.options import ENGINE_KINDS
 from bansong.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Choice
@@ -23,7 +23,19 @@ from bansong.tables import FILE_OPTIONS, Table, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, ngettext
+from bansong.translation import ngettext
+
+ADDED_COLUMNS_MISSING: Final = Problem(
+    "mailings.added_columns_missing",
+    "{name}: has not the nine columns ({added_columns} … {added_columns_2}) that enrichment adds; "
+    "give the file that `bansong enrich` wrote, with all of them",
+)
+MAILING_NOT_GIVEN: Final = Problem(
+    "mailings.mailing_not_given", "say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file"
+)
+ROW_COUNT_DIFFERS: Final = Problem(
+    "mailings.row_count_differs", "{path}: has {rows}, run {run_id} wrote {rows_2:,}; give the file as it was written"
+)
 
 LETTER_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -125,9 +137,7 @@ def open_mailing(
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
     if path is None:
-        raise UsageError(
-            gettext("say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file")
-        )
+        raise UsageError(MAILING_NOT_GIVEN)
     if sheet is None and by is not None:
         sheet = by.sheet
     with open_table(
@@ -140,13 +150,11 @@ def open_mailing(
         rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
-                gettext(
-                    "{path}: has {rows}, run {run_id} wrote {rows_2:,}; give the file as it was written",
-                    path=path,
-                    rows=ngettext("{count:,} row", "{count:,} rows", rows),
-                    run_id=by.run_id,
-                    rows_2=by.rows,
-                )
+                ROW_COUNT_DIFFERS,
+                path=path,
+                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                run_id=by.run_id,
+                rows_2=by.rows,
             )
         if by is None:
             by, notes = find_writer(path, rows, table.name)
@@ -181,13 +189,7 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
         if ours.is_whole:
             return prefix, ours
     raise LabelError(
-        gettext(
-            "{name}: has not the nine columns ({added_columns} … {added_columns_2}) that enrichment adds; "
-            "give the file that `bansong enrich` wrote, with all of them",
-            name=table.name,
-            added_columns=ADDED_COLUMNS[0],
-            added_columns_2=ADDED_COLUMNS[-1],
-        )
+        ADDED_COLUMNS_MISSING, name=table.name, added_columns=ADDED_COLUMNS[0], added_columns_2=ADDED_COLUMNS[-1]
     )
 
 

@@ -10,9 +10,19 @@ import msgspec
 import polars as pl
 
 from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.mailing_terms import MailingTerms
 from bansong.translation import gettext
+
+MAILING_FILE_DAMAGED: Final = Problem(
+    "labels.mailing_file_damaged",
+    "{path}: is damaged, or no file of the label store ({value}); move it away and record that "
+    "mailing's outcomes again with `bansong label`",
+)
+MAILING_FILE_RENAMED: Final = Problem(
+    "labels.mailing_file_renamed",
+    "{path}: is a copy of {name} or was renamed; move it away, or, if {name} is gone, name it so",
+)
 
 METADATA_KEY: Final = "bizverify.labels"
 STORE_SCHEMA: Final[dict[str, Any]] = {
@@ -72,13 +82,7 @@ def read_metadata(path: Path) -> MailingMetadata:
 def refuse_other_name(path: Path) -> None:
     """Raise :class:`LabelError` where a file is not called by its mailing, so that its rows may be there twice."""
     if (name := f"{read_metadata(path).id}.parquet") != path.name:
-        raise LabelError(
-            gettext(
-                "{path}: is a copy of {name} or was renamed; move it away, or, if {name} is gone, name it so",
-                path=path,
-                name=name,
-            )
-        )
+        raise LabelError(MAILING_FILE_RENAMED, path=path, name=name)
 
 
 def scan_rows(path: Path) -> pl.LazyFrame:
@@ -105,11 +109,4 @@ def collect_rows(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
 
 def _damaged_file(path: Path, error: BaseException) -> LabelError:
     lines = str(error).strip("'\"").splitlines()
-    return LabelError(
-        gettext(
-            "{path}: is damaged, or no file of the label store ({value}); move it away and record that "
-            "mailing's outcomes again with `bansong label`",
-            path=path,
-            value=lines[0] if lines else type(error).__name__,
-        )
-    )
+    return LabelError(MAILING_FILE_DAMAGED, path=path, value=lines[0] if lines else type(error).__name__)

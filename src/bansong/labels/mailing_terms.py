@@ -10,9 +10,32 @@ import msgspec
 import polars as pl
 
 from bansong.column_words import KOREAN_WORDS
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.outcomes import SAYS_NOTHING
-from bansong.translation import current_language, gettext, parameter
+from bansong.translation import Option, current_language, gettext
+
+DATE_IN_FUTURE: Final = Problem(
+    "mailings.date_in_future", "{parameter}: is in the future, so nothing of it can have come back yet"
+)
+DATE_TOO_EARLY: Final = Problem(
+    "mailings.date_too_early", "{parameter}: is before {first_year}; give the day as 2026-10-05"
+)
+RETURNS_NOT_DECLARED: Final = Problem(
+    "mailings.returns_not_declared",
+    "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or "
+    "registered mail) or `returns_requested=False`; it decides whether silence means delivered",
+)
+ACTIONS_MISSING: Final = Problem(
+    "mailings.actions_missing", "{parameter}: names no action; give all, or actions as in send,confirm"
+)
+ACTIONS_CONTRADICTORY: Final = Problem(
+    "mailings.actions_contradictory", "{parameter}: is either all, or a list of actions"
+)
+MAILING_DECLARED_OTHERWISE: Final = Problem(
+    "mailings.mailing_declared_otherwise",
+    "the mailing of {mailed} was declared before with {name} {format_value}, now with "
+    "{format_value_2}; say the same, or give `replace=True` if the earlier was wrong",
+)
 
 ALL: Final = "all"
 _KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}
@@ -78,14 +101,11 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if before is not None and now is not None and before != now:
                 raise LabelError(
-                    gettext(
-                        "the mailing of {mailed} was declared before with {name} {format_value}, now with "
-                        "{format_value_2}; say the same, or give `replace=True` if the earlier was wrong",
-                        mailed=self.mailed,
-                        name=name,
-                        format_value=_format_value(before),
-                        format_value_2=_format_value(now),
-                    )
+                    MAILING_DECLARED_OTHERWISE,
+                    mailed=self.mailed,
+                    name=name,
+                    format_value=_format_value(before),
+                    format_value_2=_format_value(now),
                 )
         return msgspec.structs.replace(
             self,
@@ -105,27 +125,11 @@ def parse_terms(
 ) -> MailingTerms:
     """Return the terms of a mailing, checked; raise :class:`LabelError` naming the option and the remedy."""
     if mailed > today:
-        raise LabelError(
-            gettext(
-                "{parameter}: is in the future, so nothing of it can have come back yet",
-                parameter=parameter("mailed", str(mailed)),
-            )
-        )
+        raise LabelError(DATE_IN_FUTURE, parameter=Option("mailed", str(mailed)))
     if mailed.year < _FIRST_YEAR:
-        raise LabelError(
-            gettext(
-                "{parameter}: is before {first_year}; give the day as 2026-10-05",
-                parameter=parameter("mailed", str(mailed)),
-                first_year=_FIRST_YEAR,
-            )
-        )
+        raise LabelError(DATE_TOO_EARLY, parameter=Option("mailed", str(mailed)), first_year=_FIRST_YEAR)
     if returns_requested is None:
-        raise LabelError(
-            gettext(
-                "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or "
-                "registered mail) or `returns_requested=False`; it decides whether silence means delivered"
-            )
-        )
+        raise LabelError(RETURNS_NOT_DECLARED)
     words = (mail_class or "").strip() or None
     return MailingTerms(mailed, returns_requested, complete, words, _parse_actions(sent))
 
@@ -136,16 +140,9 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
     items = sent.split(",") if isinstance(sent, str) else list(sent)
     actions = tuple(sorted({_KOREAN_ACTIONS.get(item.strip(), item.strip()) for item in items} - {""}))
     if not actions:
-        raise LabelError(
-            gettext(
-                "{parameter}: names no action; give all, or actions as in send,confirm",
-                parameter=parameter("sent", sent),
-            )
-        )
+        raise LabelError(ACTIONS_MISSING, parameter=Option("sent", sent))
     if ALL in actions and len(actions) > 1:
-        raise LabelError(
-            gettext("{parameter}: is either all, or a list of actions", parameter=parameter("sent", ",".join(actions)))
-        )
+        raise LabelError(ACTIONS_CONTRADICTORY, parameter=Option("sent", ",".join(actions)))
     return actions
 
 

@@ -20,7 +20,7 @@ from bansong.cloud.remote_files import fetch_file
 from bansong.column_words import role_code
 from bansong.engine.letter_history import address_key
 from bansong.engine.local import ROW_PROBLEM
-from bansong.errors import ColumnError, LabelError
+from bansong.errors import ColumnError, LabelError, Problem
 from bansong.manifest import sha256_of
 from bansong.run.records import DIGITS, records
 from bansong.schema import Choice
@@ -29,6 +29,40 @@ from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import level_of
 from bansong.tables.role_content import role_cell
 from bansong.translation import gettext, gettext_noop, ngettext, parameter
+
+MAILING_DATE_MISSING: Final = Problem(
+    "labels.mailing_date_missing",
+    "{name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed",
+)
+OUTCOMES_EMPTY: Final = Problem("labels.outcomes_empty", "{name}: of {rows} none says what became of a letter")
+BOUNCED_NOT_UNDERSTOOD: Final = Problem(
+    "labels.bounced_not_understood",
+    "{name}: no value of the column {header!r} is understood: {values}; write Y or N, or name "
+    "another column with `columns={{'bounced': 'HEADER'}}`",
+)
+RETURNED_IN_FUTURE: Final = Problem(
+    "labels.returned_in_future",
+    "{name}: row {place}: the return date {returned} is in the future; correct it, or name another "
+    "column with `columns={{'returned': 'HEADER'}}`",
+)
+MAILING_DATE_AMBIGUOUS: Final = Problem(
+    "labels.mailing_date_ambiguous",
+    "{name}: holds {dates:,} mailing dates ({some}, …); say with `mailed='DATE'` which is meant",
+)
+OUTCOME_COLUMN_MISSING: Final = Problem(
+    "labels.outcome_column_missing",
+    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name "
+    "one with `columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what "
+    "came back)",
+)
+ROW_COLUMN_MISSING: Final = Problem(
+    "labels.row_column_missing",
+    "{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`",
+)
+HEADER_AMBIGUOUS: Final = Problem(
+    "labels.header_ambiguous",
+    "{name}: {same} columns are headed {header!r}, and they may differ; say which is meant with {names}",
+)
 
 REASON_CODES: Final = (
     gettext_noop("moved"),
@@ -171,13 +205,9 @@ def read_outcomes(
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
             raise LabelError(
-                gettext(
-                    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name "
-                    "one with `columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what "
-                    "came back)",
-                    name=table.name,
-                    names=", ".join(header or "(blank)" for header in table.headers),
-                )
+                OUTCOME_COLUMN_MISSING,
+                name=table.name,
+                names=", ".join(header or "(blank)" for header in table.headers),
             )
         raw = _raw_cells(table, chosen).collect(engine="streaming")
         sha256 = sha256_of(data.path)
@@ -188,25 +218,11 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(
-            gettext(
-                "{name}: of {rows} none says what became of a letter",
-                name=table.name,
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
-            )
-        )
+        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=ngettext("{count:,} row", "{count:,} rows", rows))
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))
-        raise LabelError(
-            gettext(
-                "{name}: no value of the column {header!r} is understood: {values}; write Y or N, or name "
-                "another column with `columns={{'bounced': 'HEADER'}}`",
-                name=table.name,
-                header=header,
-                values=values,
-            )
-        )
+        raise LabelError(BOUNCED_NOT_UNDERSTOOD, name=table.name, header=header, values=values)
     dropped, notes = rows - kept.height, (*table.notes, *found.notes)
     return Outcomes(path, table.name, chosen, kept, rows, dropped, only_returns, sha256, notes)
 
@@ -216,15 +232,7 @@ def refuse_future(outcomes: Outcomes, today: date) -> None:
     late = outcomes.frame.filter(pl.col("returned") > today).head(1)
     if late.height:
         row = late.row(0, named=True)
-        raise LabelError(
-            gettext(
-                "{name}: row {place}: the return date {returned} is in the future; correct it, or name another "
-                "column with `columns={{'returned': 'HEADER'}}`",
-                name=outcomes.name,
-                place=row["place"],
-                returned=row["returned"],
-            )
-        )
+        raise LabelError(RETURNED_IN_FUTURE, name=outcomes.name, place=row["place"], returned=row["returned"])
 
 
 def mailing_date(outcomes: Outcomes, given: date | None) -> date:
@@ -237,19 +245,8 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
         return day
     if days.len():
         some = ", ".join(map(str, days.head(3)))
-        raise LabelError(
-            gettext(
-                "{name}: holds {dates:,} mailing dates ({some}, …); say with `mailed='DATE'` which is meant",
-                name=outcomes.name,
-                dates=days.len(),
-                some=some,
-            )
-        )
-    raise LabelError(
-        gettext(
-            "{name}: holds no mailing date; say with `mailed='DATE'` when the letters were mailed", name=outcomes.name
-        )
-    )
+        raise LabelError(MAILING_DATE_AMBIGUOUS, name=outcomes.name, dates=days.len(), some=some)
+    raise LabelError(MAILING_DATE_MISSING, name=outcomes.name)
 
 
 def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
@@ -264,11 +261,7 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     except ColumnError as error:
         if error.missing != "b_no":
             raise
-        raise ColumnError(
-            gettext(
-                "{error}, or the rows of the enriched file, from 0, with `columns={{'row_id': 'HEADER'}}`", error=error
-            )
-        ) from error
+        raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
         same = [
@@ -278,14 +271,7 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         ]
         if len(same) > 1:
             raise ColumnError(
-                gettext(
-                    "{name}: {same} columns are headed {header!r}, and they may differ; say which is meant with "
-                    "{names}",
-                    name=table.name,
-                    same=len(same),
-                    header=header,
-                    names=gettext(" or ").join(same),
-                )
+                HEADER_AMBIGUOUS, name=table.name, same=len(same), header=header, names=gettext(" or ").join(same)
             )
     return chosen
 

@@ -14,7 +14,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import language_of_columns
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.run import accounting
 from bansong.run.alerts import kept_alert
 from bansong.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
@@ -24,6 +24,17 @@ from bansong.tables import Enriched, Table, publish_file, reading, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import backed_up, find_foreign, same_file
 from bansong.translation import gettext, ngettext
+
+COLUMN_MISSING: Final = Problem(
+    "labels.column_missing", "{name}: the labels have no column {missing!r}; they need {names}"
+)
+ROW_LABELLED_TWICE: Final = Problem(
+    "labels.row_labelled_twice", "{name}: row {twice} has several labels; decide which is right"
+)
+ROW_BEYOND_FILE: Final = Problem(
+    "labels.row_beyond_file",
+    "{name}: a label is about row {beyond}, the file has {rows} (from 0); give the file that was mailed",
+)
 
 log = logging.getLogger(__name__)
 
@@ -95,32 +106,19 @@ def write_labels(
 def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Return the labels in their dtypes; raise :class:`LabelError` unless each is about one row of the table."""
     if missing := [name for name in LABEL_DTYPES if name not in labels.columns]:
-        raise LabelError(
-            gettext(
-                "{name}: the labels have no column {missing!r}; they need {names}",
-                name=table.name,
-                missing=missing[0],
-                names=", ".join(LABEL_DTYPES),
-            )
-        )
+        raise LabelError(COLUMN_MISSING, name=table.name, missing=missing[0], names=", ".join(LABEL_DTYPES))
     labels = labels.select(pl.col(name).cast(dtype) for name, dtype in LABEL_DTYPES.items())
     twice = labels.filter(pl.col(ROW_ID).is_duplicated())
     if not twice.is_empty():
-        raise LabelError(
-            gettext(
-                "{name}: row {twice} has several labels; decide which is right", name=table.name, twice=twice[ROW_ID][0]
-            )
-        )
+        raise LabelError(ROW_LABELLED_TWICE, name=table.name, twice=twice[ROW_ID][0])
     rows = table.count()
     beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
     if not beyond.is_empty():
         raise LabelError(
-            gettext(
-                "{name}: a label is about row {beyond}, the file has {rows} (from 0); give the file that was mailed",
-                name=table.name,
-                beyond=beyond[ROW_ID][0],
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
-            )
+            ROW_BEYOND_FILE,
+            name=table.name,
+            beyond=beyond[ROW_ID][0],
+            rows=ngettext("{count:,} row", "{count:,} rows", rows),
         )
     return labels
 

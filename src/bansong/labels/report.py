@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from bansong import business_number
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.labels.mailing_terms import MailingTerms, name_actions
 from bansong.labels.matching import KINDS, PROBLEMS
 from bansong.report_display import Shown, listed_counts
@@ -21,6 +21,8 @@ from bansong.translation import gettext, ngettext
 
 if TYPE_CHECKING:
     from bansong.labels.label_sender import SendReport
+
+REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
 SHOWN: Final = 20
 """Outcomes that could not be used: so many are listed in the text of a report."""
@@ -235,7 +237,7 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
         try:
             cells.write_csv(temporary, include_bom=True)
         except pl.exceptions.PolarsError as error:
-            raise OutputError(gettext("{path}: cannot be written: {error}", path=path, error=error)) from error
+            raise OutputError(REPORT_UNWRITABLE, path=path, error=error) from error
 
 
 def _shown_cell() -> pl.Expr:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Final
 
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.forking import refuse_after_fork
 from bansong.labels.label_store import LabelStore
 from bansong.learning.calibration_outcome import Calibrated
@@ -22,7 +23,10 @@ from bansong.learning.calibration_run import CalibrationRun
 from bansong.learning.fit import numpy
 from bansong.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
 from bansong.models.model_store import ModelStore
-from bansong.translation import gettext
+
+LABELS_MISSING: Final = Problem(
+    "learning.labels_missing", "{folder}: no labels are recorded there; record outcomes with `bansong label`"
+)
 
 __all__ = ["Calibrated", "audit_sample", "calibrate"]
 
@@ -74,9 +78,7 @@ def _open_store(folder: str | Path | None) -> LabelStore:
     refuse_after_fork()
     store = LabelStore(None if folder is None else Path(folder))
     if not store.mailings():
-        raise LabelError(
-            gettext("{folder}: no labels are recorded there; record outcomes with `bansong label`", folder=store.folder)
-        )
+        raise LabelError(LABELS_MISSING, folder=store.folder)
     return store
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from bansong import charts
 from bansong.engine.risk.features import LABELS
 from bansong.engine.risk.reason_parser import LEVEL
-from bansong.errors import LabelError, UsageError
+from bansong.errors import LabelError, Problem, UsageError
 from bansong.labels.label_store import LabelStore
 from bansong.learning.labelled_file import open_labelled
 from bansong.learning.significance import interval
@@ -27,6 +27,14 @@ from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     from bansong.charts.library import Chart
+
+PROBABILITY_INVALID: Final = Problem(
+    "learning.probability_invalid",
+    "column {probability!r} holds {odd}, which is no probability; give fractions between 0 and 1",
+)
+CALIBRATED_COLUMN_MISSING: Final = Problem(
+    "learning.calibrated_column_missing", "there is no column {column!r} to calibrate by; the columns are {names}"
+)
 
 BINS: Final = 10
 FEW: Final = 50
@@ -263,13 +271,7 @@ def calibration(
     rows, schema = frame.lazy(), frame.lazy().collect_schema()
     for column in (probability, bounced, *(by or ())):
         if column not in schema:
-            raise UsageError(
-                gettext(
-                    "there is no column {column!r} to calibrate by; the columns are {names}",
-                    column=column,
-                    names=", ".join(schema),
-                )
-            )
+            raise UsageError(CALIBRATED_COLUMN_MISSING, column=column, names=", ".join(schema))
     chosen = [column for column in (GROUPS if by is None else by) if column in schema]
     rows = rows.with_columns(p=pl.col(probability).cast(pl.Float64), b=pl.col(bounced).cast(pl.Boolean))
     known = rows.filter(pl.col("p").is_not_null() & pl.col("b").is_not_null())
@@ -284,13 +286,7 @@ def calibration(
         engine="streaming",
     )
     if odd.height:
-        raise LabelError(
-            gettext(
-                "column {probability!r} holds {odd}, which is no probability; give fractions between 0 and 1",
-                probability=probability,
-                odd=odd.item(),
-            )
-        )
+        raise LabelError(PROBABILITY_INVALID, probability=probability, odd=odd.item())
     return _from_counts(whole, total.item(), dict(zip([*chosen, "reason"], parts, strict=False)), whose)
 
 

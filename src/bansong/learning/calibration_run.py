@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text_values import day_given
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.label_store import LabelStore
 from bansong.learning.calibration_outcome import Calibrated
 from bansong.learning.challenger import held_share, points_frame, saving
@@ -24,6 +24,10 @@ from bansong.models.journal import DECIDING, PROMOTED
 from bansong.models.model_store import ModelStore
 from bansong.schema import seoul_day
 from bansong.translation import gettext, join_clauses, ngettext
+
+AUDIT_CANNOT_RELEASE: Final = Problem(
+    "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class CalibrationRun:
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
             why = join_clauses(*(f"{mailing}: {join_clauses(*why)}" for mailing, (_, why) in data.set_aside.items()))
-            raise LabelError(gettext("no quarantined labels can be released by an audit ({why})", why=why))
+            raise LabelError(AUDIT_CANNOT_RELEASE, why=why)
         return data.auditable
 
     def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:

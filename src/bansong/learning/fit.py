@@ -24,8 +24,7 @@ import polars as pl
 from bansong.engine.risk.features import FEATURES
 from bansong.engine.risk.reason_parser import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,13 +33,15 @@ if TYPE_CHECKING:
     Codes = np.ndarray[Any, np.dtype[np.intp]]
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
+NUMPY_MISSING: Final = Problem("learning.numpy_missing", 'learning needs numpy: pip install "bansong[learn]"')
+
 
 def numpy() -> ModuleType:
     """Return the module numpy (the extra ``learn``); raise :class:`UsageError` where it is not installed."""
     try:
         import numpy as np
     except ImportError as error:
-        raise UsageError(gettext('learning needs numpy: pip install "bansong[learn]"')) from error
+        raise UsageError(NUMPY_MISSING) from error
     return np
 
 

@@ -11,11 +11,20 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import HEADERS, code_expr
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.outcomes import came_back
 from bansong.tables import Table, open_table, reading
 from bansong.tables.table import TEXTS
 from bansong.translation import gettext
+
+VALUE_UNREADABLE: Final = Problem(
+    "learning.value_unreadable", "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}"
+)
+LABELLED_COLUMN_MISSING: Final = Problem(
+    "learning.labelled_column_missing",
+    "{name}: there is no column {name_2!r}; a labelled file is an enriched one with outcomes, as "
+    "`bansong label OUTCOMES --file ENRICHED --output LABELLED` writes it",
+)
 
 _NEEDED: Final = ("bounced", "bounce_prob")
 _READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
@@ -32,14 +41,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
         places = _find_columns(table.headers)
         for name in _NEEDED:
             if name not in places:
-                raise LabelError(
-                    gettext(
-                        "{name}: there is no column {name_2!r}; a labelled file is an enriched one with outcomes, as "
-                        "`bansong label OUTCOMES --file ENRICHED --output LABELLED` writes it",
-                        name=table.name,
-                        name_2=name,
-                    )
-                )
+                raise LabelError(LABELLED_COLUMN_MISSING, name=table.name, name_2=name)
         columns = {name: pl.col(table.ids[place]) for name, place in places.items()}
         rows = table.frame.select(expression.alias(name) for name, expression in columns.items())
         yield _parse_columns(rows, table), table
@@ -75,16 +77,7 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
                 "bounced": gettext("true, false or nothing"),
                 "bounce_prob": gettext("a fraction between 0 and 1"),
             }[name]
-            raise LabelError(
-                gettext(
-                    "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}",
-                    name=table.name,
-                    row=row,
-                    name_2=name,
-                    value=value,
-                    expected=expected,
-                )
-            )
+            raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, name_2=name, value=value, expected=expected)
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
     return rows.with_columns(**read).with_columns(
         code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts

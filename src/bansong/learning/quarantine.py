@@ -9,12 +9,28 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import LabelError
+from bansong.errors import LabelError, Problem
 from bansong.labels.label_store import LabelStore
 from bansong.labels.outcomes import came_back
 from bansong.learning.significance import interval
 from bansong.tables import open_table, publish_file, reading
 from bansong.translation import gettext
+
+QUARANTINE_EMPTY: Final = Problem(
+    "learning.quarantine_empty", "no labels are quarantined, so there is nothing to audit"
+)
+LETTER_NOT_QUARANTINED: Final = Problem(
+    "learning.letter_not_quarantined", "{name}: line {line}: row {value} is no quarantined letter; draw a new sample"
+)
+AUDIT_INCOMPLETE: Final = Problem(
+    "learning.audit_incomplete",
+    "{name}: {height:,} of the letters were checked, {size:,} are needed, each once; write returned "
+    "or delivered into the column 'checked'",
+)
+AUDIT_COLUMN_MISSING: Final = Problem(
+    "learning.audit_column_missing",
+    "{name}: there is no column {missing!r}; give the file of the audit sample, filled in",
+)
 
 FALSE_BOUNCES: Final = 0.05
 """The largest share of wrong labels in an audit that is still taken for what happens in a mail room."""
@@ -74,7 +90,7 @@ def draw_sample(store: LabelStore, mailings: Collection[str], path: Path, size: 
     quarantined, :class:`bansong.errors.OutputError`.
     """
     if not mailings:
-        raise LabelError(gettext("no labels are quarantined, so there is nothing to audit"))
+        raise LabelError(QUARANTINE_EMPTY)
     rows = _quarantined_labels(store, mailings).with_columns(pl.lit(None, pl.String).alias(_CHECKED))
     sample = rows.sample(min(size, rows.height), seed=rows.height, shuffle=True).sort(_KEY)
     with publish_file(path) as temporary:
@@ -91,13 +107,7 @@ def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, siz
     with open_table(path, options={}) as table, reading(table):
         places = dict(zip(table.headers, table.ids, strict=True))
         if missing := [name for name in (*_KEY, _CHECKED) if name not in places]:
-            raise LabelError(
-                gettext(
-                    "{name}: there is no column {missing!r}; give the file of the audit sample, filled in",
-                    name=table.name,
-                    missing=missing[0],
-                )
-            )
+            raise LabelError(AUDIT_COLUMN_MISSING, name=table.name, missing=missing[0])
         rows = table.frame.select(pl.col(places[name]).cast(pl.String).alias(name) for name in (*_KEY, _CHECKED))
         given = rows.with_row_index("line", 2).collect()
     given = given.with_columns(
@@ -105,24 +115,11 @@ def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, siz
     )
     found = given.join(labels, on=list(_KEY), how="left", maintain_order="left")
     for line, value in found.filter(pl.col("bounced").is_null()).select("line", "row_id").head(1).iter_rows():
-        raise LabelError(
-            gettext(
-                "{name}: line {line}: row {value} is no quarantined letter; draw a new sample",
-                name=table.name,
-                line=line,
-                value=value,
-            )
-        )
+        raise LabelError(LETTER_NOT_QUARANTINED, name=table.name, line=line, value=value)
     blank = found.filter(pl.col("really").is_null())
     if blank.height or (found.height < min(size, labels.height)) or found.select(_KEY).is_duplicated().any():
         raise LabelError(
-            gettext(
-                "{name}: {height:,} of the letters were checked, {size:,} are needed, each once; write returned "
-                "or delivered into the column 'checked'",
-                name=table.name,
-                height=found.height - blank.height,
-                size=min(size, labels.height),
-            )
+            AUDIT_INCOMPLETE, name=table.name, height=found.height - blank.height, size=min(size, labels.height)
         )
     wrong = int((found["really"] != found["bounced"]).sum())
     counts = labels.group_by("mailing").agg(pl.len(), pl.col("bounced").sum()).sort("mailing")

@@ -11,14 +11,14 @@ from functools import wraps
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
 import polars as pl
 from anyio.abc import TaskGroup
 from filelock import FileLock
 
-from bansong.errors import LedgerError, UsageError
+from bansong.errors import LedgerError, Problem, UsageError
 from bansong.ledger import label_outbox, queries, recovery, retention, trial_limits
 from bansong.ledger.label_outbox import LabelChange
 from bansong.ledger.recovery import Repetition
@@ -26,7 +26,9 @@ from bansong.ledger.schema import LEDGER_FILE, ledger_path
 from bansong.ledger.transaction import Transaction
 from bansong.ledger.transitions import Change
 from bansong.storage.sqlite import rewrite_file
-from bansong.translation import gettext
+
+AGE_INVALID: Final = Problem("ledger.age_invalid", "{older_than_days:g} days: an age is a number that is not negative")
+LEDGER_CLOSED: Final = Problem("ledger.ledger_closed", "{path}: was closed before; this is a defect of bansong")
 
 Clock = Callable[[], float]
 P = ParamSpec("P")
@@ -228,11 +230,7 @@ class Ledger:
     def purge(self, older_than_days: float) -> retention.PurgeCounts:
         """Delete answers older than that, and what was only kept for them; never a doubt or an open upload."""
         if not older_than_days >= 0:  # nor what is no number
-            raise UsageError(
-                gettext(
-                    "{older_than_days:g} days: an age is a number that is not negative", older_than_days=older_than_days
-                )
-            )
+            raise UsageError(AGE_INVALID, older_than_days=older_than_days)
         with self._transaction() as tx:
             purged = retention.purge(tx, older_than_days)
         with self._connect() as connection:
@@ -257,7 +255,7 @@ class Ledger:
     def _connect(self) -> Iterator[sqlite3.Connection]:
         with self._turn, LEDGER_FILE.errors(self.path):
             if self._closed:
-                raise LedgerError(gettext("{path}: was closed before; this is a defect of bansong", path=self.path))
+                raise LedgerError(LEDGER_CLOSED, path=self.path)
             yield self._connection
 
     @contextmanager

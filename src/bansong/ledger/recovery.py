@@ -10,13 +10,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.ledger.queries import shown_ids
 from bansong.ledger.schema import UNSETTLED
 from bansong.ledger.transaction import OF_UPLOAD, ONE, Transaction, clean, whole
 from bansong.ledger.transitions import count_upload, keep_answer, step_upload
 from bansong.schema import Answer
 from bansong.translation import gettext, gettext_noop
+
+LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
+JOB_ID_EMPTY: Final = Problem("ledger.job_id_empty", "the job has no id; give the one that the service shows")
+JOB_TAKEN: Final = Problem("ledger.job_taken", "{job_id}: is the job of upload {taken} already; look the job up again")
+UPLOAD_NOT_WAITING: Final = Problem("ledger.upload_not_waiting", "{id}: no rows of this upload wait for a job; {list}")
+ID_UNKNOWN: Final = Problem("ledger.id_unknown", "{id}: nothing that waits to be settled has this id; {list}")
+ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {count2:,} ids begin like this; give more of it")
+ALREADY_SETTLED: Final = Problem("ledger.already_settled", "{id}: is settled already; {list}")
 
 KILLED: Final = gettext_noop("the process ended while the request was under way")
 _UNDECIDED: Final = "'uploaded', 'missing'"
@@ -102,26 +110,22 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     job_id = job_id.strip()
     found = _resolve(tx, id)
     if not isinstance(found, _HeldUpload):
-        raise UsageError(gettext("{id}: is one lookup, which has no job; {list}", id=id, list=gettext(_LIST)))
+        raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=gettext(_LIST))
     if not job_id:
-        raise UsageError(gettext("the job has no id; give the one that the service shows"))
+        raise UsageError(JOB_ID_EMPTY)
     other = "SELECT upload FROM uploads WHERE job_id = ? AND number <> ? AND origin = "
     taken = tx.connection.execute(
         f"{other} (SELECT origin FROM uploads WHERE number = ?)", (job_id, found.number, found.number)
     ).fetchone()
     if taken:
-        raise UsageError(
-            gettext(
-                "{job_id}: is the job of upload {taken} already; look the job up again", job_id=job_id, taken=taken[0]
-            )
-        )
+        raise UsageError(JOB_TAKEN, job_id=job_id, taken=taken[0])
     tx.connection.execute(
         f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'",
         {"upload": found.number},
     )
     rows = _open_rows(tx, found.number)
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
-        raise UsageError(gettext("{id}: no rows of this upload wait for a job; {list}", id=id, list=gettext(_LIST)))
+        raise UsageError(UPLOAD_NOT_WAITING, id=id, list=gettext(_LIST))
     tx.connection.execute(
         "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
         (tx.now, job_id, found.number),
@@ -139,7 +143,7 @@ def _decide(
         found = _resolve(tx, id)
         rows = lookup(found.key) if isinstance(found, _HeldLookup) else upload(found.number)
         if not rows:
-            raise UsageError(gettext("{id}: is settled already; {list}", id=id, list=gettext(_LIST)))
+            raise UsageError(ALREADY_SETTLED, id=id, list=gettext(_LIST))
         _record(tx, decision, found, rows, None)
         settled += rows
     return settled
@@ -162,11 +166,9 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
     lookups = [] if exact else [_HeldLookup(key) for key in shown_ids(tx.connection) if key.hex().startswith(wanted)]
     found: list[_HeldLookup | _HeldUpload] = [*uploads, *lookups] if wanted else []
     if not found:
-        raise UsageError(
-            gettext("{id}: nothing that waits to be settled has this id; {list}", id=id, list=gettext(_LIST))
-        )
+        raise UsageError(ID_UNKNOWN, id=id, list=gettext(_LIST))
     if len(found) > 1:
-        raise UsageError(gettext("{id}: {count2:,} ids begin like this; give more of it", id=id, count2=len(found)))
+        raise UsageError(ID_AMBIGUOUS, id=id, count2=len(found))
     return found[0]
 
 

@@ -12,9 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bansong.errors import LedgerError
+from bansong.errors import LedgerError, Problem
 from bansong.schema import Answer
 from bansong.translation import gettext
+
+RECORD_INCONSISTENT: Final = Problem(
+    "ledger.record_inconsistent",
+    "{path}: {name}{of} does not follow from what is recorded, so nothing of it was; this is a defect of "
+    "bansong, please report it",
+)
+RUN_NOT_BEGUN: Final = Problem(
+    "ledger.run_not_begun", "{path}: the run {run_id} was not begun; this is a defect of bansong"
+)
 
 Value = str | int | float | bytes | None
 RAW_KEPT: Final = 64 * 1024
@@ -79,27 +88,13 @@ class Transaction:
             if isinstance(key, bytes)
             else gettext(" of upload {upload}", upload=upload)
         )
-        return LedgerError(
-            gettext(
-                "{path}: {name}{of} does not follow from what is recorded, so nothing of it was; this is a defect of "
-                "bansong, please report it",
-                path=self.path,
-                name=name,
-                of=of,
-            )
-        )
+        return LedgerError(RECORD_INCONSISTENT, path=self.path, name=name, of=of)
 
     def run(self, run_id: str) -> int:
         """The number of a run that was begun."""
         found = self.connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if found is None:
-            raise LedgerError(
-                gettext(
-                    "{path}: the run {run_id} was not begun; this is a defect of bansong",
-                    path=self.path,
-                    run_id=run_id,
-                )
-            )
+            raise LedgerError(RUN_NOT_BEGUN, path=self.path, run_id=run_id)
         return int(found[0])
 
     def count(self, run: int, *, paid: int = 0, answered: int = 0) -> None:

@@ -13,10 +13,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bansong.errors import ModelError
+from bansong.errors import ModelError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.storage.filesystem import open_private
-from bansong.translation import gettext
+
+JOURNAL_DAMAGED: Final = Problem(
+    "models.journal_damaged",
+    "{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
+    "backup or take the line out; until then, `model='builtin'` or a scorecard file answers",
+)
+JOURNAL_UNREADABLE: Final = Problem(
+    "models.journal_unreadable",
+    "{path}: the journal of the scorecards cannot be read: {reason}; let it be read by the user who runs "
+    "bansong, or name another place",
+)
+JOURNAL_UNWRITABLE: Final = Problem(
+    "models.journal_unwritable", "{path}: the journal of the scorecards cannot be written: {reason}"
+)
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
@@ -55,14 +68,7 @@ def read_events(path: Path) -> list[Event]:
     except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
         return []
     except OSError as error:
-        raise ModelError(
-            gettext(
-                "{path}: the journal of the scorecards cannot be read: {reason}; let it be read by the user who runs "
-                "bansong, or name another place",
-                path=path,
-                reason=describe_os_error(error),
-            )
-        ) from error
+        raise ModelError(JOURNAL_UNREADABLE, path=path, reason=describe_os_error(error)) from error
     *whole, last = content.split(b"\n")
     events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
     torn = _parse_event(last)
@@ -89,13 +95,7 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
             file.flush()
             os.fsync(descriptor)
     except OSError as error:
-        raise ModelError(
-            gettext(
-                "{path}: the journal of the scorecards cannot be written: {reason}",
-                path=path,
-                reason=describe_os_error(error),
-            )
-        ) from error
+        raise ModelError(JOURNAL_UNWRITABLE, path=path, reason=describe_os_error(error)) from error
     event = _parse_event(line)
     assert event is not None  # noqa: S101 - it has just been written from its parts
     return event
@@ -104,14 +104,7 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
 def _parse_line(path: Path, place: int, line: bytes) -> Event:
     event = _parse_event(line)
     if event is None:
-        raise ModelError(
-            gettext(
-                "{path}: line {place} is damaged, so it is not known which scorecard answers; restore the file from a "
-                "backup or take the line out; until then, `model='builtin'` or a scorecard file answers",
-                path=path,
-                place=place,
-            )
-        )
+        raise ModelError(JOURNAL_DAMAGED, path=path, place=place)
     return event
 
 

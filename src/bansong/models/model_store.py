@@ -17,7 +17,7 @@ import msgspec
 
 from bansong.engine.risk.scorecard import Scorecard, check_scorecard
 from bansong.environment import state_directory
-from bansong.errors import ModelError
+from bansong.errors import ModelError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.models.journal import DECIDING, PROMOTED, ROLLED_BACK, Event, append_event, read_events
 from bansong.models.scorecard_levels import add_missing_levels
@@ -25,6 +25,43 @@ from bansong.storage.filesystem import make_folders
 from bansong.tables.compression import refuse_url
 from bansong.tables.publish import publish_file
 from bansong.translation import gettext, parameter
+
+SCORECARD_UNKNOWN: Final = Problem(
+    "models.scorecard_unknown", "{name}: is neither a scorecard file nor a version that is stored; {list_versions}"
+)
+SCORECARD_FILE_MISSING: Final = Problem("models.scorecard_file_missing", "{name}: there is no such scorecard file")
+VERSION_NOT_STORED: Final = Problem(
+    "models.version_not_stored", "{wanted}: no scorecard of that version is stored; {list_versions}"
+)
+JOURNAL_MISSING: Final = Problem(
+    "models.journal_missing",
+    "{path}: the journal is missing, so it is not known whether {stem} answers; restore it from a "
+    "backup, or begin a new one with `bansong model rollback {builtin}`",
+)
+VERSION_INVALID: Final = Problem(
+    "models.version_invalid", "{version!r} cannot be a version: letters, digits and . _ + - only, not {builtin!r}"
+)
+VERSION_EXISTS: Final = Problem("models.version_exists", "{file}: this version exists already, and is never changed")
+PARENT_REPLACED: Final = Problem(
+    "models.parent_replaced",
+    "{version} was learned to replace {parent}, but {answering} answers by now; learn again with `bansong calibrate`",
+)
+NOTHING_TO_RESTORE: Final = Problem(
+    "models.nothing_to_restore", "there is nothing to go back to: the built-in scorecard answers; {list_versions}"
+)
+ALREADY_ANSWERING: Final = Problem(
+    "models.already_answering", "{wanted}: is the scorecard that answers already; {list_versions}"
+)
+SCORECARD_CHANGED: Final = Problem(
+    "models.scorecard_changed", "it is not what was promoted, somebody or something changed it"
+)
+SCORECARD_UNUSABLE: Final = Problem(
+    "models.scorecard_unusable", "{path}: the scorecard {version} cannot be used: {reason}; {remedy}"
+)
+STORE_BUSY: Final = Problem(
+    "models.store_busy", "{folder}: another process is changing the scorecards; try again later"
+)
+STORE_UNWRITABLE: Final = Problem("models.store_unwritable", "{folder}: scorecards cannot be kept here: {reason}")
 
 BUILTIN: Final = "builtin"
 """The name of the scorecard of the release, beside its version."""
@@ -88,13 +125,7 @@ class ModelStore:
         if wanted in (BUILTIN, Scorecard.load().version) and wanted not in _promotions(events):
             return StoredScorecard(Scorecard.load(), release=Scorecard.load().version)
         if wanted not in _promotions(events):
-            raise ModelError(
-                gettext(
-                    "{wanted}: no scorecard of that version is stored; {list_versions}",
-                    wanted=wanted,
-                    list_versions=_list_versions(events),
-                )
-            )
+            raise ModelError(VERSION_NOT_STORED, wanted=wanted, list_versions=_list_versions(events))
         return self._read(wanted, _promotions(events)[wanted], champion)
 
     def versions(self) -> list[str]:
@@ -105,15 +136,7 @@ class ModelStore:
         """Return the journal's entries, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
         orphan = next(self.folder.glob("*.toml"), None)
         if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
-            raise ModelError(
-                gettext(
-                    "{path}: the journal is missing, so it is not known whether {stem} answers; restore it from a "
-                    "backup, or begin a new one with `bansong model rollback {builtin}`",
-                    path=self.path,
-                    stem=orphan.stem,
-                    builtin=BUILTIN,
-                )
-            )
+            raise ModelError(JOURNAL_MISSING, path=self.path, stem=orphan.stem, builtin=BUILTIN)
         return read_events(self.path)
 
     def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
@@ -123,33 +146,17 @@ class ModelStore:
         learned from another scorecard than the one that answers now (another process was faster).
         """
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
-            raise ModelError(
-                gettext(
-                    "{version!r} cannot be a version: letters, digits and . _ + - only, not {builtin!r}",
-                    version=card.version,
-                    builtin=BUILTIN,
-                )
-            )
+            raise ModelError(VERSION_INVALID, version=card.version, builtin=BUILTIN)
         builtin, text = Scorecard.load(), card.to_toml()
         with self._lock():
             events = self.history()
             known = {version.casefold() for version in (*_promotions(events), builtin.version)}
             if card.version.casefold() in known:  # two names that differ in case alone may be one file
-                raise ModelError(
-                    gettext("{file}: this version exists already, and is never changed", file=self._file(card.version))
-                )
+                raise ModelError(VERSION_EXISTS, file=self._file(card.version))
             champion = _succession(events)[-1]
             answering = builtin.version if champion == BUILTIN else champion
             if card.learned is not None and card.learned.parent != answering:
-                raise ModelError(
-                    gettext(
-                        "{version} was learned to replace {parent}, but {answering} answers by now; learn again with "
-                        "`bansong calibrate`",
-                        version=card.version,
-                        parent=card.learned.parent,
-                        answering=answering,
-                    )
-                )
+                raise ModelError(PARENT_REPLACED, version=card.version, parent=card.learned.parent, answering=answering)
             if not events:
                 self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
             with publish_file(self._file(card.version)) as temporary:
@@ -177,22 +184,11 @@ class ModelStore:
             events = [] if lost else self.history()
             line = _succession(events)
             if to is None and len(line) == 1:
-                raise ModelError(
-                    gettext(
-                        "there is nothing to go back to: the built-in scorecard answers; {list_versions}",
-                        list_versions=_list_versions(events),
-                    )
-                )
+                raise ModelError(NOTHING_TO_RESTORE, list_versions=_list_versions(events))
             wanted = line[-2] if to is None else to
             wanted = BUILTIN if wanted == Scorecard.load().version and wanted not in _promotions(events) else wanted
             if wanted == line[-1] and not lost:
-                raise ModelError(
-                    gettext(
-                        "{wanted}: is the scorecard that answers already; {list_versions}",
-                        wanted=wanted,
-                        list_versions=_list_versions(events),
-                    )
-                )
+                raise ModelError(ALREADY_ANSWERING, wanted=wanted, list_versions=_list_versions(events))
             card = Scorecard.load() if wanted == BUILTIN else self.load(wanted)
             append_event(self.path, ROLLED_BACK, wanted, {"replaced": line[-1]})
         return card
@@ -211,20 +207,12 @@ class ModelStore:
         try:
             content = path.read_bytes()
             if _digest(content) != promoted.data.get("sha256"):
-                raise ModelError(gettext("it is not what was promoted, somebody or something changed it"))
+                raise ModelError(SCORECARD_CHANGED)
             card, added = _parse_scorecard(content, version)
             return StoredScorecard(card, added, promoted.data.get(_SINCE))
         except (OSError, ModelError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             reason = describe_os_error(error) if isinstance(error, OSError) else error
-            raise ModelError(
-                gettext(
-                    "{path}: the scorecard {version} cannot be used: {reason}; {remedy}",
-                    path=path,
-                    version=version,
-                    reason=reason,
-                    remedy=remedy,
-                )
-            ) from error
+            raise ModelError(SCORECARD_UNUSABLE, path=path, version=version, reason=reason, remedy=remedy) from error
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -236,17 +224,9 @@ class ModelStore:
             lock = FileLock(self.folder / "journal.lock", timeout=_WAIT, mode=0o600)
             lock.acquire()
         except Timeout as error:
-            raise ModelError(
-                gettext("{folder}: another process is changing the scorecards; try again later", folder=self.folder)
-            ) from error
+            raise ModelError(STORE_BUSY, folder=self.folder) from error
         except OSError as error:
-            raise ModelError(
-                gettext(
-                    "{folder}: scorecards cannot be kept here: {reason}",
-                    folder=self.folder,
-                    reason=describe_os_error(error),
-                )
-            ) from error
+            raise ModelError(STORE_UNWRITABLE, folder=self.folder, reason=describe_os_error(error)) from error
         try:
             yield
         finally:
@@ -272,17 +252,11 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
             return Scorecard.load(name)
     if os.sep in name or name.endswith(".toml"):
         refuse_url(Path(name), ModelError)
-        raise ModelError(gettext("{name}: there is no such scorecard file", name=name))
+        raise ModelError(SCORECARD_FILE_MISSING, name=name)
     events = store.history()
     if name in (*_promotions(events), Scorecard.load().version):
         return store.load(name)
-    raise ModelError(
-        gettext(
-            "{name}: is neither a scorecard file nor a version that is stored; {list_versions}",
-            name=name,
-            list_versions=_list_versions(events),
-        )
-    )
+    raise ModelError(SCORECARD_UNKNOWN, name=name, list_versions=_list_versions(events))
 
 
 def _promotions(events: Sequence[Event]) -> dict[str, Event]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bansong.errors import UsageError
-from bansong.translation import gettext
+from bansong.errors import Problem, UsageError
+
+ENGINE_UNKNOWN: Final = Problem("options.engine_unknown", "unknown engine {name!r}; use {listed}")
 
 EngineName = Literal["local", "verify", "batch", "hybrid"]
 
@@ -44,5 +45,5 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
 def engine_kind(name: str) -> EngineKind:
     """Return the kind of engine of that name; raise :class:`UsageError` where there is none."""
     if name not in ENGINE_KINDS:
-        raise UsageError(gettext("unknown engine {name!r}; use {listed}", name=name, listed=" or ".join(ENGINE_KINDS)))
+        raise UsageError(ENGINE_UNKNOWN, name=name, listed=" or ".join(ENGINE_KINDS))
     return ENGINE_KINDS[name]

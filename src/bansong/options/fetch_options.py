@@ -10,13 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bansong.environment import variable
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.options.engine_kinds import EngineKind
 from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, is_whole
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.client.key import SecretKey
+
+ENGINE_GIVEN_READY: Final = Problem(
+    "options.engine_given_ready",
+    "{option} is for engines that are named; give the one that is given as {option2} what "
+    "bansong.fetch_status returns, as its {option3}",
+)
+STATUS_FROM_SERVICE: Final = Problem(
+    "options.status_from_service",
+    "{option} is for the engines that answer locally, not for {name}: there the service says the status",
+)
+CHOICE_UNKNOWN: Final = Problem("options.choice_unknown", "{option}: must be one of {listed}")
+AGE_SAID_TWICE: Final = Problem("options.age_said_twice", "{option} is a field of {option2}: say it there, as max_age")
+NTS_KEY_UNPROTECTED: Final = Problem(
+    "options.nts_key_unprotected", "{option} is a {kind}; give a bansong.NtsKey, which is never shown"
+)
 
 StatusSource = Literal["auto", "nts", "none"]
 ENV_NTS_KEY: Final = "BANSONG_NTS_KEY"
@@ -53,13 +68,7 @@ class StatusOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or self.source not in STATUS_SOURCES:
-            raise UsageError(
-                gettext(
-                    "{option}: must be one of {listed}",
-                    option=parameter("status", self.source),
-                    listed=", ".join(STATUS_SOURCES),
-                )
-            )
+            raise UsageError(CHOICE_UNKNOWN, option=Option("status", self.source), listed=", ".join(STATUS_SOURCES))
         check_fields(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
 
     @property
@@ -81,13 +90,7 @@ def _refuse_text_as_key(construct: Callable[..., None]) -> Callable[..., None]:
 
             if not isinstance(keywords["key"], SecretKey):
                 kind = type(keywords.pop("key")).__name__
-                raise UsageError(
-                    gettext(
-                        "{option} is a {kind}; give a bansong.NtsKey, which is never shown",
-                        option=parameter("key"),
-                        kind=kind,
-                    )
-                )
+                raise UsageError(NTS_KEY_UNPROTECTED, option=Option("key"), kind=kind)
         construct(self, **keywords)
 
     return construct_without_text
@@ -107,31 +110,13 @@ def status_options(
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:
-        raise UsageError(
-            gettext(
-                "{option} is a field of {option2}: say it there, as max_age",
-                option=parameter("max_status_age"),
-                option2=parameter("status"),
-            )
-        )
+        raise UsageError(AGE_SAID_TWICE, option=Option("max_status_age"), option2=Option("status"))
     if status.source == "nts" and given:
         raise UsageError(
-            gettext(
-                "{option} is for engines that are named; give the one that is given as {option2} what "
-                "bansong.fetch_status returns, as its {option3}",
-                option=parameter("status", "nts"),
-                option2=parameter("engine"),
-                option3=parameter("status"),
-            )
+            ENGINE_GIVEN_READY, option=Option("status", "nts"), option2=Option("engine"), option3=Option("status")
         )
     if status.source == "nts" and not kind.answers_locally:
-        raise UsageError(
-            gettext(
-                "{option} is for the engines that answer locally, not for {name}: there the service says the status",
-                option=parameter("status", "nts"),
-                name=kind.name,
-            )
-        )
+        raise UsageError(STATUS_FROM_SERVICE, option=Option("status", "nts"), name=kind.name)
     return status if status.is_asking and kind.answers_locally and not given else None
 
 

@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
-from bansong.errors import UsageError
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.errors import Problem, UsageError
+from bansong.translation import Option, gettext, gettext_noop
+
+OPTION_TYPE_WRONG: Final = Problem("options.option_type_wrong", "{option} is a {given}; give a bansong.{wanted}")
+FIELD_SAID_TWICE: Final = Problem(
+    "options.field_said_twice", "{option} is a field of {option2}, which is given as well; say it there"
+)
+VALUE_INVALID: Final = Problem("options.value_invalid", "{option}: must be {wanted}")
 
 Options = TypeVar("Options")
 
@@ -24,22 +30,9 @@ def choose_options(name: str, given: Options | None, flat: Options) -> Options:
     if given is None:
         return flat
     if not isinstance(given, type(flat)):
-        raise UsageError(
-            gettext(
-                "{option} is a {given}; give a bansong.{wanted}",
-                option=parameter(name),
-                given=type(given).__name__,
-                wanted=type(flat).__name__,
-            )
-        )
+        raise UsageError(OPTION_TYPE_WRONG, option=Option(name), given=type(given).__name__, wanted=type(flat).__name__)
     if twice := differing_fields(flat):
-        raise UsageError(
-            gettext(
-                "{option} is a field of {option2}, which is given as well; say it there",
-                option=parameter(twice[0]),
-                option2=parameter(name),
-            )
-        )
+        raise UsageError(FIELD_SAID_TWICE, option=Option(twice[0]), option2=Option(name))
     return given
 
 
@@ -60,13 +53,7 @@ def check_fields(options: object, rules: Mapping[str, Rule], **called: str) -> N
         except (TypeError, ValueError):  # a text, say
             right = False
         if not right:
-            raise UsageError(
-                gettext(
-                    "{option}: must be {wanted}",
-                    option=parameter(called.get(name, name), value),
-                    wanted=gettext(wanted),
-                )
-            )
+            raise UsageError(VALUE_INVALID, option=Option(called.get(name, name), value), wanted=gettext(wanted))
 
 
 def is_whole(value: Any, least: int, most: float = math.inf) -> bool:

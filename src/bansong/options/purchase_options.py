@@ -11,13 +11,21 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.options.engine_kinds import ENGINE_KINDS, EngineKind, engine_kind
 from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, differing_fields, is_whole
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext, gettext_noop, parameter
 
 if TYPE_CHECKING:
     from bansong.client import ApiKey
+
+BUYING_ENGINES_ONLY: Final = Problem(
+    "options.buying_engines_only", "{option} is for the engines {buying}, not for {engine}"
+)
+PARAMETER_UNKNOWN: Final = Problem(
+    "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
+)
+OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {option2}, not for {name}")
 
 
 class ServiceKeywords(TypedDict, total=False):
@@ -133,14 +141,7 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
     kind = engine_kind(engine)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
-        raise UsageError(
-            gettext(
-                "{option} is for the engines {buying}, not for {engine}",
-                option=parameter(next(iter(keywords))),
-                buying=buying,
-                engine=engine,
-            )
-        )
+        raise UsageError(BUYING_ENGINES_ONLY, option=Option(next(iter(keywords))), buying=buying, engine=engine)
     hide_key(keywords)
     _refuse_foreign(kind, [name for name, value in keywords.items() if value is not None])
     return ServiceOptions(**keywords)
@@ -161,13 +162,7 @@ def check_keywords(
         close = [*get_close_matches(name, known, n=1), *([_RENAMED[name]] if name in _RENAMED else [])]
         meant = gettext("; did you mean {option}?", option=parameter(close[-1])) if close else ""
         raise UsageError(
-            gettext(
-                "{function}() has no parameter {name!r}{meant}; it takes {listed}",
-                function=function.__name__,
-                name=name,
-                meant=meant,
-                listed=", ".join(sorted(known)),
-            )
+            PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
         )
 
 
@@ -179,12 +174,10 @@ def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
         owners = [one.name for one in ENGINE_KINDS.values() if name in one.own_options]
         if owners and name not in kind.own_options:
             raise UsageError(
-                gettext(
-                    "{option} is for {option2}, not for {name}",
-                    option=parameter(name),
-                    option2=parameter("engine", gettext(" and ").join(owners)),
-                    name=kind.name,
-                )
+                OTHER_ENGINE_ONLY,
+                option=Option(name),
+                option2=Option("engine", gettext(" and ").join(owners)),
+                name=kind.name,
             )
 
 

@@ -22,7 +22,7 @@ import anyio
 
 from bansong.dispatch import Slot, Task
 from bansong.dispatch.error_actions import is_long_wait, may_pass
-from bansong.errors import DoubtError, ServiceError, ShapeError
+from bansong.errors import DoubtError, Problem, ServiceError, ShapeError
 from bansong.ledger import LookupSettled, RequestRepeated, StoredRequest, UploadSettled
 from bansong.ledger.recovery import REPEATS
 from bansong.purchase.purchase_context import PurchaseContext
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from bansong.client import Client, Verified
     from bansong.ledger import PendingRequest
     from bansong.run.lookups import Lookup
+
+REQUEST_IN_DOUBT: Final = Problem(
+    "purchase.request_in_doubt", "{endpoint} was sent by an earlier run, and what became of it is not known"
+)
 
 log = logging.getLogger(__name__)
 
@@ -160,9 +164,7 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
         log.info("%s: %s", endpoint, why_not)
         return False
     content, client, settle = zlib.decompress(request.content), context.client, context.journal.settle
-    doubt = DoubtError(
-        gettext("{endpoint} was sent by an earlier run, and what became of it is not known", endpoint=endpoint)
-    )
+    doubt = DoubtError(REQUEST_IN_DOUBT, endpoint=endpoint)
     try:
         if request.upload is None:
             record = json.loads(content)

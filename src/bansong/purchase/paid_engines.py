@@ -15,7 +15,7 @@ import polars as pl
 from bansong.client import BaseUrl, BlockingClient
 from bansong.engine import LocalEngine
 from bansong.engine.status_overlay import StatusOverlay
-from bansong.errors import ServiceError, StoppedError, UsageError
+from bansong.errors import Problem, ServiceError, StoppedError, UsageError
 from bansong.ledger import Ledger, LedgerRun
 from bansong.ledger.schema import ledger_path
 from bansong.options import ENGINE_KINDS, EngineKind, ServiceOptions, choose_options, engine_kind
@@ -33,7 +33,12 @@ from bansong.run.engine import Agreement, Answering, Purchase, QuotaStatus, RunC
 from bansong.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bansong.run.records import ROW_ID
 from bansong.storage.filesystem import private_folder
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext, gettext_noop, parameter
+
+NUMBERS_MISSING: Final = Problem("purchase.numbers_missing", "{option}: the column holds no numbers to go by")
+ENGINE_NOT_PAID: Final = Problem(
+    "purchase.engine_not_paid", "{name!r} does not leave all answers to the service; give 'verify' or 'batch'"
+)
 
 log = logging.getLogger(__name__)
 
@@ -199,9 +204,7 @@ class PaidEngine(ABC):
     def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
         lookups = with_keys(lookups_of(rows, priority), self.scope)
         if priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
-            raise UsageError(
-                gettext("{option}: the column holds no numbers to go by", option=parameter("priority", self.priority))
-            )
+            raise UsageError(NUMBERS_MISSING, option=Option("priority", self.priority))
         return lookups
 
     def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun, since: float) -> Purchase:
@@ -254,9 +257,7 @@ class ServiceEngine(PaidEngine):
     ) -> None:
         kind = engine_kind(name)
         if kind.answers_locally:
-            raise UsageError(
-                gettext("{name!r} does not leave all answers to the service; give 'verify' or 'batch'", name=name)
-            )
+            raise UsageError(ENGINE_NOT_PAID, name=name)
         super().__init__(kind, options, local)
 
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bansong.errors import NotFoundError, QuotaError, RejectedError, ServiceError, ShapeError
+from bansong.errors import NotFoundError, Problem, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bansong.run.records import ROW_ID
-from bansong.translation import gettext, ngettext, parameter
+from bansong.translation import gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.engine import LocalEngine
     from bansong.ledger import Ledger, LedgerRun, RunRecord
+
+QUOTA_TOO_SMALL: Final = Problem(
+    "purchase.quota_too_small",
+    "{count:,} lookup needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait for next month",
+    "{count:,} lookups needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait for next month",
+)
 
 _BUYABLE: Final = ("done", "refused")
 """States of a lookup that may be asked (again): its answer is too old, or it was refused and so not paid."""
@@ -199,16 +205,6 @@ def affordable(wanted: int, budget: int | None, remaining: int | None, unread: S
             if remaining
             else ""
         )
-        raise QuotaError(
-            ngettext(
-                "{count:,} lookup needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait "
-                "for next month",
-                "{count:,} lookups needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait "
-                "for next month",
-                wanted,
-                remaining=remaining,
-                part=part,
-            )
-        )
+        raise QuotaError(QUOTA_TOO_SMALL, count=wanted, remaining=remaining, part=part)
     limits = [limit for limit in (budget, remaining) if limit is not None]
     return min([wanted, *limits])

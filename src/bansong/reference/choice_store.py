@@ -11,9 +11,11 @@ from typing import Final, Literal
 import polars as pl
 
 from bansong.engine.address_choices import CHOICE_SCHEMA
-from bansong.errors import StoreError
+from bansong.errors import Problem, StoreError
 from bansong.storage.sqlite import FileKind, rewrite_file
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext_noop
+
+CHOICE_FILE_MISSING: Final = Problem("reviews.choice_file_missing", "{path}: there is no such file; check `choices=`")
 
 CHOICE_FILE: Final = FileKind(
     gettext_noop("a store of address choices"),
@@ -60,7 +62,7 @@ def read_choices(choices: Choices) -> pl.DataFrame | None:
         return ChoiceStore(path).read()
     if choices is None:
         return None
-    raise StoreError(gettext("{path}: there is no such file; check `choices=`", path=path))
+    raise StoreError(CHOICE_FILE_MISSING, path=path)
 
 
 class ChoiceStore:

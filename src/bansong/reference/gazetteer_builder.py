@@ -20,7 +20,7 @@ from bansong.engine.address.gazetteer import (
     compact_name,
     lot_key,
 )
-from bansong.errors import GazetteerError, UsageError
+from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.progress.display import Progress
 from bansong.reference.gazetteer_report import GazetteerReport
@@ -30,6 +30,22 @@ from bansong.reference.source_files import Kind, SourceFile, find_sources
 from bansong.tables import open_table, publish_file
 from bansong.tables.detect import EXTENSIONS
 from bansong.translation import gettext
+
+OUTPUT_NOT_PARQUET: Final = Problem(
+    "gazetteer.output_not_parquet", "{output}: a gazetteer is a Parquet file; call it .parquet"
+)
+BUILDING_FILES_MISSING: Final = Problem(
+    "gazetteer.building_files_missing",
+    "no file with buildings was given, only {there}; give the rnaddrkor_*.txt files of the full set as well",
+)
+DATE_NOT_NAMED: Final = Problem(
+    "gazetteer.date_not_named",
+    "{name}: there is no day in its name or its folder's, so the order of the daily changes "
+    "is not known; put it as YYYYMMDD into the name of the file or folder",
+)
+SOURCE_COLUMN_MISSING: Final = Problem(
+    "gazetteer.source_column_missing", "{name}: has no column {missing}; the official file KIKmix.YYYYMMDD.xlsx has"
+)
 
 REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
@@ -206,7 +222,7 @@ def build_gazetteer(
     refuse_after_fork()
     output = Path(output)
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
-        raise UsageError(gettext("{output}: a gazetteer is a Parquet file; call it .parquet", output=output))
+        raise UsageError(OUTPUT_NOT_PARQUET, output=output)
     found, others = find_sources(sources, output)
     _refuse_undated(found)
     found.sort(key=lambda source: (_ORDER.index(source.kind), source.named or date.min, source.short))
@@ -246,13 +262,7 @@ def _refuse_undated(found: list[SourceFile]) -> None:
         days = [source for source in found if source.kind == kind]
         undated = [source for source in days if source.named is None]
         if undated and len(days) > 1:
-            raise GazetteerError(
-                gettext(
-                    "{name}: there is no day in its name or its folder's, so the order of the daily changes "
-                    "is not known; put it as YYYYMMDD into the name of the file or folder",
-                    name=undated[0].name,
-                )
-            )
+            raise GazetteerError(DATE_NOT_NAMED, name=undated[0].name)
 
 
 def _read(found: list[SourceFile], progress: Progress | None) -> Content:
@@ -270,13 +280,7 @@ def _read(found: list[SourceFile], progress: Progress | None) -> Content:
             content.add(source, number, advance)
     if "buildings" not in content.rows and "postal" not in content.rows:
         there = ", ".join(gettext(kind) for kind in dict.fromkeys(source.kind for source in found))
-        raise GazetteerError(
-            gettext(
-                "no file with buildings was given, only {there}; give the rnaddrkor_*.txt files of the "
-                "full set as well",
-                there=there,
-            )
-        )
+        raise GazetteerError(BUILDING_FILES_MISSING, there=there)
     return content
 
 
@@ -289,13 +293,7 @@ def _administrative(found: list[SourceFile]) -> pl.DataFrame | None:
         with open_table(source.path, options={}) as table:
             missing = [header for header in _MAP if header not in table.headers]
             if missing:
-                raise GazetteerError(
-                    gettext(
-                        "{name}: has no column {missing}; the official file KIKmix.YYYYMMDD.xlsx has",
-                        name=source.name,
-                        missing=", ".join(missing),
-                    )
-                )
+                raise GazetteerError(SOURCE_COLUMN_MISSING, name=source.name, missing=", ".join(missing))
             ids = {name: table.ids[table.headers.index(header)] for header, name in _MAP.items()}
             text = [pl.col(column).cast(pl.String).fill_null("").alias(name) for name, column in ids.items()]
             frame = table.frame.select(text).filter(pl.col("ended") == "", pl.col("admin") != "").collect()

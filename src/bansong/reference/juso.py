@@ -14,9 +14,18 @@ from typing import Final
 import polars as pl
 
 from bansong.engine.address.gazetteer import NUMBER_LIMIT
-from bansong.errors import GazetteerError
+from bansong.errors import GazetteerError, Problem
 from bansong.reference.source_files import COLUMNS, Kind, SourceFile, lines
 from bansong.translation import gettext, gettext_noop
+
+COLUMN_COUNT_WRONG: Final = Problem(
+    "gazetteer.column_count_wrong", "{name}, line {first:,}: {columns} columns instead of {wanted} ({line!r}); {remedy}"
+)
+SOURCE_FILE_EMPTY: Final = Problem("gazetteer.source_file_empty", "{name}: holds no rows; download it again")
+SOURCE_ROWS_UNUSABLE: Final = Problem(
+    "gazetteer.source_rows_unusable",
+    "{name}: {bad:,} of {rows:,} rows cannot be used, so the file is not what it should be; the first: {example}",
+)
 
 INSERT: Final = ("31", "33")
 UPDATE: Final = ("34", "35", "36")
@@ -91,18 +100,15 @@ class Content:
             frames.append(self._compact(source, number, good))
             advance(len(text))
         if not rows and source.kind in ("buildings", "postal"):
-            raise GazetteerError(gettext("{name}: holds no rows; download it again", name=source.name))
+            raise GazetteerError(SOURCE_FILE_EMPTY, name=source.name)
         bad = sum(sum(counts.values()) for counts, _ in refused)
         if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
             raise GazetteerError(
-                gettext(
-                    "{name}: {bad:,} of {rows:,} rows cannot be used, so the file is not what it should be; "
-                    "the first: {example}",
-                    name=source.name,
-                    bad=bad,
-                    rows=rows,
-                    example=_example(refused[0][1].row(0, named=True)),
-                )
+                SOURCE_ROWS_UNUSABLE,
+                name=source.name,
+                bad=bad,
+                rows=rows,
+                example=_example(refused[0][1].row(0, named=True)),
             )
         for counts, first_ones in refused:
             self._note(source, counts, first_ones)
@@ -199,15 +205,13 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
     else:
         remedy = gettext("it is damaged, or not the official file: download it again")
     return GazetteerError(
-        gettext(
-            "{name}, line {first:,}: {columns} columns instead of {wanted} ({line!r}); {remedy}",
-            name=source.name,
-            first=first + place,
-            columns=columns,
-            wanted=wanted,
-            line=line[:40],
-            remedy=remedy,
-        )
+        COLUMN_COUNT_WRONG,
+        name=source.name,
+        first=first + place,
+        columns=columns,
+        wanted=wanted,
+        line=line[:40],
+        remedy=remedy,
     )
 
 

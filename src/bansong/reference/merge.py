@@ -12,10 +12,21 @@ from typing import Final
 import polars as pl
 
 from bansong.engine.address import regions
-from bansong.errors import GazetteerError
+from bansong.errors import GazetteerError, Problem
 from bansong.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
 from bansong.reference.source_files import Kind, SourceFile
 from bansong.translation import gettext, gettext_noop
+
+DISTRICT_GIVEN_TWICE: Final = Problem(
+    "gazetteer.district_given_twice",
+    "{district} is in two files, {names}; give each province once, of the newest month",
+)
+LOTS_WITHOUT_BUILDINGS: Final = Problem(
+    "gazetteer.lots_without_buildings",
+    "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file "
+    "has; a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set "
+    "of one month",
+)
 
 _DELETES = [int(reason) for reason in DELETE]
 _INSERTS = [int(reason) for reason in INSERT]
@@ -164,13 +175,7 @@ def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind:
     if twice.height:
         district, files = twice.row(0)
         names = gettext(" and ").join(found[number].name for number in files[:2])
-        raise GazetteerError(
-            gettext(
-                "{district} is in two files, {names}; give each province once, of the newest month",
-                district=district,
-                names=names,
-            )
-        )
+        raise GazetteerError(DISTRICT_GIVEN_TWICE, district=district, names=names)
 
 
 def _add_buildings(made: Together, content: Content) -> None:
@@ -236,16 +241,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
     if orphans > max(_ORPHANS_ALWAYS, once.height // _ORPHANS_SHARE):
         files = [source.name for source in found if source.kind == "lots"]
         shown = ", ".join(files[:_SHOWN]) + (", …" if len(files) > _SHOWN else "")
-        raise GazetteerError(
-            gettext(
-                "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file "
-                "has; a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set "
-                "of one month",
-                shown=shown,
-                orphans=orphans,
-                height=once.height,
-            )
-        )
+        raise GazetteerError(LOTS_WITHOUT_BUILDINGS, shown=shown, orphans=orphans, height=once.height)
     if orphans:
         made.notes.append(
             gettext(

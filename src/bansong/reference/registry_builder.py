@@ -15,7 +15,7 @@ import polars as pl
 
 from bansong.engine.registry import FORMAT, METADATA_KEY, MORE, STATUSES, observations, snapshot
 from bansong.engine.text_values import day_expr, day_given, parse_json_object
-from bansong.errors import RegistryError, UsageError
+from bansong.errors import Problem, RegistryError, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.reference.source_files import files_below, format_counts
 from bansong.report_display import Shown
@@ -27,6 +27,23 @@ from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.role_content import role_cell
 from bansong.translation import gettext, ngettext, parameter
+
+OUTPUT_NOT_PARQUET: Final = Problem(
+    "registry.output_not_parquet", "{output}: a registry is a Parquet file; call it .parquet"
+)
+NO_SOURCE_GIVEN: Final = Problem("registry.no_source_given", "no source was given")
+STATUS_COLUMN_MISSING: Final = Problem(
+    "registry.status_column_missing",
+    "{name}: no column with a status was found; the headers are: {headers}; name it with "
+    "`columns={{'status': 'HEADER'}}`",
+)
+NO_USABLE_ROW: Final = Problem("registry.no_usable_row", "no row of {counts:,} has a usable number and a known status")
+FOLDER_WITHOUT_TABLES: Final = Problem(
+    "registry.folder_without_tables", "{source}: the folder holds no table; {extensions} are read"
+)
+OUTPUT_IS_SOURCE: Final = Problem(
+    "registry.output_is_source", "{output}: is one of the sources; give the registry a name of its own"
+)
 
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
@@ -146,9 +163,7 @@ def build_registry(
         counts = _counts(rows)
         usable = counts.pop("usable")
         if not usable:
-            raise RegistryError(
-                gettext("no row of {counts:,} has a usable number and a known status", counts=counts["rows"])
-            )
+            raise RegistryError(NO_USABLE_ROW, counts=counts["rows"])
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
         version = f"{counts['newest'] or _UNDATED}-{_digest(paths)}"
@@ -181,7 +196,7 @@ def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) 
 def check_registry_name(output: Path) -> None:
     """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
     if EXTENSIONS.get(output.suffix.lower()) != "parquet":
-        raise UsageError(gettext("{output}: a registry is a Parquet file; call it .parquet", output=output))
+        raise UsageError(OUTPUT_NOT_PARQUET, output=output)
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -219,22 +234,14 @@ def _files(sources: Iterable[str | Path], output: Path) -> list[Path]:
                 if path.suffix.lower() in EXTENSIONS and not same_file(path, output)
             ]
             if not inside:
-                raise RegistryError(
-                    gettext(
-                        "{source}: the folder holds no table; {extensions} are read",
-                        source=source,
-                        extensions=", ".join(EXTENSIONS),
-                    )
-                )
+                raise RegistryError(FOLDER_WITHOUT_TABLES, source=source, extensions=", ".join(EXTENSIONS))
             paths += inside
         elif same_file(source, output):
-            raise UsageError(
-                gettext("{output}: is one of the sources; give the registry a name of its own", output=output)
-            )
+            raise UsageError(OUTPUT_IS_SOURCE, output=output)
         else:
             paths.append(source)
     if not paths:
-        raise RegistryError(gettext("no source was given"))
+        raise RegistryError(NO_SOURCE_GIVEN)
     return paths
 
 
@@ -247,14 +254,7 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
     if ours and "name" not in (given or {}):
         chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
     if "status" not in chosen:
-        raise RegistryError(
-            gettext(
-                "{name}: no column with a status was found; the headers are: {headers}; name it with "
-                "`columns={{'status': 'HEADER'}}`",
-                name=table.name,
-                headers=", ".join(table.headers),
-            )
-        )
+        raise RegistryError(STATUS_COLUMN_MISSING, name=table.name, headers=", ".join(table.headers))
     return chosen
 
 

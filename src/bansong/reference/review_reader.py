@@ -16,7 +16,7 @@ from bansong.cloud.remote_path import as_path
 from bansong.engine.address_choices import CHOICE_SCHEMA
 from bansong.engine.letter_history import address_key
 from bansong.engine.text_values import day_given
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.reference.choice_store import ChoiceStore
 from bansong.report_display import Shown
@@ -24,6 +24,14 @@ from bansong.run.review_list import MOST, headers
 from bansong.schema import LANGS, seoul_day
 from bansong.tables import open_table
 from bansong.translation import gettext, ngettext, use_language
+
+NOT_A_REVIEW: Final = Problem(
+    "reviews.not_a_review", "{path}: is no review; give a workbook that `bansong enrich --review` wrote"
+)
+REVIEWER_NAME_INVALID: Final = Problem(
+    "reviews.reviewer_name_invalid",
+    "`by=`: {by!r} cannot stand in a reason; give a name of at most {most} characters without | ( )",
+)
 
 _CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, MOST + 1))
 _NEEDED: Final = ("row", "b_no", "address", "choice", *_CANDIDATES)
@@ -100,13 +108,7 @@ def apply_review(
 def _name(by: str | None) -> str:
     given = " ".join((getpass.getuser() if by is None else by).split())
     if not given or len(given) > _LONGEST_NAME or any(mark in given for mark in "|()"):
-        raise UsageError(
-            gettext(
-                "`by=`: {by!r} cannot stand in a reason; give a name of at most {most} characters without | ( )",
-                by=by,
-                most=_LONGEST_NAME,
-            )
-        )
+        raise UsageError(REVIEWER_NAME_INVALID, by=by, most=_LONGEST_NAME)
     return given
 
 
@@ -118,7 +120,7 @@ def _columns_of(found: tuple[str, ...], path: Path) -> Mapping[str, int]:
         places = {name: found.index(title) for name, title in titles.items() if title in found}
         if all(name in places for name in _NEEDED):
             return places
-    raise InputError(gettext("{path}: is no review; give a workbook that `bansong enrich --review` wrote", path=path))
+    raise InputError(NOT_A_REVIEW, path=path)
 
 
 def _read_choices(chosen: pl.DataFrame, path: Path) -> pl.DataFrame:

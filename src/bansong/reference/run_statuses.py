@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from math import floor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -16,12 +16,17 @@ from bansong.engine.local import NUMBER, ROW_PROBLEM
 from bansong.engine.registry import STATUS_SCHEMA
 from bansong.engine.status_overlay import StatusOverlay
 from bansong.environment import variable
-from bansong.errors import AuthenticationError, StoppedError
+from bansong.errors import AuthenticationError, Problem, StoppedError
 from bansong.options import ENV_NTS_KEY_FILE, StatusOptions
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bansong.schema import seoul_day
 from bansong.translation import gettext, join_clauses, ngettext
+
+STATUS_FETCH_STOPPED: Final = Problem(
+    "nts.status_fetch_stopped", "stopped while statuses were fetched; the same call goes on: {halt}"
+)
+STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing was written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +127,9 @@ def fetch_for_rows(
     numbers, token = numbers_of(rows), cancel or CancelToken()
     fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token, today=today), token)
     if fetch.exit_code == StoppedError.exit_code:
-        raise StoppedError(
-            gettext("stopped while statuses were fetched; the same call goes on: {halt}", halt=fetch.halt)
-        )
+        raise StoppedError(STATUS_FETCH_STOPPED, halt=fetch.halt)
     if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
-        raise AuthenticationError(gettext("{halt}; nothing was written", halt=fetch.halt))
+        raise AuthenticationError(STATUS_KEY_REFUSED, halt=fetch.halt)
     day = today()
     # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
     aged_before = day if fetch.halt is not None else day - timedelta(days=floor(options.max_age))

@@ -20,11 +20,44 @@ from pathlib import Path
 from typing import IO, Final, Literal
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from bansong.errors import GazetteerError, UsageError
+from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.schema import seoul_day
 from bansong.tables.publish import same_file
 from bansong.translation import gettext, gettext_noop
+
+ZIP_UNREADABLE: Final = Problem(
+    "gazetteer.zip_unreadable", "{path}: the zip {reason}; download it again, or unpack it and give the folder"
+)
+ADDRESS_FILES_MISSING: Final = Problem(
+    "gazetteer.address_files_missing", "no official address file was found; {describe_expected}"
+)
+SOURCE_NOT_CP949: Final = Problem(
+    "gazetteer.source_not_cp949",
+    "{name}, line 1: is UTF-8, but the official file is CP949; it was saved by another "
+    "program: use the file as it was downloaded",
+)
+OUTPUT_IS_SOURCE: Final = Problem(
+    "gazetteer.output_is_source", "{output}: is one of the sources; give the gazetteer a name of its own"
+)
+NOT_ADDRESS_FILE: Final = Problem(
+    "gazetteer.not_address_file", "{source}: is none of the official address files; {describe_expected}"
+)
+SOURCE_BYTE_INVALID: Final = Problem(
+    "gazetteer.source_byte_invalid",
+    "{name}, line {line:,}: the byte 0x{byte:02x} is not {encoding}; the file is damaged or "
+    "was saved by another program: download it again",
+)
+SOURCE_UNREADABLE: Final = Problem("gazetteer.source_unreadable", "{name}: cannot be read: {reason}")
+SOURCE_LINE_TOO_LONG: Final = Problem(
+    "gazetteer.source_line_too_long",
+    "{name}, line {first:,}: is longer than {longest_line:,} bytes; it is damaged, or not "
+    "the official file: download it again",
+)
+SOURCE_CUT_OFF: Final = Problem(
+    "gazetteer.source_cut_off",
+    "{name}, line {line:,}: its last line is cut off within a character, so the file is truncated: download it again",
+)
 
 Kind = Literal["buildings", "lots", "changes", "lot changes", "postal", "admins"]
 
@@ -95,9 +128,7 @@ class SourceFile:
         except (BadZipFile, zlib.error, EOFError) as error:
             raise _unzippable(self.path, error) from error
         except OSError as error:
-            raise GazetteerError(
-                gettext("{name}: cannot be read: {reason}", name=self.name, reason=describe_os_error(error))
-            ) from error
+            raise GazetteerError(SOURCE_UNREADABLE, name=self.name, reason=describe_os_error(error)) from error
 
     def _open_member(self, archive: ZipFile, member: str) -> IO[bytes]:
         try:
@@ -115,9 +146,7 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
     others: list[str] = []
     for source in map(Path, given):
         if same_file(source, output):
-            raise UsageError(
-                gettext("{output}: is one of the sources; give the gazetteer a name of its own", output=output)
-            )
+            raise UsageError(OUTPUT_IS_SOURCE, output=output)
         try:
             sources, left = _find_in(source)
         except OSError as error:
@@ -128,21 +157,11 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
             )
             raise GazetteerError(f"{error.filename or source}: {reason or error}") from error
         if not source.is_dir() and not sources:
-            raise GazetteerError(
-                gettext(
-                    "{source}: is none of the official address files; {describe_expected}",
-                    source=source,
-                    describe_expected=_describe_expected(left),
-                )
-            )
+            raise GazetteerError(NOT_ADDRESS_FILE, source=source, describe_expected=_describe_expected(left))
         found += sources
         others += left
     if not found:
-        raise GazetteerError(
-            gettext(
-                "no official address file was found; {describe_expected}", describe_expected=_describe_expected(others)
-            )
-        )
+        raise GazetteerError(ADDRESS_FILES_MISSING, describe_expected=_describe_expected(others))
     return _once(found), others
 
 
@@ -164,15 +183,7 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
                 yield first, _decode_block(source, whole, first, encoding)
             first += whole.count(b"\n")
             if len(rest) > LONGEST_LINE:
-                raise GazetteerError(
-                    gettext(
-                        "{name}, line {first:,}: is longer than {longest_line:,} bytes; it is damaged, or not "
-                        "the official file: download it again",
-                        name=source.name,
-                        first=first,
-                        longest_line=LONGEST_LINE,
-                    )
-                )
+                raise GazetteerError(SOURCE_LINE_TOO_LONG, name=source.name, first=first, longest_line=LONGEST_LINE)
             block = file.read(BLOCK)
             digest.update(block)
         if rest.strip():
@@ -303,13 +314,7 @@ def _encoding(source: SourceFile, head: bytes) -> str:
     except UnicodeDecodeError:
         return "cp949"
     if source.kind != "postal":
-        raise GazetteerError(
-            gettext(
-                "{name}, line 1: is UTF-8, but the official file is CP949; it was saved by another "
-                "program: use the file as it was downloaded",
-                name=source.name,
-            )
-        )
+        raise GazetteerError(SOURCE_NOT_CP949, name=source.name)
     return "utf-8"
 
 
@@ -324,23 +329,9 @@ def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -
     except UnicodeDecodeError as error:
         line = first + block.count(b"\n", 0, error.start)
         if error.end == len(block) and "incomplete" in error.reason:
-            raise GazetteerError(
-                gettext(
-                    "{name}, line {line:,}: its last line is cut off within a character, so the file is "
-                    "truncated: download it again",
-                    name=source.name,
-                    line=line,
-                )
-            ) from error
+            raise GazetteerError(SOURCE_CUT_OFF, name=source.name, line=line) from error
         raise GazetteerError(
-            gettext(
-                "{name}, line {line:,}: the byte 0x{byte:02x} is not {encoding}; the file is damaged or "
-                "was saved by another program: download it again",
-                name=source.name,
-                line=line,
-                byte=block[error.start],
-                encoding=encoding.upper(),
-            )
+            SOURCE_BYTE_INVALID, name=source.name, line=line, byte=block[error.start], encoding=encoding.upper()
         ) from error
     return (text.replace("\r\n", "\n") if "\r" in text else text).encode()
 
@@ -351,11 +342,7 @@ def _unzippable(path: Path, error: Exception) -> GazetteerError:
         if "password" in str(error)
         else gettext("is damaged or cut off ({error})", error=error)
     )
-    return GazetteerError(
-        gettext(
-            "{path}: the zip {reason}; download it again, or unpack it and give the folder", path=path, reason=reason
-        )
-    )
+    return GazetteerError(ZIP_UNREADABLE, path=path, reason=reason)
 
 
 def _describe_expected(others: list[str]) -> str:

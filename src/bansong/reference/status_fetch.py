@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from typing import Final
 
 import polars as pl
 
 from bansong.cancellation import CancelToken
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.options import StatusOptions
 from bansong.progress.display import Progress
 from bansong.reference.day_allowance import account_of
@@ -22,7 +23,14 @@ from bansong.reference.fetch_run import FetchRun
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import StatusStore
 from bansong.schema import seoul_day
-from bansong.translation import gettext, parameter
+from bansong.translation import Option
+
+KEY_TYPE_WRONG: Final = Problem("nts.key_type_wrong", "{parameter} is of the class {name}; give a bansong.NtsKey")
+KEY_MISSING: Final = Problem(
+    "nts.key_missing",
+    "no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md "
+    "shows how) and set {env} to it, or {env_file} to the path of a file that holds it",
+)
 
 __all__ = ["StatusFetch", "fetch_statuses", "load_nts_key"]
 
@@ -31,22 +39,9 @@ def load_nts_key(options: StatusOptions) -> NtsKey:
     """Return the key of a fetch run; raise :class:`UsageError` saying how to get one where there is none."""
     key = NtsKey.find(options.key_file) if options.key is None else options.key
     if key is not None and not isinstance(key, NtsKey):
-        raise UsageError(
-            gettext(
-                "{parameter} is of the class {name}; give a bansong.NtsKey",
-                parameter=parameter("key"),
-                name=type(key).__name__,
-            )
-        )
+        raise UsageError(KEY_TYPE_WRONG, parameter=Option("key"), name=type(key).__name__)
     if key is None:
-        raise UsageError(
-            gettext(
-                "no key of the tax authority's API: get a free one at data.go.kr (docs/data-sources.md "
-                "shows how) and set {env} to it, or {env_file} to the path of a file that holds it",
-                env=NtsKey.ENV,
-                env_file=NtsKey.ENV_FILE,
-            )
-        )
+        raise UsageError(KEY_MISSING, env=NtsKey.ENV, env_file=NtsKey.ENV_FILE)
     return key
 
 

@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.errors import GazetteerError
+from bansong.errors import GazetteerError, Problem
 from bansong.options import StatusOptions
 from bansong.progress.display import Progress
 from bansong.reference.gazetteer_builder import build_gazetteer
 from bansong.reference.registry_fetch import Watch, refresh_registry
 from bansong.reference.source_files import SourceFile, find_sources
 from bansong.translation import gettext, gettext_noop, ngettext
+
+EARLIER_SOURCES_MISSING: Final = Problem(
+    "data.earlier_sources_missing",
+    "{path}: was built from {lost}, too, which are not among the files given, so their "
+    "addresses would be lost; put them there, or build it with `bansong data "
+    "build-gazetteer`",
+)
 
 _DOWNLOAD: Final = gettext_noop(
     "download this month's 도로명주소 한글 전체분 from https://business.juso.go.kr into that folder"
@@ -76,15 +83,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
         )
         return DataUpdate("gazetteer", str(path), "current", said, gettext(_DOWNLOAD))
     if before is not None and (lost := _lost_files(found, before)):
-        raise GazetteerError(
-            gettext(
-                "{path}: was built from {lost}, too, which are not among the files given, so their "
-                "addresses would be lost; put them there, or build it with `bansong data "
-                "build-gazetteer`",
-                path=path,
-                lost=", ".join(lost),
-            )
-        )
+        raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)
     return DataUpdate(
         "gazetteer",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bansong.cloud.remote_files import fetch_file
 from bansong.cloud.remote_path import as_path, is_remote
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.labels.enrichments import is_manifest, manifest_of
 from bansong.labels.mailing import OpenMailing, open_mailing
 from bansong.report_page.earlier_run import BESIDES, RunChanges, find_changes
@@ -17,7 +17,16 @@ from bansong.report_page.page import check_page, write_page
 from bansong.report_page.page_figures import PageFigures, collect_figures
 from bansong.run.letter_list import check_letter_cost
 from bansong.tables.publish import same_file
-from bansong.translation import gettext
+
+FILE_MISSING: Final = Problem(
+    "report.file_missing", "{path}: there is no such file; check its name, or give the id of a run"
+)
+EARLIER_RUN_INCOMPARABLE: Final = Problem(
+    "report.earlier_run_incomparable", "{path}: cannot be compared; give the enriched file of an earlier run"
+)
+OUTPUT_IS_ENRICHED: Final = Problem(
+    "report.output_is_enriched", "{path}: is the enriched file itself; give another output"
+)
 
 
 def report_page(
@@ -49,11 +58,11 @@ def report_page(
     described = is_manifest(given)
     file = given if (is_remote(given) or given.is_file()) and not described else None
     if file is None and not described and given.suffix:  # ids have none
-        raise InputError(gettext("{path}: there is no such file; check its name, or give the id of a run", path=given))
+        raise InputError(FILE_MISSING, path=given)
     where = {"sheet": sheet, "encoding": encoding, "json_path": json_path, "delimiter": delimiter}
     with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
-            raise UsageError(gettext("{path}: is the enriched file itself; give another output", path=target))
+            raise UsageError(OUTPUT_IS_ENRICHED, path=target)
         figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
         facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
         changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
@@ -74,7 +83,7 @@ def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> R
     source = mailing.by.input if mailing.by is not None else str(mailing.path)
     found = find_changes(mailing.letters, source, mailing.run_id, earlier=before, besides=mailing.path, unmask=unmask)
     if found is None and before is not None:
-        raise UsageError(gettext("{path}: cannot be compared; give the enriched file of an earlier run", path=before))
+        raise UsageError(EARLIER_RUN_INCOMPARABLE, path=before)
     return found
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from bansong.charts.provinces import TILES
 from bansong.column_words import word_of
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.report_page.earlier_run import RunChanges
 from bansong.report_page.page_charts import draw_charts
 from bansong.report_page.page_figures import PageFigures
@@ -21,6 +21,8 @@ from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.schema import SEOUL, seoul_day
 from bansong.tables.publish import publish_file
 from bansong.translation import current_language, end_sentence, gettext, gettext_noop, ngettext
+
+NAME_NOT_HTML: Final = Problem("report.name_not_html", "{path}: a report is a web page; call it .html")
 
 _POLICY: Final = "; ".join(("default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"))
 _TITLES: Final = {
@@ -72,7 +74,7 @@ _UNKNOWN: Final = "–"
 def check_page(target: Path) -> Path:
     """Return where a page goes; raise :class:`OutputError` for a name that is no page's."""
     if target.suffix.lower() not in (".html", ".htm"):
-        raise OutputError(gettext("{path}: a report is a web page; call it .html", path=target))
+        raise OutputError(NAME_NOT_HTML, path=target)
     return target
 
 

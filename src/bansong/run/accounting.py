@@ -13,11 +13,15 @@ import polars as pl
 from bansong import business_number
 from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM, ROW_PROBLEMS
 from bansong.engine.text_values import is_blank
-from bansong.errors import AccountingError
+from bansong.errors import AccountingError, Problem
 from bansong.run.lookups import LOOKUP
 from bansong.run.records import RIGHT, ROW_ID
 from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
 from bansong.translation import gettext, join_clauses, ngettext
+
+ROWS_NOT_BALANCED: Final = Problem(
+    "outputs.rows_not_balanced", "nothing was published, the rows do not balance: {faults}"
+)
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
 """Why a row is not asked about: its number cannot be one, or it is no row of the list."""
@@ -208,9 +212,7 @@ def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_
     if not in_order:
         found.append(gettext("rows left in another order than they came"))
     if found:
-        raise AccountingError(
-            gettext("nothing was published, the rows do not balance: {faults}", faults=join_clauses(*found))
-        )
+        raise AccountingError(ROWS_NOT_BALANCED, faults=join_clauses(*found))
 
 
 def _fault(rows_in: int, found: str) -> str:

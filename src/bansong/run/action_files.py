@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import HEADERS, word_of
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.run import accounting
 from bansong.run.accounting import OTHER
 from bansong.run.output_layout import Target
@@ -18,7 +18,10 @@ from bansong.run.records import ROW_ID
 from bansong.schema import ACTIONS, Lang
 from bansong.tables import Enriched, write_table
 from bansong.tables.compression import unpacked_name
-from bansong.translation import gettext
+
+SPLIT_COLUMN_INVALID: Final = Problem(
+    "outputs.split_column_invalid", "`split=`: {by!r} is nothing to split by; use `split='action'`"
+)
 
 PARTS: Final = (*ACTIONS, OTHER)
 """What the files are called by: the actions, and ``other`` for rows without one, or with one of the service's own."""
@@ -31,7 +34,7 @@ _NEW: Final = ("xlsx", "parquet")
 def check_split(by: str | None) -> None:
     """Raise :class:`UsageError` for what a file cannot be split by."""
     if by not in (None, "action", KOREAN_SPLIT):
-        raise UsageError(gettext("`split=`: {by!r} is nothing to split by; use `split='action'`", by=by))
+        raise UsageError(SPLIT_COLUMN_INVALID, by=by)
 
 
 def split_paths(output: Path, lang: Lang) -> dict[str, Path]:

@@ -15,7 +15,7 @@ import polars as pl
 from bansong.cloud.remote_files import fetch_file, look_at_output
 from bansong.cloud.remote_path import RemotePath
 from bansong.engine.text_values import is_blank, is_masked, postal_digits
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.run import accounting
 from bansong.run.duplicates import FIRST, look_up
 from bansong.run.records import ROW_ID
@@ -23,6 +23,10 @@ from bansong.tables import Enriched, frames, write_table
 from bansong.tables.csv.write import escape_formula
 from bansong.tables.detect import output_format
 from bansong.translation import gettext, ngettext
+
+LETTER_COST_IMPOSSIBLE: Final = Problem(
+    "options.letter_cost_impossible", "`letter_cost=`: {cost!r} cannot be won a letter; give 500, say"
+)
 
 LETTER: Final = "bv:letter"
 """Whether a letter is to be sent for a row (Boolean)."""
@@ -108,7 +112,7 @@ def _parts(counts: LetterCounts) -> dict[str, object]:
 def check_letter_cost(cost: float | None) -> None:
     """Raise :class:`UsageError` for a cost that cannot be one."""
     if cost is not None and not 0 <= cost < 1e9:
-        raise UsageError(gettext("`letter_cost=`: {cost!r} cannot be won a letter; give 500, say", cost=cost))
+        raise UsageError(LETTER_COST_IMPOSSIBLE, cost=cost)
 
 
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bansong.cloud.remote_path import as_path, is_remote, path_on_disk
 from bansong.column_words import HEADERS
-from bansong.errors import OutputError, UsageError
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.schema import ADDED_COLUMNS, Alert, Lang
 from bansong.tables import WORKBOOKS, Format, Table, reading
 from bansong.tables.compression import url_of
@@ -20,6 +20,32 @@ from bansong.tables.publish import same_file
 from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bansong.tables.table import unique_names
 from bansong.translation import gettext, gettext_noop, ngettext, parameter
+
+IN_PLACE_AND_OUTPUT: Final = Problem(
+    "outputs.in_place_and_output", "`in_place=True` replaces the input; do not name an output as well"
+)
+BACKUP_NOT_NEEDED: Final = Problem(
+    "outputs.backup_not_needed", "`backup=False` is for `in_place=True`: nothing else replaces the input"
+)
+URL_NOT_WRITABLE: Final = Problem(
+    "outputs.url_not_writable", "{url}: is a URL, and of those only s3://, gs:// and az:// are written"
+)
+OBJECT_BACKUP_IMPOSSIBLE: Final = Problem(
+    "outputs.object_backup_impossible",
+    "{path}: an object gets no copy beside it when it is replaced; turn on the versions of its bucket, and "
+    "give `backup=False`",
+)
+OPTION_NEEDS_CSV: Final = Problem(
+    "outputs.option_needs_csv", "{path}: {option} is for CSV files, this output is {format}"
+)
+OPTION_NEEDS_WORKBOOK: Final = Problem(
+    "outputs.option_needs_workbook", "{path}: {option} is for workbooks, this output is {format}"
+)
+WORKBOOK_NOT_KEPT: Final = Problem(
+    "outputs.workbook_not_kept",
+    "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
+    "formats; name it with `output=`",
+)
 
 _JSON: Final = ("json", "ndjson")
 _SHOWN: Final = 5
@@ -52,28 +78,22 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
     :class:`OutputError` for a URL of a kind that is not written.
     """
     if in_place and output is not None:
-        raise UsageError(gettext("`in_place=True` replaces the input; do not name an output as well"))
+        raise UsageError(IN_PLACE_AND_OUTPUT)
     if in_place:
         refuse_in_place(path, format)
         _refuse_backup(path, options["backup"])
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
-        raise UsageError(gettext("`backup=False` is for `in_place=True`: nothing else replaces the input"))
+        raise UsageError(BACKUP_NOT_NEEDED)
     target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
     if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
-        raise OutputError(gettext("{url}: is a URL, and of those only s3://, gs:// and az:// are written", url=url))
+        raise OutputError(URL_NOT_WRITABLE, url=url)
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
 
 
 def _refuse_backup(path: Path, backup: bool) -> None:
     if backup and is_remote(path):
-        raise UsageError(
-            gettext(
-                "{path}: an object gets no copy beside it when it is replaced; turn on the versions of its bucket, and "
-                "give `backup=False`",
-                path=path,
-            )
-        )
+        raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
@@ -90,18 +110,10 @@ def _check_target(target: Target) -> Target:
     name, format = target.path, target.format
     if target.encoding is not None and format != "csv":
         option = parameter("output_encoding")
-        raise UsageError(
-            gettext(
-                "{path}: {option} is for CSV files, this output is {format}", path=name, option=option, format=format
-            )
-        )
+        raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format)
     if target.summary and format != "xlsx":
         option = parameter("summary")
-        raise UsageError(
-            gettext(
-                "{path}: {option} is for workbooks, this output is {format}", path=name, option=option, format=format
-            )
-        )
+        raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format)
     return target
 
 
@@ -167,14 +179,7 @@ def find_losses(
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     if table.format == target.format == "xlsx" and anew and in_place:
         option = parameter("select") if leaves_out else parameter("has_header", False)
-        raise UsageError(
-            gettext(
-                "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
-                "formats; name it with `output=`",
-                path=target.path,
-                option=option,
-            )
-        )
+        raise UsageError(WORKBOOK_NOT_KEPT, path=target.path, option=option)
     if target.format == "xlsx":
         from bansong.tables import excel
 

@@ -11,10 +11,16 @@ from bansong import business_number
 from bansong.engine.address import SUGGESTED, Gazetteer, suggest
 from bansong.engine.letter_history import address_key
 from bansong.engine.local import NUMBER, UNSURE
-from bansong.errors import OutputError, UsageError
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.run.records import ROW_ID
 from bansong.tables.excel.choice_sheet import ChoiceSheet, write_choice_sheet
 from bansong.translation import current_language, gettext, gettext_noop
+
+REVIEW_NOT_WORKBOOK: Final = Problem("outputs.review_not_workbook", "{path}: a review is a workbook; call it .xlsx")
+REVIEW_WITHOUT_GAZETTEER: Final = Problem(
+    "options.review_without_gazetteer", "`review=` lists what the gazetteer holds; give `gazetteer=`"
+)
+REVIEW_TOO_LONG: Final = Problem("outputs.review_too_long", "{path}: {count:,} addresses are more than a sheet holds")
 
 MOST: Final = 5
 """Candidates of an address."""
@@ -53,9 +59,9 @@ _ROWS_OF_A_SHEET: Final = 1_048_575
 def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
     """Raise :class:`OutputError` for a name that is no workbook's, :class:`UsageError` without a gazetteer."""
     if path.suffix.lower() != ".xlsx":
-        raise OutputError(gettext("{path}: a review is a workbook; call it .xlsx", path=path))
+        raise OutputError(REVIEW_NOT_WORKBOOK, path=path)
     if gazetteer is None:
-        raise UsageError(gettext("`review=` lists what the gazetteer holds; give `gazetteer=`"))
+        raise UsageError(REVIEW_WITHOUT_GAZETTEER)
 
 
 def headers() -> dict[str, str]:
@@ -74,9 +80,7 @@ def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> i
     unsure = _unsure_addresses(answers)
     lines = unsure.hstack(_candidates(unsure, gazetteer))
     if lines.height > _ROWS_OF_A_SHEET:
-        raise OutputError(
-            gettext("{path}: {count:,} addresses are more than a sheet holds", path=target, count=lines.height)
-        )
+        raise OutputError(REVIEW_TOO_LONG, path=target, count=lines.height)
     write_choice_sheet(_as_sheet(lines.select(*COLUMNS)), target)
     return lines.height
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bansong.cloud.remote_path import as_path
 from bansong.column_words import word_of
 from bansong.engine.address import Gazetteer
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.options import WriteOptions
 from bansong.run.action_files import KOREAN_SPLIT, check_split, split_paths, write_parts
 from bansong.run.letter_list import LetterCounts, check_letter_cost, count_letters, publish_letters, replaces_other
@@ -21,6 +21,13 @@ from bansong.schema import Alert
 from bansong.tables import Enriched, publish_file
 from bansong.tables.detect import output_format
 from bansong.translation import current_language, gettext, ngettext, parameter
+
+LETTERS_NOT_WORKBOOK: Final = Problem(
+    "outputs.letters_not_workbook", "{path}: the list of letters is a new workbook; call it .xlsx"
+)
+UNMASK_WITHOUT_REPORT: Final = Problem(
+    "options.unmask_without_report", "`unmask=True` is for `report=`: nothing else masks people's data"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class SideFiles:
         letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
-            raise UsageError(gettext("`unmask=True` is for `report=`: nothing else masks people's data"))
+            raise UsageError(UNMASK_WITHOUT_REPORT)
         korean = write.headers == "ko" or write.split == KOREAN_SPLIT
         parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
@@ -191,5 +198,5 @@ def letter_list_of(write: WriteOptions) -> Path | None:
     check_letter_cost(write.letter_cost)
     letters = as_path(write.letters) if write.letters is not None else None
     if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
-        raise UsageError(gettext("{path}: the list of letters is a new workbook; call it .xlsx", path=letters))
+        raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
     return letters

@@ -8,8 +8,18 @@ from typing import Final
 import polars as pl
 
 from bansong.engine.local import NUMBER
-from bansong.errors import InputError
-from bansong.translation import gettext
+from bansong.errors import InputError, Problem
+
+NUMBERS_LOST: Final = Problem(
+    "jobs.numbers_lost",
+    "{count:,} rows, and {where} had {rows:,}; {lost:,} of its {numbers:,} business numbers are "
+    "gone, so nothing was done. If the list is right, set `force = true` for this input",
+)
+NUMBERS_NOT_FOUND: Final = Problem(
+    "jobs.numbers_not_found",
+    "no business number was found, and the run before found {numbers:,}; check the column of the "
+    "business numbers, or name it with `columns` of the input",
+)
 
 _SMALL: Final = 20
 """An input of fewer rows may lose most of them from one run to the next."""
@@ -35,25 +45,11 @@ class EarlierRows:
         found = rows.select(NUMBER).group_by(NUMBER).len().collect(engine="streaming")
         count, numbers = int(found["len"].sum()), found[NUMBER].drop_nulls()
         if count and len(self.numbers) and numbers.is_empty():
-            raise InputError(
-                gettext(
-                    "no business number was found, and the run before found {numbers:,}; check the column of the "
-                    "business numbers, or name it with `columns` of the input",
-                    numbers=len(self.numbers),
-                )
-            )
+            raise InputError(NUMBERS_NOT_FOUND, numbers=len(self.numbers))
         lost = len(self.numbers.filter(~self.numbers.is_in(numbers.implode())))
         is_shorter = 2 * count < self.rows and (self.rows >= _SMALL or not count)
         if self.may_lose or not (is_shorter or (2 * lost > len(self.numbers) >= _SMALL)):
             return
         raise InputError(
-            gettext(
-                "{count:,} rows, and {where} had {rows:,}; {lost:,} of its {numbers:,} business numbers are "
-                "gone, so nothing was done. If the list is right, set `force = true` for this input",
-                count=count,
-                where=self.where,
-                rows=self.rows,
-                lost=lost,
-                numbers=len(self.numbers),
-            )
+            NUMBERS_LOST, count=count, where=self.where, rows=self.rows, lost=lost, numbers=len(self.numbers)
         )

@@ -8,12 +8,22 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import StoreError, UsageError
+from bansong.errors import Problem, StoreError, UsageError
 from bansong.run.changes import CHANGE_SCHEMA, combine
 from bansong.scheduling.job_file import load_job_file
 from bansong.scheduling.job_place import job_place
 from bansong.scheduling.run_store import JobRun, RunStore
 from bansong.translation import gettext
+
+RUN_NOT_IDENTIFIED: Final = Problem(
+    "jobs.run_not_identified", "run {named!r}: {reason}; `bansong runs list` shows them"
+)
+JOB_NEVER_RAN: Final = Problem(
+    "jobs.job_never_ran", "{state}: the job {name} never ran here; run it with `bansong run {job}`"
+)
+RUNS_OUT_OF_ORDER: Final = Problem(
+    "jobs.runs_out_of_order", "the run {id} is not before {id_2}; name the earlier one first"
+)
 
 _LAST: Final = re.compile(r"last(?:-(\d+))?")
 
@@ -23,14 +33,7 @@ def open_store(job: Path) -> RunStore:
     path = Path(job).resolve()
     name, state = job_place(path, load_job_file(path))
     if not state.exists():
-        raise StoreError(
-            gettext(
-                "{state}: the job {name} never ran here; run it with `bansong run {job}`",
-                state=state,
-                name=name,
-                job=job,
-            )
-        )
+        raise StoreError(JOB_NEVER_RAN, state=state, name=name, job=job)
     return RunStore(state)
 
 
@@ -54,9 +57,7 @@ def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)
         if runs.index(first) >= runs.index(last):  # not by their times: a clock may have been set back
-            raise UsageError(
-                gettext("the run {id} is not before {id_2}; name the earlier one first", id=first.id, id_2=last.id)
-            )
+            raise UsageError(RUNS_OUT_OF_ORDER, id=first.id, id_2=last.id)
         steps = store.changes_between(first.id, last.id)
     return combine(steps) if steps else pl.DataFrame(schema=CHANGE_SCHEMA)
 
@@ -70,4 +71,4 @@ def _find(runs: list[JobRun], named: str) -> JobRun:
     if len(found) == 1:
         return found[0]
     reason = gettext("several begin so") if found else gettext("no such run is remembered")
-    raise UsageError(gettext("run {named!r}: {reason}; `bansong runs list` shows them", named=named, reason=reason))
+    raise UsageError(RUN_NOT_IDENTIFIED, named=named, reason=reason)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bansong.api.engine_request import EngineRequest
 from bansong.cancellation import CancelToken
 from bansong.client.key import ApiKey
 from bansong.enrichment.single_file import enrich_file
-from bansong.errors import BansongError, UsageError
+from bansong.errors import BansongError, Problem, UsageError
 from bansong.joint.joint_run import JointRun
 from bansong.joint.output_places import OutputPlaces
 from bansong.joint.report import FilesReport
@@ -36,7 +36,10 @@ from bansong.scheduling.job_file import InputPart, JobFile
 from bansong.scheduling.job_place import locate
 from bansong.scheduling.recorder import AnswerRecorder
 from bansong.tables.input_files import InputFile
-from bansong.translation import gettext
+
+KEY_VARIABLE_EMPTY: Final = Problem(
+    "jobs.key_variable_empty", "the variable {key_env} holds no key; set it, or take `key_env` out of [engine]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,6 @@ class InputEnrichment:
             given["budget"] = budget
         if part.key_env is not None:
             if not os.environ.get(part.key_env):
-                raise UsageError(
-                    gettext(
-                        "the variable {key_env} holds no key; set it, or take `key_env` out of [engine]",
-                        key_env=part.key_env,
-                    )
-                )
+                raise UsageError(KEY_VARIABLE_EMPTY, key_env=part.key_env)
             given["api_key"] = ApiKey(os.environ[part.key_env])
         return given  # type: ignore[return-value]

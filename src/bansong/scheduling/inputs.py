@@ -15,7 +15,7 @@ import msgspec
 from bansong._version import __version__
 from bansong.cloud.remote_files import fetch_file, look_at_input
 from bansong.cloud.remote_path import RemotePath, as_path, describe_given, is_remote
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.labels.label_store import LabelStore
 from bansong.manifest import sha256_of
 from bansong.models.model_store import resolve_model
@@ -26,6 +26,24 @@ from bansong.scheduling.output_files import about_file
 from bansong.scheduling.output_names import OutputNames
 from bansong.tables.input_files import InputFile, find_files, refuse_alike
 from bansong.translation import gettext
+
+COPY_NAME_MISMATCHED: Final = Problem(
+    "jobs.copy_name_mismatched", "{latest}: is to be a copy of {output}, so its name must end with {suffix!r}, too"
+)
+INPUT_MISSING: Final = Problem("jobs.input_missing", "{path}: does not exist; check `path` of the job file's inputs")
+SIDE_FILE_CLASHES: Final = Problem(
+    "jobs.side_file_clashes", "{path}: is an input, or the output of one, and would be written besides; name another"
+)
+OUTPUT_SHARED: Final = Problem(
+    "jobs.output_shared",
+    "{output}: would be written from {path} and is {other}'s; put {{name}} into the pattern, and "
+    "{{folder}} where files of several folders have one name",
+)
+OUTPUT_IS_INPUT: Final = Problem(
+    "jobs.output_is_input",
+    "{output}: is an input, and would be replaced by the output of {path}; write outputs into "
+    "another folder, or, if an earlier run wrote it, move it away",
+)
 
 _DIGITS: Final = re.compile(r"[0-9]+")
 _DAY: Final = re.compile(
@@ -136,21 +154,14 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
     output = names.fill(job.output.path, file)
     latest = names.fill(job.output.latest, file) if job.output.latest else None
     if latest is not None and latest.suffix != output.suffix:
-        raise UsageError(
-            gettext(
-                "{latest}: is to be a copy of {output}, so its name must end with {suffix!r}, too",
-                latest=latest,
-                output=output,
-                suffix=output.suffix,
-            )
-        )
+        raise UsageError(COPY_NAME_MISMATCHED, latest=latest, output=output, suffix=output.suffix)
     return JobInput(file.path.resolve(), part, output, latest, file.listed)
 
 
 def _expand(folder: Path, pattern: str) -> list[InputFile]:
     found = find_files(pattern, folder)
     if not found[0].listed and not is_remote(found[0].path) and not found[0].path.exists():
-        raise InputError(gettext("{path}: does not exist; check `path` of the job file's inputs", path=found[0].path))
+        raise InputError(INPUT_MISSING, path=found[0].path)
     return found
 
 
@@ -162,31 +173,12 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
         for output in filter(None, (one.output, one.latest)):
             other = taken.setdefault(output.resolve(), one.path)
             if other != one.path or output.resolve() == one.path:
-                raise UsageError(
-                    gettext(
-                        "{output}: would be written from {path} and is {other}'s; put {{name}} into the pattern, and "
-                        "{{folder}} where files of several folders have one name",
-                        output=output,
-                        path=one.path,
-                        other=other,
-                    )
-                )
+                raise UsageError(OUTPUT_SHARED, output=output, path=one.path, other=other)
             if output.resolve() in read:
-                raise UsageError(
-                    gettext(
-                        "{output}: is an input, and would be replaced by the output of {path}; write outputs into "
-                        "another folder, or, if an earlier run wrote it, move it away",
-                        output=output,
-                        path=one.path,
-                    )
-                )
+                raise UsageError(OUTPUT_IS_INPUT, output=output, path=one.path)
     for path in others:
         if path.resolve() in read or path.resolve() in taken:
-            raise UsageError(
-                gettext(
-                    "{path}: is an input, or the output of one, and would be written besides; name another", path=path
-                )
-            )
+            raise UsageError(SIDE_FILE_CLASHES, path=path)
 
 
 def content_of(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.options import EngineName, StatusSource
 from bansong.run.changes import CHANGES, Change
@@ -20,6 +20,11 @@ from bansong.scheduling.job_file_errors import explain_field, explain_syntax, ex
 from bansong.scheduling.output_names import check_pattern
 from bansong.schema import Lang
 from bansong.translation import current_language, gettext
+
+JOB_FILE_UNREADABLE: Final = Problem(
+    "jobs.job_file_unreadable", "{path}: cannot be read: {strerror}; make one with `bansong run --init`"
+)
+JOB_FILE_NOT_UTF8: Final = Problem("jobs.job_file_not_utf8", "{path}: is not UTF-8: {error}; save it as UTF-8")
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Days = Annotated[float, msgspec.Meta(ge=0)]
@@ -185,15 +190,9 @@ def load_job_file(path: str | Path) -> JobFile:
         text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(
-            gettext(
-                "{path}: cannot be read: {strerror}; make one with `bansong run --init`",
-                path=path,
-                strerror=describe_os_error(error),
-            )
-        ) from error
+        raise UsageError(JOB_FILE_UNREADABLE, path=path, strerror=describe_os_error(error)) from error
     except UnicodeDecodeError as error:
-        raise UsageError(gettext("{path}: is not UTF-8: {error}; save it as UTF-8", path=path, error=error)) from None
+        raise UsageError(JOB_FILE_NOT_UTF8, path=path, error=error) from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(explain_syntax(path, text, error)) from None
     try:

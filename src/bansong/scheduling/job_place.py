@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Final
 
 from bansong.cloud.remote_path import as_path
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.scheduling.job_file import JobFile, load_job_file
 from bansong.scheduling.run_store import state_folder
-from bansong.translation import gettext
+
+JOB_NAME_TAKEN: Final = Problem(
+    "jobs.job_name_taken", "{path}: the name {name!r} is that of the job {other}, too; give one of them another `name`"
+)
 
 
 def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
@@ -33,14 +37,7 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
     except UsageError:
         return
     if is_shared:
-        raise UsageError(
-            gettext(
-                "{path}: the name {name!r} is that of the job {other}, too; give one of them another `name`",
-                path=path,
-                name=name,
-                other=other,
-            )
-        )
+        raise UsageError(JOB_NAME_TAKEN, path=path, name=name, other=other)
 
 
 def locate(folder: Path, name: str | None) -> Path | None:

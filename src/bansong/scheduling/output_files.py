@@ -13,13 +13,15 @@ from typing import Final
 from bansong.cloud.object_store import look_at_object
 from bansong.cloud.remote_files import fetch_file
 from bansong.cloud.remote_path import RemotePath, is_remote
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.run.alerts import kept_alert
 from bansong.schema import Alert, seoul_day
 from bansong.tables import publish_file
 from bansong.tables.publish import backed_up, find_foreign, make_folder
-from bansong.translation import gettext
+
+MODE_NOT_SET: Final = Problem("jobs.mode_not_set", "{path}: its mode cannot be made {mode:o}: {strerror}; check `mode`")
+OLD_FILE_STAYS: Final = Problem("jobs.old_file_stays", "{path}: is old and cannot be removed: {strerror}")
 
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -43,14 +45,7 @@ def set_mode(path: Path, mode: int) -> None:
         if path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
     except OSError as error:
-        raise OutputError(
-            gettext(
-                "{path}: its mode cannot be made {mode:o}: {strerror}; check `mode`",
-                path=path,
-                mode=mode,
-                strerror=describe_os_error(error),
-            )
-        ) from error
+        raise OutputError(MODE_NOT_SET, path=path, mode=mode, strerror=describe_os_error(error)) from error
 
 
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
@@ -70,11 +65,7 @@ def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
                 continue
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise OutputError(
-                gettext(
-                    "{path}: is old and cannot be removed: {strerror}", path=path, strerror=describe_os_error(error)
-                )
-            ) from error
+            raise OutputError(OLD_FILE_STAYS, path=path, strerror=describe_os_error(error)) from error
         gone.append(path)
     return gone
 

@@ -11,10 +11,15 @@ from typing import Final
 
 from bansong.cloud.remote_files import is_there
 from bansong.cloud.remote_path import as_path, path_on_disk
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.tables.compression import unpacked_name
 from bansong.tables.input_files import InputFile
 from bansong.translation import gettext
+
+CHANGES_NAME_INVALID: Final = Problem(
+    "jobs.changes_name_invalid",
+    "output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv",
+)
 
 _READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
 """Formats that are read and come back as another."""
@@ -76,12 +81,7 @@ class OutputNames:
         """Return where what changed is written: beside the file of an earlier run of the day, not in its place."""
         named = self.fill(pattern)
         if named.suffix.lower() not in _TABLES_OF_CHANGES:
-            raise UsageError(
-                gettext(
-                    "output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv",
-                    named=named,
-                )
-            )
+            raise UsageError(CHANGES_NAME_INVALID, named=named)
         others = (named.with_name(f"{named.stem}.{place}{named.suffix}") for place in count(2))
         if "{date}" not in pattern or not is_there(named):
             return named

@@ -9,10 +9,15 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import ColumnError
+from bansong.errors import ColumnError, Problem
 from bansong.run.changes import GONE, KEY, SNAPSHOT, key_expr, status_code_expr
 from bansong.run.records import DIGITS, ROW_ID
-from bansong.translation import gettext
+
+ROW_KEY_MISSING: Final = Problem(
+    "jobs.row_key_missing",
+    "{input}: has none of the columns by which rows are known again ({names}), so all would be one; "
+    "name it with `columns` of the input, or choose another `key` in [changes]",
+)
 
 _RECORD: Final = ("b_no", "name", "address", "zipcode")
 _TABLE: Final = "table"
@@ -32,14 +37,7 @@ class AnswerRecorder:
         """Return the same rows; as they pass, from any thread and in any order, they are taken down."""
         names = set(answers.collect_schema().names())
         if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
-            raise ColumnError(
-                gettext(
-                    "{input}: has none of the columns by which rows are known again ({names}), so all would be one; "
-                    "name it with `columns` of the input, or choose another `key` in [changes]",
-                    input=self._input,
-                    names=", ".join(self._key),
-                )
-            )
+            raise ColumnError(ROW_KEY_MISSING, input=self._input, names=", ".join(self._key))
         digits = pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)
         cells = {name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String) for name in _RECORD}
         cells["b_no"] = pl.coalesce(digits, cells["b_no"])

@@ -12,12 +12,18 @@ from typing import Final, Literal
 import msgspec
 
 from bansong.cancellation import CancelToken, run_async
-from bansong.errors import BansongError, OutputError, UsageError
+from bansong.errors import BansongError, OutputError, Problem, UsageError
 from bansong.run.changes import CHANGES, Change
 from bansong.scheduling.job_file import NotificationPart
 from bansong.schema import SEOUL
 from bansong.translation import end_sentence, gettext, gettext_noop
 from bansong.watch.notifications import append_lines
+
+WEBHOOK_VARIABLE_EMPTY: Final = Problem(
+    "jobs.webhook_variable_empty", "the variable {variable} holds no URL; set it, or take `webhook_env` out"
+)
+MESSAGE_NOT_TAKEN: Final = Problem("jobs.message_not_taken", "{url}: the message was not taken: {error}")
+COMMAND_FAILED: Final = Problem("jobs.command_failed", "{name}: ended with {code}: {said}")
 
 _WORDS: Final[Mapping[Change, str]] = {
     "closed": gettext_noop("{count:,} newly closed"),
@@ -113,18 +119,14 @@ def _post(part: NotificationPart, _: Path, text: str) -> None:
 
     value = _url_of(part)
     if not value:
-        raise UsageError(
-            gettext(
-                "the variable {variable} holds no URL; set it, or take `webhook_env` out", variable=part.webhook_env
-            )
-        )
+        raise UsageError(WEBHOOK_VARIABLE_EMPTY, variable=part.webhook_env)
     url, body = WebhookUrl.parse(value), msgspec.json.encode({"text": text})
 
     async def send() -> str | None:
         return (await WebhookSender().send(url, {}, body)).error
 
     if error := run_async(send, CancelToken()):
-        raise OutputError(gettext("{url}: the message was not taken: {error}", url=url, error=error))
+        raise OutputError(MESSAGE_NOT_TAKEN, url=url, error=error)
 
 
 def _url_of(part: NotificationPart) -> str:
@@ -152,9 +154,7 @@ def _run_command(part: NotificationPart, folder: Path, text: str) -> None:
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
         said = said.replace(url, gettext("(the webhook's URL)")) if (url := _url_of(part)) else said
-        raise OutputError(
-            gettext("{name}: ended with {code}: {said}", name=name, code=done.returncode, said=said[:200])
-        )
+        raise OutputError(COMMAND_FAILED, name=name, code=done.returncode, said=said[:200])
 
 
 _DELIVER: Final[Mapping[Channel, Callable[[NotificationPart, Path, str], None]]] = {

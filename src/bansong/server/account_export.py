@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bansong.errors import OutputError, UsageError
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.labels.label_store import LabelStore
 from bansong.library_messages import describe_os_error
 from bansong.server.account_erasure import list_mailings
@@ -29,8 +29,14 @@ from bansong.server.settings import Settings
 from bansong.server.store import SERVER_FILE, job_table, key_table, open_server_file
 from bansong.server.store.key_table import Key
 from bansong.storage.filesystem import create_private, list_folder
-from bansong.translation import gettext
 from bansong.watch import store as watch_store
+
+EXPORT_EXISTS: Final = Problem(
+    "server.export_exists", "{target}: exists already, and nothing is written over it; choose another name"
+)
+EXPORT_UNWRITABLE: Final = Problem(
+    "server.export_unwritable", "{target}: the export cannot be written: {why}; choose another place"
+)
 
 GUIDE: Final = Path(__file__).with_name("account_export.txt")
 """What the files of an export are; it is the ``README.txt`` of each."""
@@ -48,9 +54,7 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
         with SERVER_FILE.errors(db):
             key = key_table.require_key(connection, key_id, db)
         if target.exists() or target.is_symlink():
-            raise UsageError(
-                gettext("{target}: exists already, and nothing is written over it; choose another name", target=target)
-            )
+            raise UsageError(EXPORT_EXISTS, target=target)
         try:
             with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as made:
                 folder = Path(made) / "export"
@@ -60,9 +64,7 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
                 _publish(folder, target)
         except OSError as error:
             why = describe_os_error(error)
-            raise OutputError(
-                gettext("{target}: the export cannot be written: {why}; choose another place", target=target, why=why)
-            ) from error
+            raise OutputError(EXPORT_UNWRITABLE, target=target, why=why) from error
     return counts
 
 

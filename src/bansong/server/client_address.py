@@ -7,8 +7,12 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
-from bansong.errors import UsageError
-from bansong.translation import gettext, parameter
+from bansong.errors import Problem, UsageError
+from bansong.translation import parameter
+
+ADDRESS_INVALID: Final = Problem(
+    "server.address_invalid", "{given}: {error}; give an address, or a network such as 10.0.0.0/8"
+)
 
 _IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that name a site: the rest is the site's own to choose."""
@@ -76,9 +80,7 @@ def _parse_network(text: str) -> IPv4Network | IPv6Network:
         return ip_network(text.strip())
     except ValueError as error:
         given = parameter("trusted_proxies", text)
-        raise UsageError(
-            gettext("{given}: {error}; give an address, or a network such as 10.0.0.0/8", given=given, error=error)
-        ) from None
+        raise UsageError(ADDRESS_INVALID, given=given, error=error) from None
 
 
 def _forwarded_for(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:

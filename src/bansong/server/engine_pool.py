@@ -27,7 +27,7 @@ import polars as pl
 from bansong.engine import LocalEngine, Scorecard
 from bansong.engine.address.match.open_lookups import FEW
 from bansong.engine.letter_history import HISTORY_SCHEMA
-from bansong.errors import BansongError, ModelError
+from bansong.errors import BansongError, ModelError, Problem
 from bansong.labels.label_store import LabelStore
 from bansong.models.model_store import ModelStore, resolve_model
 from bansong.schema import RECORD_COLUMNS
@@ -37,7 +37,10 @@ from bansong.server.pool_agreement import PoolAgreement
 from bansong.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
 from bansong.server.settings import Settings
 from bansong.server.store.key_table import IN_POOL
-from bansong.translation import gettext
+
+POOL_VERSION_FOREIGN: Final = Problem(
+    "server.pool_version_foreign", "{version}: is no version of the pool's; those begin with {of_pool}"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -291,13 +294,7 @@ class EnginePool:
         Its versions are marked, since those of a key's own scorecards count from one, too.
         """
         if version is not None and not version.startswith(_OF_POOL):
-            raise ModelError(
-                gettext(
-                    "{version}: is no version of the pool's; those begin with {of_pool}",
-                    version=version,
-                    of_pool=_OF_POOL,
-                )
-            )
+            raise ModelError(POOL_VERSION_FOREIGN, version=version, of_pool=_OF_POOL)
         stored = self.store(POOL)
         card = stored.champion() if version is None else stored.load(version.removeprefix(_OF_POOL))
         return card if card.learned is None else msgspec.structs.replace(card, version=f"{_OF_POOL}{card.version}")

@@ -17,7 +17,7 @@ from typing import Final, Self
 import polars as pl
 
 from bansong import business_number
-from bansong.errors import StoreError
+from bansong.errors import Problem, StoreError
 from bansong.labels.label_store import LabelStore
 from bansong.reference.status_store import find_status_store
 from bansong.run.records import ROW_ID
@@ -28,8 +28,11 @@ from bansong.server.store import SERVER_FILE, audit_table, job_table, lock_serve
 from bansong.storage.filesystem import list_folder
 from bansong.storage.sqlite import rewrite_file
 from bansong.tables import publish_file
-from bansong.translation import gettext
 from bansong.watch import forget as watch_forget
+
+FILE_DAMAGED: Final = Problem(
+    "forget.file_damaged", "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again"
+)
 
 ERASED: Final = "the business was forgotten"
 """The ``error`` of a row whose content was erased."""
@@ -145,13 +148,7 @@ def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
     try:
         return pl.scan_parquet(path, glob=False).filter(_is_of(numbers)).select(ROW_ID).collect().to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise StoreError(
-            gettext(
-                "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again",
-                path=path,
-                error=error,
-            )
-        ) from error
+        raise StoreError(FILE_DAMAGED, path=path, error=error) from error
 
 
 def _erase_rows(path: Path, numbers: Collection[str]) -> None:

@@ -10,13 +10,19 @@ from typing import Annotated, Final
 import msgspec
 
 from bansong.client.address_policy import IpNetwork
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_library_error, describe_os_error
 from bansong.options import StatusOptions
 from bansong.schema import Lang
 from bansong.server.client_address import TrustedProxies
 from bansong.server.store.schema import files_folder
 from bansong.translation import gettext
+
+PLANS_EMPTY: Final = Problem("server.plans_empty", "{path}: names no plan; see the built-in {name}")
+PLANS_UNREADABLE: Final = Problem(
+    "server.plans_unreadable", "{path}: the plans cannot be read: {reason}; check `plans=`"
+)
+PLANS_INVALID: Final = Problem("server.plans_invalid", "{path}: not a file of plans: {error}; see the built-in {name}")
 
 _NOBODY: Final = StatusOptions(source="none")
 _NO_PROXIES: Final = TrustedProxies()
@@ -80,22 +86,11 @@ def load_plans(path: Path | None = None) -> Plans:
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
     except OSError as error:
-        raise UsageError(
-            gettext(
-                "{path}: the plans cannot be read: {reason}; check `plans=`", path=path, reason=describe_os_error(error)
-            )
-        ) from error
+        raise UsageError(PLANS_UNREADABLE, path=path, reason=describe_os_error(error)) from error
     except msgspec.DecodeError as error:
-        raise UsageError(
-            gettext(
-                "{path}: not a file of plans: {error}; see the built-in {name}",
-                path=path,
-                error=describe_library_error(error),
-                name=BUILT_IN.name,
-            )
-        ) from error
+        raise UsageError(PLANS_INVALID, path=path, error=describe_library_error(error), name=BUILT_IN.name) from error
     if not plans:
-        raise UsageError(gettext("{path}: names no plan; see the built-in {name}", path=path, name=BUILT_IN.name))
+        raise UsageError(PLANS_EMPTY, path=path, name=BUILT_IN.name)
     return plans
 
 

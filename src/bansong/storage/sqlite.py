@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from filelock import FileLock, Timeout
 
 from bansong.environment import state_directory, variable
-from bansong.errors import LedgerError, StoreError
+from bansong.errors import LedgerError, Problem, StoreError
 from bansong.library_messages import describe_library_error, describe_os_error
 from bansong.storage.connections import OPENING, connect, is_open_here
 from bansong.storage.filesystem import (
@@ -32,7 +32,45 @@ from bansong.storage.filesystem import (
     network_file_system,
     sync_folder,
 )
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext, gettext_noop, parameter
+
+SQLITE_TOO_OLD: Final = Problem(
+    "storage.sqlite_too_old",
+    "{path}: {noun} needs SQLite {needed} or newer, and this Python has {sqlite_version}; "
+    "use a Python that comes with a newer SQLite, or update SQLite",
+)
+NETWORK_FILE_SYSTEM: Final = Problem(
+    "storage.network_file_system",
+    "{path}: is on a network file system ({kind}), where nothing keeps two processes apart; "
+    "choose a file on a local disk with {parameter}",
+)
+NOT_A_FILE: Final = Problem("storage.not_a_file", "{path}: is not a file; name {noun} with {parameter}")
+DATABASE_EMPTY: Final = Problem(
+    "storage.database_empty", "{path}: is empty, so what it held is lost; {restore}, or delete it to begin a new one"
+)
+NOT_A_DATABASE: Final = Problem("storage.not_a_database", "{path}: is not {noun} (no SQLite database); {restore}")
+FOREIGN_DATABASE: Final = Problem(
+    "storage.foreign_database", "{path}: is a database of another application, not {noun}; {choose}"
+)
+DATABASE_CUT_SHORT: Final = Problem(
+    "storage.database_cut_short", "{path}: is cut short ({size:,} bytes of {expected:,}); {restore}"
+)
+VERSION_TOO_NEW: Final = Problem(
+    "storage.version_too_new",
+    "{path}: was written by a newer bansong (version {version}, not {known}) and is left as it is; update this one",
+)
+VERSION_IMPOSSIBLE: Final = Problem(
+    "storage.version_impossible", "{path}: has version {version}, which no bansong writes; {restore}"
+)
+DATABASE_MISSING: Final = Problem(
+    "storage.database_missing", "{path}: is missing, but what was last written to it is there ({name}); {restore}"
+)
+JOURNAL_MODE_UNAVAILABLE: Final = Problem(
+    "storage.journal_mode_unavailable", "{path}: cannot keep a {journal} journal; choose a folder on a local disk"
+)
+FOLDER_MISSING: Final = Problem(
+    "storage.folder_missing", "{path}: the folder {parent} does not exist; create it first, or {choose}"
+)
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100
@@ -113,14 +151,7 @@ class FileKind:
             if path == self.find(state_directory() / self.default):
                 make_folders(path.parent)
             elif not path.parent.is_dir():
-                raise self.error(
-                    gettext(
-                        "{path}: the folder {parent} does not exist; create it first, or {choose}",
-                        path=path,
-                        parent=path.parent,
-                        choose=self._choose,
-                    )
-                )
+                raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
         """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it.
@@ -151,14 +182,7 @@ class FileKind:
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)
             if self.exclusive and _log_of(path).exists():
-                raise self.error(
-                    gettext(
-                        "{path}: is missing, but what was last written to it is there ({name}); {restore}",
-                        path=path,
-                        name=_log_of(path).name,
-                        restore=self._restore,
-                    )
-                )
+                raise self.error(DATABASE_MISSING, path=path, name=_log_of(path).name, restore=self._restore)
             unfinished.unlink(missing_ok=True)
             os.close(create_private(unfinished))
             try:
@@ -240,80 +264,30 @@ class FileKind:
         if sqlite3.sqlite_version_info < self.minimum:
             needed = ".".join(map(str, self.minimum[:2]))
             raise self.error(
-                gettext(
-                    "{path}: {noun} needs SQLite {needed} or newer, and this Python has {sqlite_version}; "
-                    "use a Python that comes with a newer SQLite, or update SQLite",
-                    path=path,
-                    noun=gettext(self.noun),
-                    needed=needed,
-                    sqlite_version=sqlite3.sqlite_version,
-                )
+                SQLITE_TOO_OLD, path=path, noun=gettext(self.noun), needed=needed, sqlite_version=sqlite3.sqlite_version
             )
 
     def _refuse_network_file_system(self, path: Path) -> None:
         if kind := network_file_system(path.parent, mount_table()):
-            raise self.error(
-                gettext(
-                    "{path}: is on a network file system ({kind}), where nothing keeps two processes apart; "
-                    "choose a file on a local disk with {parameter}",
-                    path=path,
-                    kind=kind,
-                    parameter=parameter(self.parameter),
-                )
-            )
+            raise self.error(NETWORK_FILE_SYSTEM, path=path, kind=kind, parameter=Option(self.parameter))
 
     def _inspect_header(self, path: Path, *, killed: bool) -> None:
         """Raise ``error`` unless the header says a whole file of this kind. SQLite has not opened it yet."""
         if not path.is_file():
-            raise self.error(
-                gettext(
-                    "{path}: is not a file; name {noun} with {parameter}",
-                    path=path,
-                    noun=gettext(self.noun),
-                    parameter=parameter(self.parameter),
-                )
-            )
+            raise self.error(NOT_A_FILE, path=path, noun=gettext(self.noun), parameter=Option(self.parameter))
         with path.open("r+b" if self.exclusive else "rb") as file:
             header, size = file.read(_HEADER), file.seek(0, os.SEEK_END)
         if not size:
-            raise self.error(
-                gettext(
-                    "{path}: is empty, so what it held is lost; {restore}, or delete it to begin a new one",
-                    path=path,
-                    restore=self._restore,
-                )
-            )
+            raise self.error(DATABASE_EMPTY, path=path, restore=self._restore)
         if len(header) < _HEADER or not header.startswith(_MAGIC):
-            raise self.error(
-                gettext(
-                    "{path}: is not {noun} (no SQLite database); {restore}",
-                    path=path,
-                    noun=gettext(self.noun),
-                    restore=self._restore,
-                )
-            )
+            raise self.error(NOT_A_DATABASE, path=path, noun=gettext(self.noun), restore=self._restore)
         if int.from_bytes(header[68:72]) != self.application_id:
-            raise self.error(
-                gettext(
-                    "{path}: is a database of another application, not {noun}; {choose}",
-                    path=path,
-                    noun=gettext(self.noun),
-                    choose=self._choose,
-                )
-            )
+            raise self.error(FOREIGN_DATABASE, path=path, noun=gettext(self.noun), choose=self._choose)
         page = int.from_bytes(header[16:18])
         expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
         # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
         if self.exclusive and size < expected and not killed:
-            raise self.error(
-                gettext(
-                    "{path}: is cut short ({size:,} bytes of {expected:,}); {restore}",
-                    path=path,
-                    size=size,
-                    expected=expected,
-                    restore=self._restore,
-                )
-            )
+            raise self.error(DATABASE_CUT_SHORT, path=path, size=size, expected=expected, restore=self._restore)
 
     def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool, killed: bool) -> None:
         """Set locks and durability, and bring the file to this release's version."""
@@ -325,13 +299,7 @@ class FileKind:
         if writing:
             journal = "wal" if self.exclusive else "truncate"
             if connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0] != journal:
-                raise self.error(
-                    gettext(
-                        "{path}: cannot keep a {journal} journal; choose a folder on a local disk",
-                        path=path,
-                        journal=journal,
-                    )
-                )
+                raise self.error(JOURNAL_MODE_UNAVAILABLE, path=path, journal=journal)
             if killed:
                 self._check_pages(connection, path)
             if version < self.version:
@@ -343,24 +311,9 @@ class FileKind:
         """Return the file's version; raise ``error`` for one that this release does not know."""
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > self.version:
-            raise self.error(
-                gettext(
-                    "{path}: was written by a newer bansong (version {version}, not {known}) and is "
-                    "left as it is; update this one",
-                    path=path,
-                    version=version,
-                    known=self.version,
-                )
-            )
+            raise self.error(VERSION_TOO_NEW, path=path, version=version, known=self.version)
         if version < 1:
-            raise self.error(
-                gettext(
-                    "{path}: has version {version}, which no bansong writes; {restore}",
-                    path=path,
-                    version=version,
-                    restore=self._restore,
-                )
-            )
+            raise self.error(VERSION_IMPOSSIBLE, path=path, version=version, restore=self._restore)
         return version
 
     def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import with_words
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.tables import csv
 from bansong.tables.compression import File, open_file, packing_of, sink
@@ -33,6 +33,17 @@ from bansong.tables.detect import detect_format
 from bansong.tables.publish import is_unfinished, publish_file, remove_unfinished
 from bansong.tables.table import Enriched, Format, Table, with_copies
 from bansong.translation import OptionNames, current_audience, gettext, parameter, use_audience
+
+OUTPUT_ENCODING_NEEDLESS: Final = Problem(
+    "csv.output_encoding_needless", "{target}: `output_encoding=` is for CSV files"
+)
+OPTION_NOT_FOR_FORMAT: Final = Problem(
+    "files.option_not_for_format", "{path}: {named} is for {meant}, this file is {format}"
+)
+FILE_UNREADABLE: Final = Problem("files.file_unreadable", "{path}: cannot be read: {reason}")
+TABLE_COPY_FAILED: Final = Problem(
+    "files.table_copy_failed", "{path}: cannot be read: {reason}; TMPDIR chooses where copies are made"
+)
 
 __all__ = [
     "FILE_OPTIONS",
@@ -85,11 +96,7 @@ def open_table(
                 )
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
-            raise InputError(
-                gettext(
-                    "{path}: cannot be read: {reason}; TMPDIR chooses where copies are made", path=path, reason=reason
-                )
-            ) from error
+            raise InputError(TABLE_COPY_FAILED, path=path, reason=reason) from error
         yield table
 
 
@@ -112,15 +119,7 @@ def _read_any(
     ):
         if given is not None and format not in formats:
             named = parameter(option, given) if isinstance(given, bool) else parameter(option)
-            raise UsageError(
-                gettext(
-                    "{path}: {named} is for {meant}, this file is {format}",
-                    path=path,
-                    named=named,
-                    meant=meant,
-                    format=format,
-                )
-            )
+            raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=meant, format=format)
     if format == "csv":
         return csv.read(file, encoding, resources, has_header=has_header, delimiter=delimiter)
     if format in WORKBOOKS:
@@ -146,9 +145,7 @@ def reading(table: Table) -> Iterator[None]:
             raise
         if isinstance(table.source, csv.Dialect):
             raise csv.explain_error(table.file, table.source, error) from error
-        raise InputError(
-            gettext("{path}: cannot be read: {reason}", path=table.path, reason=str(error).splitlines()[0])
-        ) from error
+        raise InputError(FILE_UNREADABLE, path=table.path, reason=str(error).splitlines()[0]) from error
 
 
 def write_table(
@@ -160,7 +157,7 @@ def write_table(
     :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and format != "csv":
-        raise UsageError(gettext("{target}: `output_encoding=` is for CSV files", target=target))
+        raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)
     result = replace(result, frame=with_copies(with_words(result.frame, result.lang), result.layout))
     if format == "xlsx":
         from bansong.tables import excel

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from bansong.column_words import role_word
-from bansong.errors import ColumnError
+from bansong.errors import ColumnError, Problem
 from bansong.schema import Alert, Choice, JoinedColumn
 from bansong.tables.header_vocabulary import (
     PURPOSES,
@@ -23,7 +23,12 @@ from bansong.tables.header_vocabulary import (
 )
 from bansong.tables.role_content import BEGINNING, CONFIDENCE, PROVINCE, holds_address, is_filled, is_sure_address
 from bansong.tables.table import Table
-from bansong.translation import current_language, gettext, gettext_noop, parameter
+from bansong.translation import Option, current_language, gettext, gettext_noop, parameter
+
+SEVERAL_ADDRESS_COLUMNS: Final = Problem(
+    "columns.several_address_columns",
+    "{name}: {names} fit equally well as the address, and they differ; choose with {parameter}",
+)
 
 SAMPLE_ROWS: Final = 1000
 """How many of the first rows the content of columns is judged by."""
@@ -345,12 +350,10 @@ class ColumnCandidates:
         if other := next((one for one in same if not self._alike(best, one)), None):
             names = gettext(" and ").join(f"{one.choice.header!r} (#{one.place + 1})" for one in (best, other))
             raise ColumnError(
-                gettext(
-                    "{name}: {names} fit equally well as the address, and they differ; choose with {parameter}",
-                    name=self.table.name,
-                    names=names,
-                    parameter=parameter("columns", {"address": _advice(self.table, best)}),
-                )
+                SEVERAL_ADDRESS_COLUMNS,
+                name=self.table.name,
+                names=names,
+                parameter=Option("columns", {"address": _advice(self.table, best)}),
             )
         less = [one for one in others if best.group == one.group and one.right < fullest - _MARGIN]
         blank = max((one.filled for one in others), default=0.0) - filled

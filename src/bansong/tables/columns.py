@@ -11,7 +11,7 @@ import polars as pl
 
 from bansong import business_number
 from bansong.column_words import role_code, role_word
-from bansong.errors import ColumnError, UsageError
+from bansong.errors import ColumnError, Problem, UsageError
 from bansong.schema import Alert, Choice, JoinedColumn
 from bansong.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bansong.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
@@ -28,7 +28,23 @@ from bansong.tables.header_vocabulary import (
 )
 from bansong.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json, is_sure_address
 from bansong.tables.table import TEXTS, Table
-from bansong.translation import current_language, gettext, parameter
+from bansong.translation import Option, current_language, gettext, parameter
+
+NUMBER_COLUMN_NOT_FOUND: Final = Problem(
+    "columns.number_column_not_found",
+    "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
+)
+UNKNOWN_ROLE: Final = Problem("columns.unknown_role", "unknown column role {unknown!r}; the roles are {roles}")
+ADDRESS_AS_HEADER: Final = Problem(
+    "columns.address_as_header",
+    "{name}: has no header, its first row holds an address already; give {parameter}, or put a row of headers above it",
+)
+SEVERAL_NUMBER_COLUMNS: Final = Problem(
+    "columns.several_number_columns", "{name}: {names} fit equally well as the business number; choose with {parameter}"
+)
+COLUMN_KIND_UNSUITABLE: Final = Problem(
+    "columns.column_kind_unsuitable", "{name}: column {header!r} holds {kind}, which cannot be the {role}"
+)
 
 __all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column"]
 
@@ -136,13 +152,7 @@ def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:
 def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str | Sequence[str]]) -> dict[str, Choice]:
     """The columns that the user names, of types that can be read as text."""
     if unknown := set(given) - set(roles):
-        raise UsageError(
-            gettext(
-                "unknown column role {unknown!r}; the roles are {roles}",
-                unknown=sorted(unknown)[0],
-                roles=", ".join(roles),
-            )
-        )
+        raise UsageError(UNKNOWN_ROLE, unknown=sorted(unknown)[0], roles=", ".join(roles))
     schema = table.frame.collect_schema()
     chosen = {role: given_choice(table, role, header) for role, header in given.items()}
     for role, choice in chosen.items():
@@ -150,13 +160,11 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
             kind = schema[table.ids[part.column]]
             if not _prints(kind):
                 raise ColumnError(
-                    gettext(
-                        "{name}: column {header!r} holds {kind}, which cannot be the {role}",
-                        name=table.name,
-                        header=part.header,
-                        kind=kind,
-                        role=role_word(role, current_language()),
-                    )
+                    COLUMN_KIND_UNSUITABLE,
+                    name=table.name,
+                    header=part.header,
+                    kind=kind,
+                    role=role_word(role, current_language()),
                 )
     return chosen
 
@@ -313,15 +321,7 @@ def _settle_without_number(
         return ()
     titles = pl.DataFrame({"title": [part.header for part in address.parts]}, schema={"title": pl.String})
     if address.why == "content" and not headless and titles.select(is_sure_address(pl.col("title")).any()).item():
-        raise ColumnError(
-            gettext(
-                "{name}: has no header, its first row holds an address already; give {parameter}, or put a row of "
-                "headers above it",
-                name=table.name,
-                parameter=parameter("has_header", False),
-            ),
-            missing="b_no",
-        )
+        raise ColumnError(ADDRESS_AS_HEADER, missing="b_no", name=table.name, parameter=Option("has_header", False))
     return tuple(
         Alert(
             gettext(
@@ -351,14 +351,12 @@ def _blank_column(
         about += gettext("; if that is a whole line, name what divides it with {option}", option=parameter("delimiter"))
     named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
     raise ColumnError(
-        gettext(
-            "{name}: no column with business numbers was found{about}; {headers}; name it with {parameter}",
-            name=table.name,
-            about=about if fitting else "",
-            headers=listed_headers(table),
-            parameter=parameter("columns", {"b_no": named}),
-        ),
+        NUMBER_COLUMN_NOT_FOUND,
         missing="b_no",
+        name=table.name,
+        about=about if fitting else "",
+        headers=listed_headers(table),
+        parameter=Option("columns", {"b_no": named}),
     )
 
 
@@ -377,12 +375,7 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers
         names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
         advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
         raise ColumnError(
-            gettext(
-                "{name}: {names} fit equally well as the business number; choose with {parameter}",
-                name=table.name,
-                names=names,
-                parameter=parameter("columns", {"b_no": advice}),
-            )
+            SEVERAL_NUMBER_COLUMNS, name=table.name, names=names, parameter=Option("columns", {"b_no": advice})
         )
     others = [choice for choice in rest if (shares[choice.column].ten or 0.0) >= _MOSTLY]
     if not others:

@@ -15,11 +15,27 @@ from zipfile import BadZipFile
 
 from bansong.cloud.remote_files import fetch_file
 from bansong.cloud.remote_path import as_path, is_remote
-from bansong.errors import BansongError, InputError
+from bansong.errors import BansongError, InputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.storage.filesystem import private_folder
 from bansong.tables.size_limits import limits, or_raise_limit
 from bansong.translation import gettext
+
+UNPACKED_TOO_LARGE: Final = Problem(
+    "limits.unpacked_too_large", "{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise}"
+)
+INPUT_IS_FOLDER: Final = Problem("files.input_is_folder", "{path}: is a folder, not a file; give a file in it")
+INPUT_IS_PIPE: Final = Problem(
+    "files.input_is_pipe", "{path}: is a pipe, which can be read only once; save what it gives as a file first"
+)
+INPUT_FILE_MISSING: Final = Problem(
+    "files.input_file_missing", "{path}: there is no such file in {parent}; check its name"
+)
+INPUT_UNREADABLE: Final = Problem("files.input_unreadable", "{path}: cannot be opened: {reason}; check who may read it")
+URL_NOT_READ: Final = Problem(
+    "files.url_not_read", "{url}: is a URL, and of those only s3://, gs://, az:// and https:// are read; {remedy}"
+)
+UNPACKING_FAILED: Final = Problem("files.unpacking_failed", "{path}: cannot be unpacked ({packing}): {reason}")
 
 Packing = Literal["gzip", "zstd"]
 
@@ -64,12 +80,10 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
     """
     where = data or resources.enter_context(fetch_file(path)).path
     if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
-        raise InputError(gettext("{path}: is a folder, not a file; give a file in it", path=path))
+        raise InputError(INPUT_IS_FOLDER, path=path)
     try:
         if stat.S_ISFIFO(where.stat().st_mode):
-            raise InputError(
-                gettext("{path}: is a pipe, which can be read only once; save what it gives as a file first", path=path)
-            )
+            raise InputError(INPUT_IS_PIPE, path=path)
         with where.open("rb") as file:
             head = file.read(4)
     except FileNotFoundError:
@@ -81,24 +95,10 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
                 if url.startswith("file:")
                 else gettext("copy the file here and give the copy's path")
             )
-            raise InputError(
-                gettext(
-                    "{url}: is a URL, and of those only s3://, gs://, az:// and https:// are read; {remedy}",
-                    url=url,
-                    remedy=remedy,
-                )
-            ) from None
-        raise InputError(
-            gettext(
-                "{path}: there is no such file in {parent}; check its name", path=path, parent=path.absolute().parent
-            )
-        ) from None
+            raise InputError(URL_NOT_READ, url=url, remedy=remedy) from None
+        raise InputError(INPUT_FILE_MISSING, path=path, parent=path.absolute().parent) from None
     except OSError as error:
-        raise InputError(
-            gettext(
-                "{path}: cannot be opened: {reason}; check who may read it", path=path, reason=describe_os_error(error)
-            )
-        ) from error
+        raise InputError(INPUT_UNREADABLE, path=path, reason=describe_os_error(error)) from error
     for magic, packing in _MAGIC.items():
         if head.startswith(magic):
             return File(path, resources.enter_context(_unpack(where, packing)), packing)
@@ -167,23 +167,9 @@ def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
                         raise _too_large(path, cap)
                     out.write(chunk)
         except (OSError, pa.ArrowException) as error:
-            raise InputError(
-                gettext(
-                    "{path}: cannot be unpacked ({packing}): {reason}",
-                    path=path,
-                    packing=packing,
-                    reason=str(error).splitlines()[0],
-                )
-            ) from error
+            raise InputError(UNPACKING_FAILED, path=path, packing=packing, reason=str(error).splitlines()[0]) from error
         yield copy
 
 
 def _too_large(path: Path, cap: int) -> InputError:
-    return InputError(
-        gettext(
-            "{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise}",
-            path=path,
-            cap=cap,
-            or_raise=or_raise_limit("unpacked"),
-        )
-    )
+    return InputError(UNPACKED_TOO_LARGE, path=path, cap=cap, or_raise=or_raise_limit("unpacked"))

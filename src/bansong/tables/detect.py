@@ -8,10 +8,61 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-from bansong.errors import InputError, NoTableError, OutputError, UsageError
+from bansong.errors import InputError, NoTableError, OutputError, Problem, UsageError
 from bansong.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
 from bansong.tables.table import Format
 from bansong.translation import advise, gettext, gettext_noop
+
+ZIP_NOT_WORKBOOK: Final = Problem(
+    "files.zip_not_workbook", "{path}: is a zip but not a workbook; unpack it first; {readable}"
+)
+UNKNOWN_INPUT_FORMAT: Final = Problem(
+    "files.unknown_input_format",
+    "{path}: neither its extension nor its content is of a known format; {readable}; {advice}",
+)
+EXCEL_LOCK_FILE: Final = Problem(
+    "excel.excel_lock_file", "{path}: is what Excel leaves beside an open workbook; give the workbook itself"
+)
+INPUT_FILE_EMPTY: Final = Problem("files.input_file_empty", "{path}: {what}; export or copy it again")
+UNKNOWN_OUTPUT_FORMAT: Final = Problem(
+    "files.unknown_output_format", "{path}: cannot write the format {suffix!r}; use one of {known}"
+)
+COMPRESSION_NEEDLESS: Final = Problem(
+    "files.compression_needless", "{path}: {format} files are packed inside already; leave {suffix} out"
+)
+FORMAT_ONLY_READ: Final = Problem(
+    "files.format_only_read", "{path}: cannot be replaced in place, {format} files are only read; give an output.xlsx"
+)
+COMPRESSION_NOT_REPLACEABLE: Final = Problem(
+    "files.compression_not_replaceable",
+    "{path}: cannot be replaced in place, {format} files are written without {suffix}",
+)
+HWPX_DOCUMENT: Final = Problem(
+    "files.hwpx_document", "{path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx"
+)
+UNUSUAL_WORKBOOK: Final = Problem(
+    "excel.unusual_workbook", "{path}: is a workbook of an unusual make; open it in Excel and save it again"
+)
+UNKNOWN_BINARY_FORMAT: Final = Problem(
+    "files.unknown_binary_format", "{path}: holds binary data of no known format; {readable}"
+)
+MHTML_PAGE: Final = Problem(
+    "html.mhtml_page",
+    "{path}: is a web page in a single file (MHTML), as Excel saves one; open it in Excel and save it as .xlsx",
+)
+EXCEL_2003_XML: Final = Problem(
+    "excel.excel_2003_xml", "{path}: is an XML spreadsheet of Excel 2003; open it in Excel and save it as .xlsx"
+)
+UNKNOWN_XML: Final = Problem(
+    "files.unknown_xml", "{path}: is XML of a kind that is not read; open it in Excel and save it as .xlsx"
+)
+FORMAT_NOT_READ: Final = Problem("files.format_not_read", "{path}: is {what}")
+ZIP_DAMAGED: Final = Problem(
+    "files.zip_damaged", "{path}: is a damaged zip or workbook ({error}); copy or export it again"
+)
+DOCUMENT_NOT_WORKBOOK: Final = Problem(
+    "files.document_not_workbook", "{path}: is {what}; copy its table into a sheet and save that as .xlsx"
+)
 
 _SUFFIXES: Final[dict[Format, tuple[str, ...]]] = {
     "csv": (".csv", ".tsv", ".tab", ".txt"),
@@ -80,9 +131,7 @@ def detect_format(file: File, delimiter: str | None = None) -> Format:
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
-        raise InputError(
-            gettext("{path}: is what Excel leaves beside an open workbook; give the workbook itself", path=file.path)
-        )
+        raise InputError(EXCEL_LOCK_FILE, path=file.path)
     if not head.strip(b"\x00\t\r\n \xef\xbb\xbf\xff\xfe"):
         what = (
             gettext("is empty")
@@ -91,7 +140,7 @@ def detect_format(file: File, delimiter: str | None = None) -> Format:
             if head.strip(b"\x00")
             else gettext("holds zero bytes only")
         )
-        raise InputError(gettext("{path}: {what}; export or copy it again", path=file.path, what=what))
+        raise InputError(INPUT_FILE_EMPTY, path=file.path, what=what)
     return _binary_format(file, head) or _text_format(file, head, named=delimiter is not None)
 
 
@@ -101,45 +150,18 @@ def output_format(path: Path) -> Format:
     format = EXTENSIONS.get(plain.suffix.lower())
     if format is None or format in _READ_ONLY:
         known = " ".join(extension for extension, format in EXTENSIONS.items() if format not in _READ_ONLY)
-        raise OutputError(
-            gettext(
-                "{path}: cannot write the format {suffix!r}; use one of {known}",
-                path=path,
-                suffix=plain.suffix,
-                known=known,
-            )
-        )
+        raise OutputError(UNKNOWN_OUTPUT_FORMAT, path=path, suffix=plain.suffix, known=known)
     if plain != path and format not in _PACKABLE:
-        raise OutputError(
-            gettext(
-                "{path}: {format} files are packed inside already; leave {suffix} out",
-                path=path,
-                format=format,
-                suffix=path.suffix,
-            )
-        )
+        raise OutputError(COMPRESSION_NEEDLESS, path=path, format=format, suffix=path.suffix)
     return format
 
 
 def refuse_in_place(path: Path, format: Format) -> None:
     """Raise :class:`UsageError` for an input that cannot be written as it is: one only read, a packed workbook."""
     if format in _READ_ONLY:
-        raise UsageError(
-            gettext(
-                "{path}: cannot be replaced in place, {format} files are only read; give an output.xlsx",
-                path=path,
-                format=format,
-            )
-        )
+        raise UsageError(FORMAT_ONLY_READ, path=path, format=format)
     if unpacked_name(path) != path and format not in _PACKABLE:
-        raise UsageError(
-            gettext(
-                "{path}: cannot be replaced in place, {format} files are written without {suffix}",
-                path=path,
-                format=format,
-                suffix=path.suffix,
-            )
-        )
+        raise UsageError(COMPRESSION_NOT_REPLACEABLE, path=path, format=format, suffix=path.suffix)
 
 
 def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
@@ -164,7 +186,7 @@ def _binary_format(file: File, head: bytes) -> Format | None:
         return _ole_format(file)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(file) or _ends_with(file, magic)):
-            raise NoTableError(gettext("{path}: is {what}", path=file.path, what=gettext(what)))
+            raise NoTableError(FORMAT_NOT_READ, path=file.path, what=gettext(what))
     return None
 
 
@@ -185,11 +207,7 @@ def _zip_format(file: File) -> Format:
             parts = archive.namelist()
             kind = archive.read("mimetype")[:64] if "mimetype" in parts else b""
     except BROKEN_ZIP as error:
-        raise InputError(
-            gettext(
-                "{path}: is a damaged zip or workbook ({error}); copy or export it again", path=file.path, error=error
-            )
-        ) from error
+        raise InputError(ZIP_DAMAGED, path=file.path, error=error) from error
     names = {name.replace("\\", "/").lower() for name in parts}
     if "xl/workbook.xml" in names:
         return "xlsx"
@@ -198,31 +216,13 @@ def _zip_format(file: File) -> Format:
     if kind.startswith(b"application/vnd.oasis.opendocument.spreadsheet"):
         return "ods"
     if kind.startswith(b"application/hwp+zip"):
-        raise InputError(
-            gettext(
-                "{path}: is a Hangul (.hwpx) document; copy its table into a sheet, save that as .xlsx", path=file.path
-            )
-        )
+        raise InputError(HWPX_DOCUMENT, path=file.path)
     for folder, what in _OTHER_ZIPS.items():
         if any(name.startswith(folder) for name in names):
-            raise InputError(
-                gettext(
-                    "{path}: is {what}; copy its table into a sheet and save that as .xlsx",
-                    path=file.path,
-                    what=gettext(what),
-                )
-            )
+            raise InputError(DOCUMENT_NOT_WORKBOOK, path=file.path, what=gettext(what))
     if any(name.startswith("xl/") for name in names):
-        raise InputError(
-            gettext("{path}: is a workbook of an unusual make; open it in Excel and save it again", path=file.path)
-        )
-    raise InputError(
-        gettext(
-            "{path}: is a zip but not a workbook; unpack it first; {readable}",
-            path=file.path,
-            readable=gettext(READABLE),
-        )
-    )
+        raise InputError(UNUSUAL_WORKBOOK, path=file.path)
+    raise InputError(ZIP_NOT_WORKBOOK, path=file.path, readable=gettext(READABLE))
 
 
 def _ole_format(file: File) -> Format:
@@ -230,7 +230,7 @@ def _ole_format(file: File) -> Format:
     content = file.data.read_bytes()
     for stream, what in _STREAMS.items():
         if stream.encode("utf-16-le") in content:
-            raise InputError(gettext("{path}: is {what}", path=file.path, what=gettext(what)))
+            raise InputError(FORMAT_NOT_READ, path=file.path, what=gettext(what))
     return "xls"
 
 
@@ -246,51 +246,28 @@ def _text_format(file: File, head: bytes, *, named: bool) -> Format:
     if by_name == "csv" and suffix != ".txt":
         return "json" if _OBJECTS.match(start) else by_name
     if b"\x00" in head and not utf16:
-        raise NoTableError(
-            gettext(
-                "{path}: holds binary data of no known format; {readable}", path=file.path, readable=gettext(READABLE)
-            )
-        )
+        raise NoTableError(UNKNOWN_BINARY_FORMAT, path=file.path, readable=gettext(READABLE))
     if start[:1] == b"{" or _ARRAY.match(start):
         return "json"
     if by_name is not None or named or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
         return "csv"  # also a text that bears the name of a workbook
     divided = gettext("of a CSV file, name what divides its cells with `delimiter=`")
     advice = advise("delimiter", divided, gettext("call a CSV file .csv"))
-    raise NoTableError(
-        gettext(
-            "{path}: neither its extension nor its content is of a known format; {readable}; {advice}",
-            path=file.path,
-            readable=gettext(READABLE),
-            advice=advice,
-        )
-    )
+    raise NoTableError(UNKNOWN_INPUT_FORMAT, path=file.path, readable=gettext(READABLE), advice=advice)
 
 
 def _is_web_page(file: File, start: bytes) -> bool:
     """Whether a text is a page in HTML, by its first part in lower case; refuse its kin, which only Excel reads."""
     if _MAIL_HEADER.match(start) and _MHTML.search(start):
-        raise InputError(
-            gettext(
-                "{path}: is a web page in a single file (MHTML), as Excel saves one; open it in Excel "
-                "and save it as .xlsx",
-                path=file.path,
-            )
-        )
+        raise InputError(MHTML_PAGE, path=file.path)
     if _EXCEL_2003.search(start) and not _WEB_PAGE.search(start):  # its <Table> is none of a page
-        raise InputError(
-            gettext(
-                "{path}: is an XML spreadsheet of Excel 2003; open it in Excel and save it as .xlsx", path=file.path
-            )
-        )
+        raise InputError(EXCEL_2003_XML, path=file.path)
     marked_up = start.lstrip(b"\xff\xfe")[:1] == b"<"
     called = file.name.suffix.lower() in (".xls", ".html", ".htm")
     if (marked_up or called) and _PAGE.search(start):
         return True
     if start.startswith(b"<?xml"):
-        raise InputError(
-            gettext("{path}: is XML of a kind that is not read; open it in Excel and save it as .xlsx", path=file.path)
-        )
+        raise InputError(UNKNOWN_XML, path=file.path)
     return False
 
 

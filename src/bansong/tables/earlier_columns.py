@@ -177,7 +177,7 @@ def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     judged = [replace(one, level=_level(one, shares[f"c{one.place}"].item(), has_own_words)) for one in candidates]
     theirs = set(_other_grades(sample, judged))
     if not has_own_words:
-        theirs.update(_unpaired(sample, judged), _other_notes(sample, judged))
+        theirs.update(_find_unpaired(sample, judged), _other_notes(sample, judged))
     return [replace(one, level=_THEIRS) if one in theirs else one for one in judged]
 
 
@@ -189,7 +189,7 @@ def _is_filled(one: _Candidate) -> pl.Expr:
     return (_cell(one).str.strip_chars() != "").fill_null(value=False)
 
 
-def _named(candidates: Iterable[_Candidate], name: str, level: int) -> list[_Candidate]:
+def _candidates_of(candidates: Iterable[_Candidate], name: str, level: int) -> list[_Candidate]:
     """The candidates of a name from a level on, that of the last suffix first."""
     return sorted((one for one in candidates if one.name == name and one.level >= level), key=lambda one: -one.rank)
 
@@ -233,8 +233,10 @@ def _level(one: _Candidate, share: float | None, has_own_words: bool) -> int:
 
 
 def _other_grades(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
-    ranked = _named(judged, "bounce_prob", _PROVED)[:1]
-    return [one for one in _named(judged, "grade", _DOUBTFUL) for risk in ranked if _disagree(sample, one, risk)]
+    ranked = _candidates_of(judged, "bounce_prob", _PROVED)[:1]
+    return [
+        one for one in _candidates_of(judged, "grade", _DOUBTFUL) for risk in ranked if _disagree(sample, one, risk)
+    ]
 
 
 def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) -> bool:
@@ -254,9 +256,9 @@ def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) 
     return bool((rising[-1] - usual) / (grades.len() - usual) < _MOST)
 
 
-def _unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
+def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
     """Addresses and postal codes of the user's: ours are filled in the same rows."""
-    addresses, codes = (_named(judged, name, _DOUBTFUL) for name in ("fixed_address", "fixed_zipcode"))
+    addresses, codes = (_candidates_of(judged, name, _DOUBTFUL) for name in ("fixed_address", "fixed_zipcode"))
     if not addresses or not codes:
         return []
     best = dict.fromkeys([*addresses, *codes], 0.0)
@@ -274,8 +276,8 @@ def _unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candi
 
 def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
     """Notes of the user's: ours stand in rows without an answer."""
-    answered = [_cell(one).is_in(_ANSWERED) for one in _named(judged, "row_status", _PROVED)[:1]]
-    notes = [one for one in _named(judged, "row_note", _OPEN) if answered]
+    answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
+    notes = [one for one in _candidates_of(judged, "row_note", _OPEN) if answered]
     return [
         one for one in notes if (sample.filter(_is_filled(one)).select(answered[0].mean()).item() or 0.0) > 1 - _FEW
     ]
@@ -292,19 +294,19 @@ def _choose(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUM
     """Choose the columns of each name that are ours: by their cells those of the last suffix, else by their place."""
     at = {one.place: one.name for one in candidates if one.level > _DOUBTFUL}
 
-    def neighbours(one: _Candidate) -> int:
+    def adjacent(one: _Candidate) -> int:
         position = names.index(one.name)
         before, after = names[position - 1 : position], names[position + 1 : position + 2]
         return (at.get(one.place - 1) in before) + (at.get(one.place + 1) in after)
 
     chosen: dict[str, list[_Candidate]] = {}
     for name in names:
-        fitting = _named(candidates, name, _OPEN)
+        fitting = _candidates_of(candidates, name, _OPEN)
         newest = [one for one in fitting if one.rank == fitting[0].rank]
-        doubtful = [one for one in candidates if one.name == name and one.level == _DOUBTFUL and neighbours(one)]
+        doubtful = [one for one in candidates if one.name == name and one.level == _DOUBTFUL and adjacent(one)]
         chosen[name] = [one for one in newest if one.level == _PROVED] or newest or doubtful
     if not any(len(chosen[name]) > 1 for name in names if name not in _TYPED):
-        chosen = {name: sorted(found, key=neighbours)[-1:] for name, found in chosen.items()}
+        chosen = {name: sorted(found, key=adjacent)[-1:] for name, found in chosen.items()}
     return [one for found in chosen.values() for one in found]
 
 

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.tables.table import Enriched
-from bansong.translation import gettext
+
+NOT_A_TABLE: Final = Problem(
+    "files.not_a_table", "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()"
+)
+DASK_NOT_COMPUTED: Final = Problem(
+    "files.dask_not_computed", "a frame of dask is not computed yet; give `frame.compute()`, or its partitions"
+)
 
 
 def is_pandas(frame: Any) -> bool:
@@ -42,18 +48,13 @@ def as_known_frame(frame: Any) -> Any:
     if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or is_arrow(frame):
         return frame
     if type(frame).__module__.startswith("dask"):
-        raise InputError(gettext("a frame of dask is not computed yet; give `frame.compute()`, or its partitions"))
+        raise InputError(DASK_NOT_COMPUTED)
     if hasattr(frame, "__arrow_c_stream__"):
         import pyarrow as pa
 
         with suppress(TypeError, ValueError):  # a single column gives such data, too
             return pa.table(frame)
-    raise InputError(
-        gettext(
-            "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()",
-            name=type(frame).__name__,
-        )
-    )
+    raise InputError(NOT_A_TABLE, name=type(frame).__name__)
 
 
 def collect_like(result: Enriched, given: Any) -> tuple[Any, int, pl.DataFrame]:

@@ -7,11 +7,15 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.tables.columns import has_role
 from bansong.tables.frame_types import as_known_frame, header_texts, is_pandas
 from bansong.tables.table import Enriched, Table, column_ids, positional
 from bansong.translation import gettext
+
+FRAME_WITHOUT_COLUMNS: Final = Problem(
+    "files.frame_without_columns", "the frame has only an index; make columns of it with reset_index()"
+)
 
 _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError, NotImplementedError)
 """What polars raises where it has no such type; pyarrow's errors are among these."""
@@ -54,7 +58,7 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
         return positional(lazy, names), tuple(names)
     if is_pandas(frame):
         if len(frame) and not frame.shape[1]:
-            raise InputError(gettext("the frame has only an index; make columns of it with reset_index()"))
+            raise InputError(FRAME_WITHOUT_COLUMNS)
         ids = column_ids(frame.shape[1])
         columns = [_series(pl.from_pandas, frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
         return pl.LazyFrame(columns), header_texts(frame.columns)

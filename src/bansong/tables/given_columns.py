@@ -7,11 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bansong.errors import ColumnError, UsageError
+from bansong.errors import ColumnError, Problem, UsageError
 from bansong.schema import Choice, JoinedColumn
 from bansong.tables.role_content import JOINABLE
 from bansong.tables.table import Table
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext, parameter
+
+COLUMN_NAMED_TWICE: Final = Problem("columns.column_named_twice", "{parameter} names a column twice; name each once")
+NAMES_NO_COLUMN: Final = Problem("columns.names_no_column", "{name}: {parameter} names no column; {headers}")
+NAMED_HEADER_MISSING: Final = Problem(
+    "columns.named_header_missing", "{name}: no column is headed {header!r}; {headers}"
+)
+ROLE_NOT_JOINABLE: Final = Problem(
+    "columns.role_not_joinable", "{parameter} names {count} columns; only {joinable} may be in several"
+)
+ROLE_WITHOUT_HEADERS: Final = Problem(
+    "columns.role_without_headers", "a role in columns has an empty list; name at least one header"
+)
+SELECTED_COLUMN_MISSING: Final = Problem(
+    "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
+)
 
 POSITION: Final = re.compile(r"#[1-9][0-9]*")
 """A column named by its place: ``#3``."""
@@ -35,12 +50,7 @@ def _given_alternative(table: Table, role: str, given: str | Sequence[str], name
     first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
     if rest and role not in JOINABLE:
         raise UsageError(
-            gettext(
-                "{parameter} names {count} columns; only {joinable} may be in several",
-                parameter=_quote_given(role, given),
-                count=len(places),
-                joinable=", ".join(JOINABLE),
-            )
+            ROLE_NOT_JOINABLE, parameter=_quote_given(role, given), count=len(places), joinable=", ".join(JOINABLE)
         )
     if len(set(places)) < len(places):
         raise _named_twice(role, given)
@@ -48,7 +58,7 @@ def _given_alternative(table: Table, role: str, given: str | Sequence[str], name
 
 
 def _named_twice(role: str, given: str | Sequence[str]) -> UsageError:
-    return UsageError(gettext("{parameter} names a column twice; name each once", parameter=_quote_given(role, given)))
+    return UsageError(COLUMN_NAMED_TWICE, parameter=_quote_given(role, given))
 
 
 def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
@@ -61,25 +71,16 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
     for item in select:
         if not item.strip(", "):
             raise UsageError(
-                gettext(
-                    "{name}: {parameter} names no column; {headers}",
-                    name=table.name,
-                    parameter=parameter("select", item.strip()),
-                    headers=listed_headers(table),
-                )
+                NAMES_NO_COLUMN,
+                name=table.name,
+                parameter=Option("select", item.strip()),
+                headers=listed_headers(table),
             )
         for name in [item] if _places_named(table, item) else _split_at(table, item, ",")[0::2]:
             found = _places_named(table, name)
             if not found:
                 named = parameter("select", name.strip())
-                raise UsageError(
-                    gettext(
-                        "{name}: {named} names no column; {headers}",
-                        name=table.name,
-                        named=named,
-                        headers=listed_headers(table),
-                    )
-                )
+                raise UsageError(SELECTED_COLUMN_MISSING, name=table.name, named=named, headers=listed_headers(table))
             kept |= found
     return frozenset(kept)
 
@@ -91,14 +92,7 @@ def named_column(table: Table, name: str, option: str) -> int:
         return places[0]
     if places:
         raise UsageError(_name_alike(table, name, [parameter(option, f"#{place + 1}") for place in places]))
-    raise UsageError(
-        gettext(
-            "{name}: {parameter} names no column; {headers}",
-            name=table.name,
-            parameter=parameter(option, name),
-            headers=listed_headers(table),
-        )
-    )
+    raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=Option(option, name), headers=listed_headers(table))
 
 
 def _quote_given(role: str, given: str | Sequence[str]) -> str:
@@ -114,7 +108,7 @@ def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
     """The names of the columns that are joined, by alternative."""
     if not isinstance(given, str):
         if not given:
-            raise UsageError(gettext("a role in columns has an empty list; name at least one header"))
+            raise UsageError(ROLE_WITHOUT_HEADERS)
         return [list(given)]
     first, *rest = [given] if given in table.headers else _split_at(table, given, "+|")
     alternatives = [[first]]
@@ -146,14 +140,7 @@ def _one_place(table: Table, role: str, name: str) -> int:
         return places[0]
     if places:
         raise ColumnError(_name_alike(table, name, [parameter("columns", {role: f"#{place + 1}"}) for place in places]))
-    raise ColumnError(
-        gettext(
-            "{name}: no column is headed {header!r}; {headers}",
-            name=table.name,
-            header=name.strip(),
-            headers=listed_headers(table),
-        )
-    )
+    raise ColumnError(NAMED_HEADER_MISSING, name=table.name, header=name.strip(), headers=listed_headers(table))
 
 
 def _places_named(table: Table, name: str) -> set[int]:

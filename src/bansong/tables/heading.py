@@ -12,10 +12,17 @@ import polars as pl
 
 from bansong import business_number
 from bansong.column_words import HEADERS
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.schema import ADDED_COLUMNS
 from bansong.tables.header_vocabulary import has_role, names_column
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
+
+TABLE_EMPTY: Final = Problem("files.table_empty", "{name}: is empty")
+NUMBER_AS_HEADER: Final = Problem(
+    "columns.number_as_header",
+    "{name}: has no header, row {place} holds a number of ten digits already; give {parameter}, "
+    "or put a row of headers above it",
+)
 
 LOOK: Final = 40
 """How many rows are looked at."""
@@ -57,7 +64,7 @@ def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
     """
     first = next((row for row in rows if any(map(_is_filled, row))), None)
     if first is None:
-        raise InputError(gettext("{name}: is empty", name=name or gettext("the table")))
+        raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
     if sum(bool(cell and OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
         return None
     return Heading(-1, -1, tuple(f"#{place + 1}" for place in range(max(map(len, rows)))))
@@ -87,20 +94,14 @@ def find_heading(
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
     if not any(counts):
-        raise InputError(gettext("{name}: is empty", name=name or gettext("the table")))
+        raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
     numbered, certain = _rows_with_numbers(rows)
     data = next((place for place in certain if not _has_label(rows[place])), len(rows))
     free = [place for place in range(data) if counts[place] and place not in numbered]
     if not free:
         place = next(place for place, count in enumerate(counts) if count)
         raise InputError(
-            gettext(
-                "{name}: has no header, row {place} holds a number of ten digits already; give {parameter}, "
-                "or put a row of headers above it",
-                name=name,
-                place=blank_rows + place + 1,
-                parameter=parameter("has_header", False),
-            )
+            NUMBER_AS_HEADER, name=name, place=blank_rows + place + 1, parameter=Option("has_header", False)
         )
     main = _main_line(rows, counts, free)
     first, last = _lines(rows, main, free, merges)

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.schema import Alert
 from bansong.tables.compression import File
 from bansong.tables.csv.encoding import Coding, parts
@@ -21,6 +21,23 @@ from bansong.tables.heading import LOOK, Merge, Row, find_heading
 from bansong.tables.size_limits import beyond_limit, limits
 from bansong.tables.table import Table, advise_sheet, column_ids
 from bansong.translation import gettext
+
+PAGE_WITHOUT_TABLE: Final = Problem(
+    "html.page_without_table",
+    "{path}: is a web page without a table{title}, such as a portal's login or error page, "
+    "or the frame of a workbook saved as a web page; open it in Excel or a browser, and save "
+    "its table as .xlsx",
+)
+HTML_TABLE_MISSING: Final = Problem("html.html_table_missing", "{path}: has no {wanted!r}; it has {named}")
+TAG_NOT_CLOSED: Final = Problem(
+    "html.tag_not_closed", "{path}: has a tag or a comment without an end; open it in Excel, save it as .xlsx"
+)
+PAGE_CUT_OFF: Final = Problem(
+    "html.page_cut_off", "{path}: ends in the middle of a tag or a comment; the file is not whole"
+)
+TABLES_TOO_NESTED: Final = Problem(
+    "html.tables_too_nested", "{path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx"
+)
 
 _BATCH: Final = 10_000
 _PENDING: Final = 1 << 20
@@ -119,18 +136,12 @@ class Page(HTMLParser):
         """Read the next part of the page."""
         super().feed(data)
         if len(self.rawdata) > _PENDING:
-            raise InputError(
-                gettext(
-                    "{path}: has a tag or a comment without an end; open it in Excel, save it as .xlsx", path=self._path
-                )
-            )
+            raise InputError(TAG_NOT_CLOSED, path=self._path)
 
     def close(self) -> None:
         """End the page: close what is open; raise :class:`InputError` where it ends within a tag."""
         if len(self.rawdata) > _UNENDED:
-            raise InputError(
-                gettext("{path}: ends in the middle of a tag or a comment; the file is not whole", path=self._path)
-            )
+            raise InputError(PAGE_CUT_OFF, path=self._path)
         super().close()
         while self._open:
             self._end_table()
@@ -183,12 +194,7 @@ class Page(HTMLParser):
 
     def _begin_table(self) -> None:
         if len(self._open) >= self._limits.depth or len(self.grids) >= _TABLES:
-            raise InputError(
-                gettext(
-                    "{path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx",
-                    path=self._path,
-                )
-            )
+            raise InputError(TABLES_TOO_NESTED, path=self._path)
         self.grids.append(PageTable(self._open[-1].grid if self._open else None))
         self._open.append(_Open(self.grids[-1]))
 
@@ -279,25 +285,10 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
     if not grids:
         title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
-        raise InputError(
-            gettext(
-                "{path}: is a web page without a table{title}, such as a portal's login or error page, "
-                "or the frame of a workbook saved as a web page; open it in Excel or a browser, and save "
-                "its table as .xlsx",
-                path=file.path,
-                title=title,
-            )
-        )
+        raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
     named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
     if wanted is not None and wanted not in named:
-        raise UsageError(
-            gettext(
-                "{path}: has no {wanted!r}; it has {named}",
-                path=file.path,
-                wanted=wanted,
-                named=", ".join(map(repr, named)),
-            )
-        )
+        raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted, named=", ".join(map(repr, named)))
     chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
     notes = []
     if others:

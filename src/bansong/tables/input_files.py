@@ -18,11 +18,19 @@ from typing import Final
 
 from bansong.cloud.remote_files import is_there, list_files
 from bansong.cloud.remote_path import STORES, RemotePath, as_path, path_on_disk
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.compression import unpacked_name, url_of
 from bansong.tables.detect import EXTENSIONS
 from bansong.tables.publish import same_file
 from bansong.translation import gettext
+
+NO_TABLE_FILES: Final = Problem(
+    "files.no_table_files", "{place}: no file with a table is there; check the name of the folder, or the pattern"
+)
+URLS_TOO_ALIKE: Final = Problem(
+    "files.urls_too_alike",
+    "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
+)
 
 _OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format != "html")
 """Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
@@ -104,9 +112,7 @@ def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
     """What was found by name; raise :class:`InputError` for nothing."""
     files = sorted(map(_below_partitions, found), key=lambda one: one.path)
     if not files:
-        raise InputError(
-            gettext("{place}: no file with a table is there; check the name of the folder, or the pattern", place=place)
-        )
+        raise InputError(NO_TABLE_FILES, place=place)
     return files
 
 
@@ -136,12 +142,7 @@ def refuse_alike(paths: Iterable[Path]) -> None:
     shown: dict[str, str] = {}
     for path in paths:
         if isinstance(path, RemotePath) and shown.setdefault(str(path), path.identity) != path.identity:
-            raise UsageError(
-                gettext(
-                    "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
-                    path=path,
-                )
-            )
+            raise UsageError(URLS_TOO_ALIKE, path=path)
 
 
 def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:

@@ -15,13 +15,17 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bansong.column_words import role_code, role_word
-from bansong.errors import ColumnError
+from bansong.errors import ColumnError, Problem
 from bansong.schema import Alert, Choice, JoinedColumn
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import has_role, level_of
 from bansong.tables.role_content import holds_address, is_json
 from bansong.tables.table import Table, column_ids
-from bansong.translation import current_language, gettext, parameter
+from bansong.translation import Option, current_language, gettext, parameter
+
+SEVERAL_NUMBER_COLUMNS: Final = Problem(
+    "json.several_number_columns", "{name}: {names} fit equally well as the business number; choose with {parameter}"
+)
 
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200
@@ -210,12 +214,10 @@ def _find_roles(
         fitting = [leaf.header for leaf in leaves if _ends_surely(_KEY, leaf) or _is_sure(_KEY, leaf.header)]
         if len(fitting) > 1:
             raise ColumnError(
-                gettext(
-                    "{name}: {names} fit equally well as the business number; choose with {parameter}",
-                    name=table.name,
-                    names=gettext(" and ").join(map(repr, fitting)),
-                    parameter=parameter("columns", {_KEY: fitting[0]}),
-                )
+                SEVERAL_NUMBER_COLUMNS,
+                name=table.name,
+                names=gettext(" and ").join(map(repr, fitting)),
+                parameter=Option("columns", {_KEY: fitting[0]}),
             )
         found |= dict.fromkeys([_KEY], fitting[0]) if fitting else {}
     number = next((leaf for leaf in leaves if leaf.header == found.get(_KEY, given.get(_KEY))), None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.frames import nested_roles
@@ -27,6 +27,13 @@ from bansong.translation import gettext
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+ROW_GROUP_TOO_LARGE: Final = Problem("limits.row_group_too_large", "{path}: row group {place} {what}; {remedy}")
+PARQUET_UNREADABLE: Final = Problem("parquet.parquet_unreadable", "{path}: is not a readable Parquet file: {reason}")
+PARQUET_ENCRYPTED: Final = Problem("parquet.parquet_encrypted", "{path}: is encrypted; write it without encryption")
+COLUMN_TYPE_UNUSABLE: Final = Problem(
+    "parquet.column_type_unusable", "{path}: column {name!r} holds {what}; make them text or narrower"
+)
 
 _GROUP: Final = 1 << 18
 _BATCH: Final = 1 << 16
@@ -152,7 +159,7 @@ def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
     with file.data.open("rb") as stream:
         stream.seek(max(0, file.data.stat().st_size - _TAIL))
         if stream.read().endswith(b"PARE"):
-            raise InputError(gettext("{path}: is encrypted; write it without encryption", path=file.path))
+            raise InputError(PARQUET_ENCRYPTED, path=file.path)
     try:
         with _parquet(file) as parquet:
             footer, arrow = parquet.metadata, parquet.schema_arrow
@@ -187,14 +194,7 @@ def _refuse_wide_decimals(file: File, arrow: pa.Schema) -> None:
             what = gettext(
                 "decimals of {precision} digits, more than {digits}", precision=field.type.precision, digits=_DIGITS
             )
-            raise InputError(
-                gettext(
-                    "{path}: column {name!r} holds {what}; make them text or narrower",
-                    path=file.path,
-                    name=field.name,
-                    what=what,
-                )
-            )
+            raise InputError(COLUMN_TYPE_UNUSABLE, path=file.path, name=field.name, what=what)
 
 
 def _refuse_inflating(file: File, footer: Any) -> None:
@@ -213,9 +213,7 @@ def _refuse_inflating(file: File, footer: Any) -> None:
 
 def _too_large(file: File, place: int, what: str, limit: str) -> InputError:
     remedy = gettext("write it in smaller row groups{or_raise}", or_raise=or_raise_limit(limit))
-    return InputError(
-        gettext("{path}: row group {place} {what}; {remedy}", path=file.path, place=place + 1, what=what, remedy=remedy)
-    )
+    return InputError(ROW_GROUP_TOO_LARGE, path=file.path, place=place + 1, what=what, remedy=remedy)
 
 
 def _chunks(group: Any) -> Iterator[Any]:
@@ -330,6 +328,4 @@ def _codecs(schema: Schema, added: list[str], arrow: pa.Schema) -> dict[str, str
 
 
 def _unreadable(file: File, error: BaseException) -> InputError:
-    return InputError(
-        gettext("{path}: is not a readable Parquet file: {reason}", path=file.path, reason=str(error).splitlines()[0])
-    )
+    return InputError(PARQUET_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])

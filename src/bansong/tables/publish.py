@@ -19,7 +19,7 @@ from bansong.cloud.object_store import RemoteVersion
 from bansong.cloud.remote_files import fetch_file, look_at_output, publish_remote, unfinished_error
 from bansong.cloud.remote_path import RemotePath, is_remote
 from bansong.environment import state_directory
-from bansong.errors import InputError, OutputError
+from bansong.errors import InputError, OutputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.storage.filesystem import (
     PRIVATE,
@@ -31,7 +31,20 @@ from bansong.storage.filesystem import (
     sync_file,
     sync_folder,
 )
-from bansong.translation import gettext
+
+OUTPUT_IS_FOLDER: Final = Problem("files.output_is_folder", "{target}: is a folder; name a file in it")
+OUTPUT_FOLDER_MISSING: Final = Problem(
+    "files.output_folder_missing", "{target}: the folder {parent} does not exist; create it first"
+)
+OUTPUT_NOT_PUBLISHED: Final = Problem("files.output_not_published", "{target}: cannot be written: {reason}")
+BACKUP_FAILED: Final = Problem(
+    "files.backup_failed", "{target}: cannot be backed up: {reason}; give another output or `backup=False`"
+)
+OUTPUT_UNWRITABLE: Final = Problem(
+    "files.output_unwritable", "{target}: cannot be written: {reason}; choose another output"
+)
+FOLDER_UNMAKEABLE: Final = Problem("files.folder_unmakeable", "{path}: the folder cannot be made: {reason}")
+SOURCE_UNREADABLE: Final = Problem("files.source_unreadable", "{place}cannot be read: {reason}")
 
 _OURS: Final = ".bansong-"
 _UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
@@ -77,12 +90,8 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
     except OSError as error:
         if _is_of_another_file(error, temporary):
             place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-            raise InputError(
-                gettext("{place}cannot be read: {reason}", place=place, reason=describe_os_error(error))
-            ) from error
-        raise OutputError(
-            gettext("{target}: cannot be written: {reason}", target=target, reason=describe_os_error(error))
-        ) from error
+            raise InputError(SOURCE_UNREADABLE, place=place, reason=describe_os_error(error)) from error
+        raise OutputError(OUTPUT_NOT_PUBLISHED, target=target, reason=describe_os_error(error)) from error
     finally:
         with suppress(OSError):  # what still has it open after an error must not hide that error; it is swept later
             temporary.unlink(missing_ok=True)
@@ -108,13 +117,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
     try:
         backup = _backup(target, apart_from)
     except OSError as error:
-        raise OutputError(
-            gettext(
-                "{target}: cannot be backed up: {reason}; give another output or `backup=False`",
-                target=target,
-                reason=describe_os_error(error),
-            )
-        ) from error
+        raise OutputError(BACKUP_FAILED, target=target, reason=describe_os_error(error)) from error
     try:
         sync_folder(target.parent)
         yield backup if called.is_symlink() else called.with_name(backup.name)
@@ -196,13 +199,9 @@ def _is_of_another_file(error: OSError, temporary: Path) -> bool:
 def _reserve(target: Path) -> tuple[Path, int]:
     """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
     if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises where a name is too long
-        raise OutputError(gettext("{target}: is a folder; name a file in it", target=target))
+        raise OutputError(OUTPUT_IS_FOLDER, target=target)
     if not target.parent.is_dir():
-        raise OutputError(
-            gettext(
-                "{target}: the folder {parent} does not exist; create it first", target=target, parent=target.parent
-            )
-        )
+        raise OutputError(OUTPUT_FOLDER_MISSING, target=target, parent=target.parent)
     sweep_unfinished(target.parent)
     temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
     descriptor = None
@@ -216,13 +215,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
             os.close(descriptor)
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise OutputError(
-            gettext(
-                "{target}: cannot be written: {reason}; choose another output",
-                target=target,
-                reason=describe_os_error(error),
-            )
-        ) from error
+        raise OutputError(OUTPUT_UNWRITABLE, target=target, reason=describe_os_error(error)) from error
     return temporary, descriptor
 
 
@@ -281,6 +274,4 @@ def make_folder(folder: Path) -> None:
     try:
         make_folders(folder)
     except OSError as error:
-        raise OutputError(
-            gettext("{path}: the folder cannot be made: {reason}", path=folder, reason=describe_os_error(error))
-        ) from error
+        raise OutputError(FOLDER_UNMAKEABLE, path=folder, reason=describe_os_error(error)) from error

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from bansong.environment import variable
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.translation import current_audience, gettext
+
+LIMIT_EXCEEDED: Final = Problem("limits.limit_exceeded", "{path}: {what}; make it smaller{or_raise}")
+LIMIT_INVALID: Final = Problem(
+    "limits.limit_invalid", "{variable}: {part!r} is no limit; write NAME=NUMBER, the names are {names}"
+)
 
 VARIABLE: Final = "BANSONG_LIMITS"
 _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
@@ -51,23 +56,14 @@ def _parse_limits(text: str) -> SizeLimits:
         name, _, value = part.partition("=")
         digits, unit = (value[:-1], _UNITS.get(value[-1:].upper(), 0)) if value[-1:].isalpha() else (value, 1)
         if name not in names or not digits.isdecimal() or not int(digits) * unit:
-            raise UsageError(
-                gettext(
-                    "{variable}: {part!r} is no limit; write NAME=NUMBER, the names are {names}",
-                    variable=VARIABLE,
-                    part=part,
-                    names=", ".join(names),
-                )
-            )
+            raise UsageError(LIMIT_INVALID, variable=VARIABLE, part=part, names=", ".join(names))
         given[name] = int(digits) * unit
     return replace(SizeLimits(), **given)
 
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
     """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
-    return InputError(
-        gettext("{path}: {what}; make it smaller{or_raise}", path=path, what=what, or_raise=or_raise_limit(limit))
-    )
+    return InputError(LIMIT_EXCEEDED, path=path, what=what, or_raise=or_raise_limit(limit))
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:

@@ -9,12 +9,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bansong.errors import InputError, OutputError, UsageError
+from bansong.errors import InputError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.schema import INPUT_FORMATS
 from bansong.storage.filesystem import create_private, private_folder
 from bansong.tables.table import Format
-from bansong.translation import gettext, parameter
+from bansong.translation import parameter
+
+INPUT_FORMAT_UNKNOWN: Final = Problem("files.input_format_unknown", "{option}: must be one of {known}")
+STDOUT_IS_TERMINAL: Final = Problem(
+    "files.stdout_is_terminal", "stdout: is a terminal, which cannot show {format}; lead it into a file"
+)
+STDIN_UNREADABLE: Final = Problem("files.stdin_unreadable", "stdin: cannot be read: {reason}")
+STDOUT_CLOSED: Final = Problem(
+    "files.stdout_closed", "stdout: was closed before all rows had been written; leave it open, and try again"
+)
+STDOUT_UNWRITABLE: Final = Problem("files.stdout_unwritable", "stdout: cannot be written: {reason}")
 
 STREAM: Final = Path("-")
 """How standard input and output are given instead of a file."""
@@ -31,7 +41,7 @@ def keep_input(resources: ExitStack) -> Path:
         with os.fdopen(create_private(path), "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     except OSError as error:
-        raise InputError(gettext("stdin: cannot be read: {reason}", reason=describe_os_error(error))) from error
+        raise InputError(STDIN_UNREADABLE, reason=describe_os_error(error)) from error
     return path
 
 
@@ -44,16 +54,14 @@ def name_input(format: str | None) -> Path:
         return INPUT_NAME
     if format not in INPUT_FORMATS:
         option, known = parameter("input_format", format), ", ".join(INPUT_FORMATS)
-        raise UsageError(gettext("{option}: must be one of {known}", option=option, known=known))
+        raise UsageError(INPUT_FORMAT_UNKNOWN, option=option, known=known)
     return INPUT_NAME.with_suffix(f".{format}")
 
 
 def check_terminal(format: Format) -> None:
     """Raise :class:`OutputError` where bytes that are no text would go to a terminal."""
     if format not in _TEXT and sys.stdout.isatty():
-        raise OutputError(
-            gettext("stdout: is a terminal, which cannot show {format}; lead it into a file", format=format)
-        )
+        raise OutputError(STDOUT_IS_TERMINAL, format=format)
 
 
 def send_output(path: Path) -> None:
@@ -68,8 +76,6 @@ def send_output(path: Path) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails
         os.dup2(nowhere, stdout.fileno())
         os.close(nowhere)
-        raise OutputError(
-            gettext("stdout: was closed before all rows had been written; leave it open, and try again")
-        ) from error
+        raise OutputError(STDOUT_CLOSED) from error
     except OSError as error:
-        raise OutputError(gettext("stdout: cannot be written: {reason}", reason=describe_os_error(error))) from error
+        raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error

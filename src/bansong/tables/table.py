@@ -10,10 +10,14 @@ from typing import Final, Literal
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.schema import REASON_SEPARATOR, Lang
 from bansong.tables.compression import File
 from bansong.translation import advise, gettext, parameter
+
+BINARY_NOT_WRITABLE: Final = Problem(
+    "files.binary_not_writable", "column {name!r} holds binary data, which {format} cannot hold; write Parquet"
+)
 
 Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
 
@@ -199,13 +203,7 @@ def refuse_binary(frame: pl.LazyFrame, format: str) -> None:
     """Raise :class:`OutputError` where a column holds bytes, which a format of text cells has no place for."""
     for name, dtype in frame.collect_schema().items():
         if _holds_binary(dtype):
-            raise OutputError(
-                gettext(
-                    "column {name!r} holds binary data, which {format} cannot hold; write Parquet",
-                    name=name,
-                    format=format,
-                )
-            )
+            raise OutputError(BINARY_NOT_WRITABLE, name=name, format=format)
 
 
 def _holds_binary(dtype: pl.DataType | DataTypeClass) -> bool:

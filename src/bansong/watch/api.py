@@ -12,7 +12,7 @@ import polars as pl
 from bansong import business_number
 from bansong.cloud.remote_path import as_path
 from bansong.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
-from bansong.errors import DoubtError, NotFoundError, RejectedError, ServiceError, UsageError
+from bansong.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
 from bansong.options import check_keywords
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.schema import Choice
@@ -23,6 +23,17 @@ from bansong.watch.report import History, seoul_iso
 from bansong.watch.service_sync import Done, Steps
 from bansong.watch.store import Business
 from bansong.watch.stores import Local, ServiceTerms, WatchStore, open_store
+
+CHANGE_TOO_LARGE: Final = Problem("watch.change_too_large", "{name}: {mistake}; nothing was done. {force}")
+WATCH_AMBIGUOUS: Final = Problem(
+    "watch.watch_ambiguous", "{name}: {which} is watched {height} times; give one of the watch ids {ids}"
+)
+CHANGE_IN_DOUBT: Final = Problem(
+    "watch.change_in_doubt", "it is not known whether the service did it; look at `bansong watch list`, then try again"
+)
+WATCH_UNKNOWN: Final = Problem(
+    "watch.watch_unknown", "{name}: {which} is neither a watch id nor a business number that is watched there"
+)
 
 _FORCE: Final = gettext_noop("If they shall all be removed, give `force=True`; `keep=True` removes nothing")
 _SMALL: Final = 20
@@ -84,14 +95,7 @@ def sync(
     if not apply:
         return report
     if mistake and not force:
-        raise UsageError(
-            gettext(
-                "{name}: {mistake}; nothing was done. {force}",
-                name=watches.name,
-                mistake=mistake,
-                force=gettext(_FORCE),
-            )
-        )
+        raise UsageError(CHANGE_TOO_LARGE, name=watches.name, mistake=mistake, force=gettext(_FORCE))
     with progress_asked(progress, "watches", "syncing") as shown:
         done = watches.carry_out(_report_steps(report), shown or (lambda _done, _total: None))
     return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))
@@ -157,15 +161,7 @@ def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -
     found = _find_watches(watches, which)
     if found.height > 1:
         ids = ", ".join(found["watch_id"])
-        raise UsageError(
-            gettext(
-                "{name}: {which} is watched {height} times; give one of the watch ids {ids}",
-                name=watches.name,
-                which=which,
-                height=found.height,
-                ids=ids,
-            )
-        )
+        raise UsageError(WATCH_AMBIGUOUS, name=watches.name, which=which, height=found.height, ids=ids)
     watch = found.row(0, named=True)
     return History(
         watch["watch_id"],
@@ -262,9 +258,7 @@ def _raise_for(done: Done) -> None:
     if done.refused:
         raise RejectedError(done.refused[0][1])
     if done.doubts:
-        raise DoubtError(
-            gettext("it is not known whether the service did it; look at `bansong watch list`, then try again")
-        )
+        raise DoubtError(CHANGE_IN_DOUBT)
 
 
 def _plan_for_one(watches: WatchStore, entry: pl.DataFrame) -> SyncPlan:
@@ -286,13 +280,7 @@ def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
     if found.is_empty() and business_number.problem(which) is None:
         found = listed.filter(pl.col("biz_no") == business_number.compact(which))
     if found.is_empty():
-        raise NotFoundError(
-            gettext(
-                "{name}: {which} is neither a watch id nor a business number that is watched there",
-                name=watches.name,
-                which=which,
-            )
-        )
+        raise NotFoundError(WATCH_UNKNOWN, name=watches.name, which=which)
     return found
 
 

@@ -16,14 +16,14 @@ import polars as pl
 
 from bansong.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bansong.environment import variable
-from bansong.errors import OutputError, UsageError
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.history import Labels, read_history
 from bansong.models.model_store import resolve_model
 from bansong.options import StatusOptions, StatusSource
 from bansong.run.alerts import stale_registry_alert
 from bansong.schema import SEOUL, Lang, seoul_day
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext, gettext_noop
 from bansong.watch import notifications, store
 from bansong.watch.comparison import STATUS_DAY, VERDICT_COLUMNS, CheckResult
 from bansong.watch.local_file import OWNER, LocalFile, alone, watch_path
@@ -41,6 +41,17 @@ from bansong.watch.stores import Local, run_in_loop
 
 if TYPE_CHECKING:
     from bansong.watch.watch_statuses import WatchStatuses
+
+INTERVAL_INVALID: Final = Problem(
+    "watch.interval_invalid", "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}"
+)
+SECRET_MISSING: Final = Problem(
+    "watch.secret_missing", "`webhook=` needs a secret that signs what is sent; set {secret}"
+)
+SECRET_GUESSABLE: Final = Problem(
+    "watch.secret_guessable",
+    "{secret}: can be guessed; take {secret_length} characters and more, as of `openssl rand -hex 32`",
+)
 
 log = logging.getLogger(__name__)
 
@@ -201,13 +212,7 @@ def check(
     """
     refuse_after_fork()
     if not 0 < every <= _SELDOM:
-        raise UsageError(
-            gettext(
-                "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}",
-                parameter=parameter("every", every),
-                seldom=_SELDOM,
-            )
-        )
+        raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_SELDOM)
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known, statuses = read_history(labels), _open_statuses(status, now)
@@ -418,13 +423,7 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
 
     secret = variable(SECRET) or ""
     if not secret.strip():
-        raise UsageError(gettext("`webhook=` needs a secret that signs what is sent; set {secret}", secret=SECRET))
+        raise UsageError(SECRET_MISSING, secret=SECRET)
     if len(secret.strip()) < _SECRET_LENGTH:
-        raise UsageError(
-            gettext(
-                "{secret}: can be guessed; take {secret_length} characters and more, as of `openssl rand -hex 32`",
-                secret=SECRET,
-                secret_length=_SECRET_LENGTH,
-            )
-        )
+        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_SECRET_LENGTH)
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())

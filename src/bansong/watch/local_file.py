@@ -9,10 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bansong.errors import StoreError
+from bansong.errors import Problem, StoreError
 from bansong.storage.sqlite import FileKind
 from bansong.translation import gettext, gettext_noop
 from bansong.watch.schema import DDL, MIGRATIONS
+
+WATCH_FILE_MISSING: Final = Problem(
+    "watch.watch_file_missing",
+    "{path}: there is no watch file; begin one with `bansong watch add` or `bansong watch sync`, "
+    "or name another with `local=` or {env}",
+)
 
 ENV: Final = "BANSONG_WATCH"
 OWNER: Final = "local"
@@ -98,14 +104,7 @@ class LocalFile:
 
     def _make(self) -> None:
         if not self._create:
-            raise StoreError(
-                gettext(
-                    "{path}: there is no watch file; begin one with `bansong watch add` or `bansong watch sync`, "
-                    "or name another with `local=` or {env}",
-                    path=self.path,
-                    env=ENV,
-                )
-            )
+            raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
         WATCH_FILE.prepare_folder(self.path)
         WATCH_FILE.make(self.path)
 

@@ -22,15 +22,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.schema import SEOUL
 from bansong.storage.filesystem import last_byte, open_private, sync_folder
-from bansong.translation import gettext
 from bansong.watch.webhook_signature import signature_headers
 
 if TYPE_CHECKING:
     from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
+
+CLOSURES_UNWRITABLE: Final = Problem(
+    "watch.closures_unwritable", "{path}: closures cannot be appended: {value}; make it writable, or free space"
+)
 
 EVENT: Final = "closure"
 """A business closed: the event of each notification but the summaries."""
@@ -376,13 +379,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
         if is_new:
             sync_folder(path.parent)
     except OSError as error:
-        raise OutputError(
-            gettext(
-                "{path}: closures cannot be appended: {value}; make it writable, or free space",
-                path=path,
-                value=describe_os_error(error),
-            )
-        ) from error
+        raise OutputError(CLOSURES_UNWRITABLE, path=path, value=describe_os_error(error)) from error
 
 
 def _is_torn(file: int) -> bool:

@@ -13,7 +13,7 @@ import polars as pl
 
 from bansong import business_number, charts
 from bansong.column_words import KOREAN_WORDS, word_of
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.report_display import Shown, pad_text
 from bansong.schema import GRADES, SEOUL
 from bansong.translation import current_language, gettext, gettext_noop, ngettext
@@ -22,6 +22,10 @@ from bansong.watch.store import Change
 
 if TYPE_CHECKING:
     from bansong.charts.library import Chart
+
+HISTORY_EMPTY: Final = Problem(
+    "watch.history_empty", "{title}: no change of grade whose time is known, nothing to draw"
+)
 
 SHOWN: Final = 5
 """Watches of a kind that the text of a report names."""
@@ -367,9 +371,7 @@ class History(Shown):
         """Return grades over time as steps; raise :class:`UsageError` where no time is known, or without Altair."""
         known = [change for change in self.changes if not math.isnan(change.at)]
         if not known:
-            raise UsageError(
-                gettext("{title}: no change of grade whose time is known, nothing to draw", title=self.title)
-            )
+            raise UsageError(HISTORY_EMPTY, title=self.title)
         begin = known[0].at if self.created is None else min(self.created, known[0].at)
         if begin == known[-1].at:
             begin -= _DAY

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
 from bansong.cancellation import CancelToken, run_async
 from bansong.dispatch import Halt
 from bansong.environment import variable
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.options import service_options
 from bansong.progress.display import Progress
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, gettext
 from bansong.watch import store
 from bansong.watch.local_file import OWNER, LocalFile, watch_path
 from bansong.watch.reconcile import LISTED
@@ -26,6 +26,14 @@ from bansong.watch.store import Change
 
 if TYPE_CHECKING:
     from bansong.client import ApiKey, Client, WatchChange, WatchEntry
+
+SERVICE_LIST_ONLY: Final = Problem(
+    "watch.service_list_only", "{parameter} is for the service's list, not for a local one"
+)
+URL_MISSING: Final = Problem(
+    "watch.url_missing",
+    "no base URL: give the service's address, or set {env_base_url}; for a local list: `local=True`",
+)
 
 T = TypeVar("T")
 
@@ -80,19 +88,10 @@ def open_store(local: Local = None, **terms: Any) -> WatchStore:
         from bansong.client.base_url import ENV_BASE_URL
 
         if not terms.get("base_url") and not variable(ENV_BASE_URL):
-            raise UsageError(
-                gettext(
-                    "no base URL: give the service's address, or set {env_base_url}; for a local list: `local=True`",
-                    env_base_url=ENV_BASE_URL,
-                )
-            )
+            raise UsageError(URL_MISSING, env_base_url=ENV_BASE_URL)
         return ServiceStore(**terms)
     if terms:
-        raise UsageError(
-            gettext(
-                "{parameter} is for the service's list, not for a local one", parameter=parameter(next(iter(terms)))
-            )
-        )
+        raise UsageError(SERVICE_LIST_ONLY, parameter=Option(next(iter(terms))))
     return LocalStore(None if local is True else local)
 
 

@@ -17,12 +17,39 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bansong.engine.text_values import parse_json_object
-from bansong.errors import GazetteerError
+from bansong.errors import GazetteerError, Problem
 from bansong.library_messages import describe_os_error
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+KEYS_DAMAGED: Final = Problem(
+    "gazetteer.keys_damaged", "{path}: the gazetteer is damaged, build it again: its keys are not as it says"
+)
+GAZETTEER_DAMAGED: Final = Problem(
+    "gazetteer.gazetteer_damaged", "{path}: the gazetteer is damaged, build it again: {reason}"
+)
+NOT_GAZETTEER: Final = Problem("gazetteer.not_gazetteer", "{path}: is a Parquet file but not a gazetteer; {remedy}")
+FORMAT_NOT_SUPPORTED: Final = Problem(
+    "gazetteer.format_not_supported", "{path}: is a gazetteer of another format ({form}, not {format}); {remedy}"
+)
+VERSION_MISSING: Final = Problem(
+    "gazetteer.version_missing", "{path}: is a gazetteer without its version or number of buildings; {remedy}"
+)
+SECTIONS_MISSING: Final = Problem("gazetteer.sections_missing", "{path}: is a gazetteer without its sections; {remedy}")
+GAZETTEER_MISSING: Final = Problem("gazetteer.gazetteer_missing", "{path}: there is no such gazetteer file; {remedy}")
+ROWS_MISSING: Final = Problem(
+    "gazetteer.rows_missing", "{path}: the gazetteer is damaged (rows are missing); build it again"
+)
+GAZETTEER_REPLACED: Final = Problem(
+    "gazetteer.gazetteer_replaced",
+    "{path}: was replaced by version {version} while version {version_2} was in use; open it again",
+)
+GAZETTEER_UNREADABLE: Final = Problem("gazetteer.gazetteer_unreadable", "{path}: cannot be read: {value}")
+NOT_PARQUET: Final = Problem(
+    "gazetteer.not_parquet", "{path}: is not a gazetteer, or is cut off (no Parquet file); {remedy}"
+)
 
 FORMAT: Final = 3
 """Files of formats 1 and 2 still open, without what came later: see ``_LATER``."""
@@ -93,9 +120,7 @@ class Gazetteer:
             from bansong.tables.compression import refuse_url
 
             refuse_url(path, GazetteerError)
-            raise GazetteerError(
-                gettext("{path}: there is no such gazetteer file; {remedy}", path=path, remedy=gettext(_REMEDY))
-            )
+            raise GazetteerError(GAZETTEER_MISSING, path=path, remedy=gettext(_REMEDY))
         with _parquet(path) as file:
             about = _about(path, file)
         return cls(path, about["version"], about["buildings"], about)
@@ -145,9 +170,7 @@ class Gazetteer:
             except (pa.ArrowException, OSError) as error:
                 raise _damage_error(self.path, error) from error
         if rows != sum(section["rows"] for section in found["sections"].values()):
-            raise GazetteerError(
-                gettext("{path}: the gazetteer is damaged (rows are missing); build it again", path=self.path)
-            )
+            raise GazetteerError(ROWS_MISSING, path=self.path)
 
     @property
     def tables(self) -> Tables:
@@ -254,14 +277,7 @@ def read_section(
     with _parquet(path) as file:
         about = _about(path, file)
         if about["version"] != gazetteer.version:
-            raise GazetteerError(
-                gettext(
-                    "{path}: was replaced by version {version} while version {version_2} was in use; open it again",
-                    path=path,
-                    version=about["version"],
-                    version_2=gazetteer.version,
-                )
-            )
+            raise GazetteerError(GAZETTEER_REPLACED, path=path, version=about["version"], version_2=gazetteer.version)
         later = _LATER[about["format"]]
         first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
         wanted = range(first, last) if groups is None else [first + group for group in groups]
@@ -293,9 +309,7 @@ def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
 
 def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
     """The footer says other keys than there are."""
-    return GazetteerError(
-        gettext("{path}: the gazetteer is damaged, build it again: its keys are not as it says", path=gazetteer.path)
-    )
+    return GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
 
 
 def compact_name(text: pl.Expr) -> pl.Expr:
@@ -333,50 +347,24 @@ def _parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
     except (FileNotFoundError, PermissionError) as error:
-        raise GazetteerError(
-            gettext("{path}: cannot be read: {value}", path=path, value=describe_os_error(error))
-        ) from error
+        raise GazetteerError(GAZETTEER_UNREADABLE, path=path, value=describe_os_error(error)) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise GazetteerError(
-            gettext(
-                "{path}: is not a gazetteer, or is cut off (no Parquet file); {remedy}",
-                path=path,
-                remedy=gettext(_REMEDY),
-            )
-        ) from error
+        raise GazetteerError(NOT_PARQUET, path=path, remedy=gettext(_REMEDY)) from error
 
 
 def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
     if text is None:
-        raise GazetteerError(
-            gettext("{path}: is a Parquet file but not a gazetteer; {remedy}", path=path, remedy=gettext(_REMEDY))
-        )
+        raise GazetteerError(NOT_GAZETTEER, path=path, remedy=gettext(_REMEDY))
     about = parse_json_object(text)
     form = about.get("format")
     later = _LATER.get(form) if isinstance(form, int) else None
     if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
-        raise GazetteerError(
-            gettext(
-                "{path}: is a gazetteer of another format ({form}, not {format}); {remedy}",
-                path=path,
-                form=form,
-                format=FORMAT,
-                remedy=gettext(_REMEDY),
-            )
-        )
+        raise GazetteerError(FORMAT_NOT_SUPPORTED, path=path, form=form, format=FORMAT, remedy=gettext(_REMEDY))
     if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
-        raise GazetteerError(
-            gettext(
-                "{path}: is a gazetteer without its version or number of buildings; {remedy}",
-                path=path,
-                remedy=gettext(_REMEDY),
-            )
-        )
+        raise GazetteerError(VERSION_MISSING, path=path, remedy=gettext(_REMEDY))
     if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
-        raise GazetteerError(
-            gettext("{path}: is a gazetteer without its sections; {remedy}", path=path, remedy=gettext(_REMEDY))
-        )
+        raise GazetteerError(SECTIONS_MISSING, path=path, remedy=gettext(_REMEDY))
     return about
 
 
@@ -396,13 +384,7 @@ def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> b
 
 
 def _damage_error(path: Path, error: Exception) -> GazetteerError:
-    return GazetteerError(
-        gettext(
-            "{path}: the gazetteer is damaged, build it again: {reason}",
-            path=path,
-            reason=str(error).splitlines()[0],
-        )
-    )
+    return GazetteerError(GAZETTEER_DAMAGED, path=path, reason=str(error).splitlines()[0])
 
 
 _lock: Final = threading.Lock()

@@ -17,10 +17,13 @@ from bansong.engine.risk.assess import assess
 from bansong.engine.risk.features import STALE_AFTER, Levels
 from bansong.engine.risk.reason_texts import StatusOrigin
 from bansong.engine.risk.scorecard_checks import find_faults, find_misfit_of_grades, find_misfits
-from bansong.errors import ModelError
+from bansong.errors import ModelError, Problem
 from bansong.library_messages import describe_library_error
 from bansong.schema import Lang
 from bansong.translation import gettext
+
+SCORECARD_UNREADABLE: Final = Problem("scorecard.scorecard_unreadable", "{path}: the scorecard cannot be read: {error}")
+SCORECARD_NOT_TOML: Final = Problem("scorecard.scorecard_not_toml", "{name}: the scorecard is not TOML: {error}")
 
 Points = Annotated[int, msgspec.Meta(ge=-500, le=500)]
 Source = Literal["nts", "registry", "juso", "postal", "number", "file", "label", "model"]
@@ -89,9 +92,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return cls.parse(Path(path).read_text(encoding="utf-8-sig"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(
-                gettext("{path}: the scorecard cannot be read: {error}", path=path, error=error)
-            ) from error
+            raise ModelError(SCORECARD_UNREADABLE, path=path, error=error) from error
 
     @classmethod
     def parse(cls, text: str, name: str | None = None) -> Scorecard:
@@ -100,9 +101,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name = name or gettext("the scorecard")
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ModelError(
-                gettext("{name}: the scorecard is not TOML: {error}", name=name, error=describe_library_error(error))
-            ) from error
+            raise ModelError(SCORECARD_NOT_TOML, name=name, error=describe_library_error(error)) from error
         faults_of_shape = [*find_misfits(given, cls, _PARTS), find_misfit_of_grades(given.get("grades"), Points)]
         for fault in filter(None, faults_of_shape):
             raise ModelError(f"{name}: {fault}")

@@ -19,12 +19,25 @@ from bansong.client.network import HttpTransport, Timeouts, check_http, tls_cont
 from bansong.client.request import json_body
 from bansong.client.transport import ServiceResponse, Transport, Wording
 from bansong.environment import variable
-from bansong.errors import DoubtError, ServiceError, ShapeError, UnavailableError, UsageError
+from bansong.errors import DoubtError, Problem, ServiceError, ShapeError, UnavailableError, UsageError
 from bansong.reference.nts.nts_key import NtsKey
 from bansong.reference.nts.replies import StatusReply, read_reply
 from bansong.reference.nts.reply_errors import reply_error
 from bansong.schema import seoul_day
-from bansong.translation import gettext, gettext_noop, parameter
+from bansong.translation import Option, gettext, gettext_noop
+
+URL_NOT_ENCRYPTED: Final = Problem(
+    "nts.url_not_encrypted",
+    "http://{host}: plain http would show the {name} to the network; give {variable} with https",
+)
+NUMBER_COUNT_INVALID: Final = Problem(
+    "nts.number_count_invalid", "{parameter}: holds {count} numbers; give 1 to {most} a call"
+)
+NUMBER_INVALID: Final = Problem("nts.number_invalid", "{parameter}: holds {number}, which has not up to ten digits")
+CLIENT_ALREADY_OPEN: Final = Problem(
+    "nts.client_already_open", "this client is open already: use one `async with` at a time"
+)
+CLIENT_NOT_OPEN: Final = Problem("nts.client_not_open", "this {name} is not open: use it inside `async with … as nts`")
 
 ENV_NTS_URL: Final = "BANSONG_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
@@ -95,7 +108,7 @@ class NtsClient:
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
-            raise UsageError(gettext("this client is open already: use one `async with` at a time"))
+            raise UsageError(CLIENT_ALREADY_OPEN)
         self._transport = self._make_transport()
         return self
 
@@ -114,9 +127,7 @@ class NtsClient:
         reply, or its absence, means: an error under :class:`~bansong.errors.ServiceError`, in one sentence.
         """
         if self._transport is None:
-            raise UsageError(
-                gettext("this {name} is not open: use it inside `async with … as nts`", name=type(self).__name__)
-            )
+            raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         asked = _unique_digits(numbers)
         day = self._today()
         outcome = await self._ask(self._transport, json.dumps({"b_no": asked}, separators=(",", ":")).encode())
@@ -156,14 +167,7 @@ def _base_url(given: str | None) -> BaseUrl:
     except UsageError as error:  # it speaks of the hosted service's URL
         raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
     if base.scheme == "http" and not base.is_loopback:
-        raise UsageError(
-            gettext(
-                "http://{host}: plain http would show the {name} to the network; give {variable} with https",
-                host=base.host,
-                name=gettext(NtsKey.NAME),
-                variable=ENV_NTS_URL,
-            )
-        )
+        raise UsageError(URL_NOT_ENCRYPTED, host=base.host, name=gettext(NtsKey.NAME), variable=ENV_NTS_URL)
     return base
 
 
@@ -171,14 +175,7 @@ def _unique_digits(numbers: pl.Series | Sequence[str] | Sequence[int]) -> list[s
     """Return each number once, as ten digits, in the order given. Raises :class:`UsageError`."""
     given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
     if not 1 <= len(given) <= MAX_NUMBERS:
-        raise UsageError(
-            gettext(
-                "{parameter}: holds {count} numbers; give 1 to {most} a call",
-                parameter=parameter("numbers"),
-                count=len(given),
-                most=MAX_NUMBERS,
-            )
-        )
+        raise UsageError(NUMBER_COUNT_INVALID, parameter=Option("numbers"), count=len(given), most=MAX_NUMBERS)
     return list(dict.fromkeys(map(_digits_of, given)))
 
 
@@ -186,11 +183,5 @@ def _digits_of(number: str | int) -> str:
     if not isinstance(number, int):
         return ten_digits("numbers", number)
     if not 0 < number < 10**10:
-        raise UsageError(
-            gettext(
-                "{parameter}: holds {number}, which has not up to ten digits",
-                parameter=parameter("numbers"),
-                number=number,
-            )
-        )
+        raise UsageError(NUMBER_INVALID, parameter=Option("numbers"), number=number)
     return f"{number:010d}"  # a registry's

@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bansong.errors import UsageError
+from bansong.errors import Problem, UsageError
 from bansong.server.store import secret_table
-from bansong.translation import gettext
 from bansong.watch.webhook_signature import new_secret
+
+KEY_UNKNOWN: Final = Problem(
+    "keys.key_unknown", "{key_id}: {db} has no key with this id; `bansong keys list --db {db}` shows them"
+)
 
 _COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased, customer"
 
@@ -95,13 +98,7 @@ def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
     """The key with this id; raises :class:`bansong.errors.UsageError` where the file at ``path`` has none."""
     key = find_key(db, id_)
     if key is None:
-        raise UsageError(
-            gettext(
-                "{key_id}: {db} has no key with this id; `bansong keys list --db {db}` shows them",
-                key_id=id_,
-                db=path,
-            )
-        )
+        raise UsageError(KEY_UNKNOWN, key_id=id_, db=path)
     return key
 
 

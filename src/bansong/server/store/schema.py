@@ -12,11 +12,21 @@ from typing import Final
 
 from filelock import FileLock
 
-from bansong.errors import StoreError
+from bansong.errors import Problem, StoreError
 from bansong.storage.sqlite import FileKind
 from bansong.translation import gettext, gettext_noop
 from bansong.watch.schema import DDL as WATCH_DDL
 from bansong.watch.schema import MIGRATIONS as WATCH_MIGRATIONS
+
+DATABASE_PARTLY_MISSING: Final = Problem(
+    "server.database_partly_missing",
+    "{path}: is missing, but files that belong to it are in {folder}; put it back or restore it from a "
+    "backup, or move that folder away to begin a new one",
+)
+DATABASE_MISSING: Final = Problem(
+    "server.database_missing",
+    "{path}: does not exist; check `db=`, put it back if it was moved, or make one with `bansong keys create`",
+)
 
 APPLICATION_ID: Final = 0x42565352
 """``BVSR``, in the header of every server's file."""
@@ -167,13 +177,7 @@ def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -
     if not path.exists():
         refuse_lost_file(given)
         if not create:
-            raise StoreError(
-                gettext(
-                    "{path}: does not exist; check `db=`, put it back if it was moved, or make one with "
-                    "`bansong keys create`",
-                    path=path,
-                )
-            )
+            raise StoreError(DATABASE_MISSING, path=path)
         SERVER_FILE.make(path)
     connection = SERVER_FILE.open(path, writing=writing)
     connection.execute("PRAGMA secure_delete = ON")
@@ -189,14 +193,7 @@ def refuse_lost_file(path: Path) -> None:
     """Raise :class:`StoreError` where files lie beside the server's file, which is not there."""
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
-        raise StoreError(
-            gettext(
-                "{path}: is missing, but files that belong to it are in {folder}; put it back or restore it from a "
-                "backup, or move that folder away to begin a new one",
-                path=path,
-                folder=folder,
-            )
-        )
+        raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
 
 
 def lock_server_file(path: Path) -> FileLock:

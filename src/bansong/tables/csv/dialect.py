@@ -12,12 +12,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.csv.encoding import MARKED_UTF8, Coding
 from bansong.tables.csv.line_check import bare_cr
 from bansong.tables.heading import LOOK, Heading, find_heading, headless
 from bansong.tables.size_limits import limits, or_raise_limit
 from bansong.translation import advise, gettext, parameter
+
+HEADER_LINE_MISSING: Final = Problem(
+    "csv.header_line_missing", "{path}: has no header line, or its quotes do not match"
+)
+SEPARATOR_INVALID: Final = Problem(
+    "csv.separator_invalid",
+    "{option}: must be one character of ASCII that stands between cells, such as ; ^ \\t or \\x01",
+)
+TOO_MANY_COLUMNS: Final = Problem(
+    "csv.too_many_columns",
+    "{path}: has {columns:,} columns, more than {most:,}; take out those that are not needed{or_raise}",
+)
+SEPARATOR_UNCLEAR: Final = Problem(
+    "csv.separator_unclear",
+    "{path}: the cells seem to be divided by {character}; put a line sep={character} above the header, "
+    "as Excel understands it, {advice}",
+)
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([!#-/:-@[-`{-~\x01-\t\x1c-\x1f])"?\n?', re.IGNORECASE)
@@ -71,12 +88,7 @@ def read_delimiter(given: str) -> str:
     found = unescape(given)
     if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
         option = parameter("delimiter", given)
-        raise UsageError(
-            gettext(
-                "{option}: must be one character of ASCII that stands between cells, such as ; ^ \\t or \\x01",
-                option=option,
-            )
-        )
+        raise UsageError(SEPARATOR_INVALID, option=option)
     return found
 
 
@@ -141,7 +153,7 @@ def _split(
             return delimiter, records, starts, heading
     if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
         raise bare_cr(path, 1)
-    raise InputError(gettext("{path}: has no header line, or its quotes do not match", path=path))
+    raise InputError(HEADER_LINE_MISSING, path=path)
 
 
 def _refuse_odd(path: Path, lines: list[str]) -> None:
@@ -151,15 +163,7 @@ def _refuse_odd(path: Path, lines: list[str]) -> None:
             shown = odd if odd.isprintable() else f"\\x{ord(odd):02x}"
             named = gettext("or name it with {option}", option=parameter("delimiter", shown))
             commas = gettext("or divide the cells by commas")
-            raise InputError(
-                gettext(
-                    "{path}: the cells seem to be divided by {character}; put a line sep={character} above the header, "
-                    "as Excel understands it, {advice}",
-                    path=path,
-                    character=shown,
-                    advice=advise("delimiter", named, commas),
-                )
-            )
+            raise InputError(SEPARATOR_UNCLEAR, path=path, character=shown, advice=advise("delimiter", named, commas))
 
 
 def _refuse_wide(path: Path, columns: int) -> None:
@@ -167,13 +171,7 @@ def _refuse_wide(path: Path, columns: int) -> None:
     most = limits().columns
     if columns > most:
         raise InputError(
-            gettext(
-                "{path}: has {columns:,} columns, more than {most:,}; take out those that are not needed{or_raise}",
-                path=path,
-                columns=columns,
-                most=most,
-                or_raise=or_raise_limit("columns", str(columns)),
-            )
+            TOO_MANY_COLUMNS, path=path, columns=columns, most=most, or_raise=or_raise_limit("columns", str(columns))
         )
 
 

@@ -16,10 +16,21 @@ from typing import BinaryIO, Final
 
 import polars as pl
 
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.compression import File
 from bansong.tables.heading import LOOK
 from bansong.translation import gettext
+
+UNKNOWN_ENCODING: Final = Problem(
+    "csv.unknown_encoding", "unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16"
+)
+FIRST_LINE_TOO_LONG: Final = Problem(
+    "csv.first_line_too_long", "{path}: its first line is longer than {count:,} bytes; this is no table"
+)
+LINE_TOO_LONG: Final = Problem("csv.line_too_long", "{path}: has a line of more than {longest} MB; this is no table")
+MIXED_LINE_ENDS: Final = Problem(
+    "csv.mixed_line_ends", "{path}: line {found}: its lines end in CR up to here, then in LF; save it anew"
+)
 
 SPACE: Final = "\N{NO-BREAK SPACE}"
 CODECS: Final = ("cp949", "euc_kr")
@@ -158,7 +169,7 @@ def coding_named(name: str) -> Coding:
             return _WITH_MARK.get(codec, Coding(codec))
     except (LookupError, ValueError, TypeError):
         pass
-    raise UsageError(gettext("unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16", name=name))
+    raise UsageError(UNKNOWN_ENCODING, name=name)
 
 
 def codings(file: File, encoding: str | None) -> list[Coding]:
@@ -204,13 +215,7 @@ def sample_of(file: File, coding: Coding) -> str:
     if whole:
         return text
     if "\n" not in text:
-        raise InputError(
-            gettext(
-                "{path}: its first line is longer than {count:,} bytes; this is no table",
-                path=file.path,
-                count=len(head),
-            )
-        )
+        raise InputError(FIRST_LINE_TOO_LONG, path=file.path, count=len(head))
     return text[: text.rindex("\n") + 1]
 
 
@@ -236,13 +241,7 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
             rest.append(part[cut:])
             held += len(part) - cut
         if held > _LONGEST:
-            raise InputError(
-                gettext(
-                    "{path}: has a line of more than {longest} MB; this is no table",
-                    path=file.path,
-                    longest=_LONGEST >> 20,
-                )
-            )
+            raise InputError(LINE_TOO_LONG, path=file.path, longest=_LONGEST >> 20)
     if held:
         yield b"".join(rest)
 
@@ -354,13 +353,7 @@ def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[byt
         if coding.bare_cr:
             if b"\n" in data:
                 found = line + text[: text.index("\n")].count("\r")
-                raise InputError(
-                    gettext(
-                        "{path}: line {found}: its lines end in CR up to here, then in LF; save it anew",
-                        path=file.path,
-                        found=found,
-                    )
-                )
+                raise InputError(MIXED_LINE_ENDS, path=file.path, found=found)
             data = data.replace(b"\r", b"\n")
         if data:
             yield data

@@ -20,9 +20,22 @@ from typing import Final, TextIO
 
 import polars as pl
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.tables.table import column_ids
 from bansong.translation import advise, gettext, gettext_noop, ngettext
+
+NUL_BYTE: Final = Problem(
+    "csv.nul_byte", "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or {encoding}"
+)
+STRAY_CARRIAGE_RETURN: Final = Problem(
+    "csv.stray_carriage_return",
+    "{path}: {where}: holds a CR that ends no line; save the file with one kind of line end, or quote the cell",
+)
+QUOTES_NOT_CLOSED: Final = Problem(
+    "csv.quotes_not_closed",
+    "{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in "
+    "quotes and write a quote in it twice",
+)
 
 NAMED: Final = 20
 _OPEN: Final = 4 << 20
@@ -204,15 +217,7 @@ def nul_byte(path: Path, line: int, column: int) -> InputError:
     """A NUL in a text means that something else went wrong before."""
     named = gettext("in an encoding that `encoding=` has to name")
     encoding = advise("encoding", named, gettext("not in UTF-8"))
-    return InputError(
-        gettext(
-            "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or {encoding}",
-            path=path,
-            line=line,
-            column=column,
-            encoding=encoding,
-        )
-    )
+    return InputError(NUL_BYTE, path=path, line=line, column=column, encoding=encoding)
 
 
 def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
@@ -222,13 +227,7 @@ def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
         if column is None
         else gettext("line {line}, character {column}", line=line, column=column)
     )
-    return InputError(
-        gettext(
-            "{path}: {where}: holds a CR that ends no line; save the file with one kind of line end, or quote the cell",
-            path=path,
-            where=where,
-        )
-    )
+    return InputError(STRAY_CARRIAGE_RETURN, path=path, where=where)
 
 
 def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
@@ -304,15 +303,7 @@ def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tu
             if "limit" in str(error)
             else ""
         )
-        raise InputError(
-            gettext(
-                "{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in "
-                "quotes and write a quote in it twice",
-                path=path,
-                line=line,
-                endless=endless,
-            )
-        ) from error
+        raise InputError(QUOTES_NOT_CLOSED, path=path, line=line, endless=endless) from error
 
 
 def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:

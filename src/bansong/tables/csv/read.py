@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, TypeVar
 
 import polars as pl
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.csv.dialect import Dialect, sniff_dialect
@@ -19,6 +19,15 @@ from bansong.tables.csv.line_check import Irregular, Repaired, Survey, repair
 from bansong.tables.heading import headless_note
 from bansong.tables.table import Table, column_ids
 from bansong.translation import advise, gettext, gettext_noop, ngettext
+
+ENCODING_MISMATCHED: Final = Problem("csv.encoding_mismatched", "{path}: {failure}; {advice}{two}")
+CSV_UNREADABLE: Final = Problem("csv.csv_unreadable", "{path}: cannot be read as CSV: {reason}")
+NEITHER_UTF8_NOR_CP949: Final = Problem(
+    "csv.neither_utf8_nor_cp949", "{path}: is neither UTF-8 ({first}) nor CP949 ({second}); {advice}{two}"
+)
+HEADER_LINE_UNREADABLE: Final = Problem(
+    "csv.header_line_unreadable", "{path}: the header line cannot be read; check its quotes"
+)
 
 T = TypeVar("T")
 
@@ -59,23 +68,15 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
     advice = advise("encoding", gettext("name its encoding with `encoding=`"), gettext("save it as UTF-8"))
     if len(failures) > 1:
         raise InputError(
-            gettext(
-                "{path}: is neither UTF-8 ({first}) nor CP949 ({second}); {advice}{two}",
-                path=file.path,
-                first=failures[0],
-                second=failures[1],
-                advice=advice,
-                two=gettext(_TWO),
-            )
-        ) from failures[1]
-    raise InputError(
-        gettext(
-            "{path}: {failure}; {advice}{two}",
+            NEITHER_UTF8_NOR_CP949,
             path=file.path,
-            failure=failures[0],
+            first=failures[0],
+            second=failures[1],
             advice=advice,
             two=gettext(_TWO),
-        )
+        ) from failures[1]
+    raise InputError(
+        ENCODING_MISMATCHED, path=file.path, failure=failures[0], advice=advice, two=gettext(_TWO)
     ) from failures[0]
 
 
@@ -97,9 +98,7 @@ def explain_error(file: File, dialect: Dialect, error: Exception) -> InputError:
             )
         except (InputError, Undecodable) as reason:
             return reason if isinstance(reason, InputError) else InputError(f"{file.path}: {reason}")
-    return InputError(
-        gettext("{path}: cannot be read as CSV: {reason}", path=file.path, reason=str(error).splitlines()[0])
-    )
+    return InputError(CSV_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])
 
 
 def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
@@ -145,7 +144,7 @@ def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool, de
     except pl.exceptions.PolarsError as error:
         raise explain_error(file, dialect, error) from error
     if width != len(headers):
-        raise InputError(gettext("{path}: the header line cannot be read; check its quotes", path=file.path))
+        raise InputError(HEADER_LINE_UNREADABLE, path=file.path)
     return Table(
         frame,
         headers,

@@ -13,13 +13,18 @@ from typing import Any, BinaryIO, Final, Literal, cast
 
 import polars as pl
 
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.schema import OUR_COLUMNS
 from bansong.tables.compression import unpacked_name
 from bansong.tables.csv.dialect import Dialect, unescape
 from bansong.tables.csv.encoding import Coding, coding_named
 from bansong.tables.table import Enriched, Table, contract_name, flat, positional, refuse_binary
 from bansong.translation import gettext
+
+CHARACTER_NOT_ENCODABLE: Final = Problem(
+    "csv.character_not_encodable",
+    "{where}: {encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`",
+)
 
 _CHUNK: Final = 1 << 20
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -186,14 +191,7 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
         where = gettext(
             "row {row:,} below the header, column {header!r}", row=row + 1, header=headers[holds.index(True)]
         )
-    return OutputError(
-        gettext(
-            "{where}: {encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`",
-            where=where,
-            encoding=dialect.encoding,
-            character=character,
-        )
-    )
+    return OutputError(CHARACTER_NOT_ENCODABLE, where=where, encoding=dialect.encoding, character=character)
 
 
 @contextmanager

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 from zipfile import ZipFile
 
 import polars as pl
 import polars.selectors as cs
 
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.schema import OUR_COLUMNS
 from bansong.tables.excel.cells import MAX_COLUMNS
 from bansong.tables.excel.create import count_rows, create_workbook
@@ -29,7 +30,21 @@ from bansong.tables.excel.package import refuse_other_kind
 from bansong.tables.excel.proof import prove_created
 from bansong.tables.excel.read import Sheet, read
 from bansong.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
-from bansong.translation import gettext
+
+OUTPUT_TOO_WIDE: Final = Problem(
+    "excel.output_too_wide",
+    "the output's {width:,} columns are more than a sheet has ({max_columns:,}); give "
+    "`output='OUT.csv'` or OUT.parquet, or keep fewer with `select=`",
+)
+SUMMARY_SHEET_IMPOSSIBLE: Final = Problem(
+    "excel.summary_sheet_impossible",
+    "a summary sheet cannot be added to a workbook of yours without changing other parts of "
+    "it; leave `summary=True` out, or write a new workbook from a CSV",
+)
+MACROS_NOT_WRITTEN: Final = Problem(
+    "excel.macros_not_written",
+    "a new workbook holds no macros, Excel would not open it as {suffix}; give `output='OUT.xlsx'`",
+)
 
 __all__ = ["Sheet", "read", "refuse", "refuse_wide", "write"]
 
@@ -42,34 +57,17 @@ def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
     """
     if isinstance(table.source, Sheet) and table.file is not None and not anew:
         if summary:
-            raise OutputError(
-                gettext(
-                    "a summary sheet cannot be added to a workbook of yours without changing other parts of "
-                    "it; leave `summary=True` out, or write a new workbook from a CSV"
-                )
-            )
+            raise OutputError(SUMMARY_SHEET_IMPOSSIBLE)
         with ZipFile(table.file.data) as archive:
             refuse_other_kind(archive, target)
     elif target.suffix.lower() != ".xlsx":
-        raise OutputError(
-            gettext(
-                "a new workbook holds no macros, Excel would not open it as {suffix}; give `output='OUT.xlsx'`",
-                suffix=target.suffix,
-            )
-        )
+        raise OutputError(MACROS_NOT_WRITTEN, suffix=target.suffix)
 
 
 def refuse_wide(width: int) -> None:
     """Raise :class:`OutputError` for more columns than a sheet has; known before any row is."""
     if width > MAX_COLUMNS:
-        raise OutputError(
-            gettext(
-                "the output's {width:,} columns are more than a sheet has ({max_columns:,}); give "
-                "`output='OUT.csv'` or OUT.parquet, or keep fewer with `select=`",
-                width=width,
-                max_columns=MAX_COLUMNS,
-            )
-        )
+        raise OutputError(OUTPUT_TOO_WIDE, width=width, max_columns=MAX_COLUMNS)
 
 
 def write(result: Enriched, target: Path) -> tuple[pl.DataFrame, Callable[[], int]]:

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.schema import ACTIONS, GRADES
 from bansong.tables.excel.cells import (
     DAY,
@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from openpyxl import Workbook
     from openpyxl.chart import BarChart
     from openpyxl.worksheet.worksheet import Worksheet
+
+TOO_MANY_COLUMNS: Final = Problem(
+    "excel.too_many_columns", "{width:,} columns are more than a sheet holds ({max_columns:,}); write CSV or Parquet"
+)
+CELL_TOO_LONG: Final = Problem(
+    "excel.cell_too_long",
+    "column {header!r}, row {value:,}: a cell of more than {max_cell:,} characters, which no "
+    "workbook holds; write CSV or Parquet",
+)
 
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 """The figures that a chart is made of."""
@@ -230,26 +239,12 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
 
 def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
     if len(result.layout) > MAX_COLUMNS:
-        raise OutputError(
-            gettext(
-                "{width:,} columns are more than a sheet holds ({max_columns:,}); write CSV or Parquet",
-                width=len(result.layout),
-                max_columns=MAX_COLUMNS,
-            )
-        )
+        raise OutputError(TOO_MANY_COLUMNS, width=len(result.layout), max_columns=MAX_COLUMNS)
     texts = frame.select(pl.col(pl.String).str.len_chars().max().fill_null(0))
     for column, header in result.layout:
         if column in texts.columns and texts[column][0] > MAX_CELL:
             row = frame[column].str.len_chars().arg_max()
-            raise OutputError(
-                gettext(
-                    "column {header!r}, row {value:,}: a cell of more than {max_cell:,} characters, which no "
-                    "workbook holds; write CSV or Parquet",
-                    header=header,
-                    value=(row or 0) + 1,
-                    max_cell=MAX_CELL,
-                )
-            )
+            raise OutputError(CELL_TOO_LONG, header=header, value=(row or 0) + 1, max_cell=MAX_CELL)
 
 
 def _width(header: str, values: pl.Series) -> int:

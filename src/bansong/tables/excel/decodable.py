@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.excel.package import copy_package, read_part
 from bansong.tables.table import Format
-from bansong.translation import gettext
+
+OLD_WORKBOOK_DAMAGED: Final = Problem(
+    "excel.old_workbook_damaged", "{path}: is a damaged workbook; open it in Excel and save it again"
+)
+EXCEL_95_WORKBOOK: Final = Problem(
+    "excel.excel_95_workbook",
+    "{path}: is a workbook of Excel 95 in code page {code_page}, which is not read; open it in Excel "
+    "and save it as .xlsx",
+)
 
 _EAST_ASIAN_DATES: Final = frozenset((*range(27, 37), *range(50, 59)))
 """Built-in number formats that show dates and times in Korea, Japan and China; no file defines them."""
@@ -142,9 +150,7 @@ def _edit_xls(data: bytes, path: Path) -> bytes:
             for at, byte in enumerate(number.to_bytes(2, "little"), place):  # a record may lie in two pieces
                 edited[pieces[at // size] + at % size] = byte
     except (struct.error, IndexError, ValueError) as error:
-        raise InputError(
-            gettext("{path}: is a damaged workbook; open it in Excel and save it again", path=path)
-        ) from error
+        raise InputError(OLD_WORKBOOK_DAMAGED, path=path) from error
     return bytes(edited)
 
 
@@ -164,14 +170,7 @@ def _biff_edits(stream: bytes, path: Path) -> Edits:
         elif kind == _BIFF_CODE_PAGE and version == _BIFF8:
             edits[place] = _UTF16
         elif kind == _BIFF_CODE_PAGE and (code_page := _number(stream, place)) not in _SINGLE_BYTE:
-            raise InputError(
-                gettext(
-                    "{path}: is a workbook of Excel 95 in code page {code_page}, which is not read; open it in Excel "
-                    "and save it as .xlsx",
-                    path=path,
-                    code_page=code_page,
-                )
-            )
+            raise InputError(EXCEL_95_WORKBOOK, path=path, code_page=code_page)
         elif kind == _BIFF_FORMAT:
             defined.add(_number(stream, place))
         elif kind == _BIFF_CELL_FORMAT:

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bansong.errors import AccountingError, OutputError
+from bansong.errors import AccountingError, OutputError, Problem
 from bansong.schema import OUR_COLUMNS, Alert
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
@@ -40,6 +40,20 @@ from bansong.tables.excel.sheet_xml import SheetXml, encode_rows, split_rows, un
 from bansong.tables.excel.xml_edit import Edit, apply_edits
 from bansong.tables.table import Enriched, contract_name
 from bansong.translation import gettext
+
+LAST_ROW_MISMATCHED: Final = Problem(
+    "excel.last_row_mismatched",
+    "nothing was published: the sheet's last row is {last_row}, the table's is {bottom}; "
+    "write another format, `output='OUT.csv'`",
+)
+SHEET_FULL: Final = Problem(
+    "excel.sheet_full", "the sheet has no room for more columns ({max_columns:,} are the limit); write CSV"
+)
+OTHER_CELLS_CHANGED: Final = Problem(
+    "excel.other_cells_changed",
+    "nothing was published: the workbook would not be what it was but for the new cells; "
+    "write another format, `output='OUT.csv'`",
+)
 
 _BLOCK: Final = 20_000
 _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
@@ -93,12 +107,7 @@ class Splice:
             and rows.filter(outside).equals(old.rows.filter(outside))
             and self._holds(self._cut_rows(replace(old, rows=rows), self.header, self.bottom))
         ):
-            raise AccountingError(
-                gettext(
-                    "nothing was published: the workbook would not be what it was but for the new cells; "
-                    "write another format, `output='OUT.csv'`"
-                )
-            )
+            raise AccountingError(OTHER_CELLS_CHANGED)
 
     def _holds(self, found: pl.DataFrame) -> bool:
         """Whether rows of a finished sheet, taken apart, are the old ones with all the cells in them."""
@@ -233,14 +242,7 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
     header = sheet.first_row() + source.header
     bottom = header + frame.height
     if sheet.last_row() != bottom + source.below:
-        raise AccountingError(
-            gettext(
-                "nothing was published: the sheet's last row is {last_row}, the table's is {bottom}; "
-                "write another format, `output='OUT.csv'`",
-                last_row=sheet.last_row(),
-                bottom=bottom + source.below,
-            )
-        )
+        raise AccountingError(LAST_ROW_MISMATCHED, last_row=sheet.last_row(), bottom=bottom + source.below)
     return header, bottom
 
 
@@ -347,12 +349,7 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
         right = max(sheet.last_column(*rows), 0, *places.values(), *(area.right for area in taken))
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
     if max(places.values()) > MAX_COLUMNS:
-        raise OutputError(
-            gettext(
-                "the sheet has no room for more columns ({max_columns:,} are the limit); write CSV",
-                max_columns=MAX_COLUMNS,
-            )
-        )
+        raise OutputError(SHEET_FULL, max_columns=MAX_COLUMNS)
     return places
 
 

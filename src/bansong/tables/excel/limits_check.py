@@ -12,12 +12,32 @@ from pathlib import Path
 from typing import IO, Final
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.tables.compression import BROKEN_ZIP
 from bansong.tables.excel.cells import MAX_COLUMNS, MAX_ROW, column_letter, column_number
 from bansong.tables.excel.package import plain_name
 from bansong.tables.size_limits import beyond_limit, limits
 from bansong.translation import gettext
+
+TOO_MANY_PARTS: Final = Problem(
+    "excel.too_many_parts", "{path}: has {count:,} parts, more than a workbook has; save it again in Excel"
+)
+PART_REPEATED: Final = Problem(
+    "excel.part_repeated", "{path}: is a damaged workbook (its part {twice} is there twice); save it again in Excel"
+)
+PART_SIZE_WRONG: Final = Problem(
+    "excel.part_size_wrong", "{path}: is a damaged workbook ({filename} is not as long as stated); save it again"
+)
+PART_INVALID: Final = Problem("excel.part_invalid", "{path}: its part {name} {why}; open it in Excel and save it again")
+WORKBOOK_DAMAGED: Final = Problem(
+    "excel.workbook_damaged", "{path}: is a damaged workbook ({error}); open it in Excel and save it again"
+)
+PASSWORD_PROTECTED: Final = Problem(
+    "excel.password_protected", "{path}: is protected with a password; unpack it and save it without one"
+)
+PART_PACKING_UNUSUAL: Final = Problem(
+    "excel.part_packing_unusual", "{path}: its part {filename} is packed in an unusual way; save it again in Excel"
+)
 
 _EXACT, _ROUGH = 64, 16
 """Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
@@ -195,47 +215,23 @@ def check_zip(
             _refuse_stated_sizes(path, entries, data.stat().st_size)
             return {entry.filename: _check_part(path, archive, entry, xml=xml) for entry in entries}
     except BROKEN_ZIP as error:
-        raise InputError(
-            gettext(
-                "{path}: is a damaged workbook ({error}); open it in Excel and save it again", path=path, error=error
-            )
-        ) from error
+        raise InputError(WORKBOOK_DAMAGED, path=path, error=error) from error
 
 
 def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
     entries = archive.infolist()
     if len(entries) > _ENTRIES:
-        raise InputError(
-            gettext(
-                "{path}: has {count:,} parts, more than a workbook has; save it again in Excel",
-                path=path,
-                count=len(entries),
-            )
-        )
+        raise InputError(TOO_MANY_PARTS, path=path, count=len(entries))
     names = [plain_name(entry.filename) for entry in entries]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(
-            gettext(
-                "{path}: is a damaged workbook (its part {twice} is there twice); save it again in Excel",
-                path=path,
-                twice=twice,
-            )
-        )
+        raise InputError(PART_REPEATED, path=path, twice=twice)
     read = [entry for entry, name in zip(entries, names, strict=True) if not name.startswith(_UNREAD)]
     for entry in read:
         if entry.flag_bits & _ENCRYPTED:
-            raise InputError(
-                gettext("{path}: is protected with a password; unpack it and save it without one", path=path)
-            )
+            raise InputError(PASSWORD_PROTECTED, path=path)
         if entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise InputError(
-                gettext(
-                    "{path}: its part {filename} is packed in an unusual way; save it again in Excel",
-                    path=path,
-                    filename=entry.filename,
-                )
-            )
+            raise InputError(PART_PACKING_UNUSUAL, path=path, filename=entry.filename)
     return read
 
 
@@ -267,13 +263,7 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, *, xml: bool) -> P
         if scan:
             scan.end()
     if part.size != entry.file_size:
-        raise InputError(
-            gettext(
-                "{path}: is a damaged workbook ({filename} is not as long as stated); save it again",
-                path=path,
-                filename=entry.filename,
-            )
-        )
+        raise InputError(PART_SIZE_WRONG, path=path, filename=entry.filename)
     if part.extent.area > cap.cells:
         part.extent = _closer(archive, entry, cap.cells)
         if part.extent.area > cap.cells:
@@ -410,14 +400,7 @@ class _Scan:
         self._last = rows[-1]
 
     def _refusal(self, why: str) -> InputError:
-        return InputError(
-            gettext(
-                "{path}: its part {name} {why}; open it in Excel and save it again",
-                path=self._path,
-                name=self._name,
-                why=why,
-            )
-        )
+        return InputError(PART_INVALID, path=self._path, name=self._name, why=why)
 
 
 def _first_row(buffer: bytes) -> int | None:

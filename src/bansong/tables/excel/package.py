@@ -17,10 +17,40 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from bansong.errors import AccountingError, InputError, OutputError
+from bansong.errors import AccountingError, InputError, OutputError, Problem
 from bansong.tables.compression import BROKEN_ZIP
 from bansong.tables.excel.xml_edit import elements_of
 from bansong.translation import gettext, gettext_noop
+
+WORKBOOK_WITHOUT_SHEETS: Final = Problem(
+    "excel.workbook_without_sheets", "{path}: is a workbook without sheets; save it again in Excel"
+)
+EXTENDED_SHEET_MISSING: Final = Problem("excel.extended_sheet_missing", "the workbook has no sheet {sheet!r} to extend")
+PART_NAMES_CLASH: Final = Problem(
+    "excel.part_names_clash", "the workbook cannot be extended, it holds two parts of one name; write another format"
+)
+WORKBOOK_NOT_EXTENSIBLE: Final = Problem(
+    "excel.workbook_not_extensible",
+    "the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write `output='OUT.csv'`",
+)
+OUTPUT_EXTENSION_WRONG: Final = Problem(
+    "excel.output_extension_wrong",
+    "the workbook {what}, Excel would not open it as {suffix}; give `output='OUT{wanted}'`",
+)
+SHEET_LIST_UNREADABLE: Final = Problem(
+    "excel.sheet_list_unreadable",
+    "{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel",
+)
+PARTS_DIFFER: Final = Problem(
+    "excel.parts_differ", "nothing was published: the workbook's parts are not the ones it had"
+)
+PART_UNREADABLE: Final = Problem("excel.part_unreadable", "the workbook's part {part} cannot be read ({error})")
+SHEET_TOO_LARGE: Final = Problem(
+    "excel.sheet_too_large", "the sheet is too large for a workbook ({error}); write CSV or Parquet"
+)
+PART_CHANGED: Final = Problem(
+    "excel.part_changed", "nothing was published: the workbook's part {filename} is not as it was"
+)
 
 BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
@@ -62,15 +92,9 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
         with ZipFile(data) as archive:
             entries = entries_of(archive)
     except (ElementTree.ParseError, DefusedXmlException, KeyError, BadZipFile, ValueError) as error:
-        raise InputError(
-            gettext(
-                "{path}: is a damaged workbook (its list of sheets cannot be read: {error}); save it again in Excel",
-                path=path,
-                error=error,
-            )
-        ) from error
+        raise InputError(SHEET_LIST_UNREADABLE, path=path, error=error) from error
     if not entries:
-        raise InputError(gettext("{path}: is a workbook without sheets; save it again in Excel", path=path))
+        raise InputError(WORKBOOK_WITHOUT_SHEETS, path=path)
     return entries
 
 
@@ -150,7 +174,7 @@ def sheet_part(archive: ZipFile, sheet: str) -> str:
     """Return the part's name of a sheet; raise :class:`OutputError` where there is none."""
     part = sheet_parts(archive).get(sheet)
     if part is None:
-        raise OutputError(gettext("the workbook has no sheet {sheet!r} to extend", sheet=sheet))
+        raise OutputError(EXTENDED_SHEET_MISSING, sheet=sheet)
     return part
 
 
@@ -183,9 +207,7 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     """Raise :class:`OutputError` where a workbook would get the extension of another kind: Excel would not open it."""
     names = archive.namelist()
     if len(set(names)) != len(names):
-        raise OutputError(
-            gettext("the workbook cannot be extended, it holds two parts of one name; write another format")
-        )
+        raise OutputError(PART_NAMES_CLASH)
     kind = next(
         (
             element.attributes.get("ContentType", "")
@@ -196,22 +218,10 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     )
     wanted = {_MACROS: ".xlsm", _PLAIN: ".xlsx"}.get(kind)
     if wanted is None:
-        raise OutputError(
-            gettext(
-                "the workbook is no .xlsx or .xlsm ({kind}); save it as .xlsx first, or write `output='OUT.csv'`",
-                kind=kind,
-            )
-        )
+        raise OutputError(WORKBOOK_NOT_EXTENSIBLE, kind=kind)
     if target.suffix.lower() != wanted:
         what = gettext("holds macros") if wanted == ".xlsm" else gettext("is one without macros")
-        raise OutputError(
-            gettext(
-                "the workbook {what}, Excel would not open it as {suffix}; give `output='OUT{wanted}'`",
-                what=what,
-                suffix=target.suffix,
-                wanted=wanted,
-            )
-        )
+        raise OutputError(OUTPUT_EXTENSION_WRONG, what=what, suffix=target.suffix, wanted=wanted)
 
 
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
@@ -238,19 +248,14 @@ def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None
     """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if [*map(usual_name, old.namelist())] != new.namelist():
-            raise AccountingError(gettext("nothing was published: the workbook's parts are not the ones it had"))
+            raise AccountingError(PARTS_DIFFER)
         for before, after in zip(old.infolist(), new.infolist(), strict=True):
             if before.filename in changed:
                 continue
             if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw_part(old, before) != _raw_part(
                 new, after
             ):
-                raise AccountingError(
-                    gettext(
-                        "nothing was published: the workbook's part {filename} is not as it was",
-                        filename=before.filename,
-                    )
-                )
+                raise AccountingError(PART_CHANGED, filename=before.filename)
 
 
 def read_part(archive: ZipFile, part: str) -> bytes:
@@ -265,9 +270,7 @@ def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
             while piece := stream.read(_PIECE):
                 yield piece
     except (KeyError, *BROKEN_ZIP) as error:
-        raise OutputError(
-            gettext("the workbook's part {part} cannot be read ({error})", part=part, error=error)
-        ) from error
+        raise OutputError(PART_UNREADABLE, part=part, error=error) from error
 
 
 def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
@@ -281,9 +284,7 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
             if pending is not None:
                 pending.result()
     except RuntimeError as error:  # zipfile's word for 2 GB and more, which not every Excel reads
-        raise OutputError(
-            gettext("the sheet is too large for a workbook ({error}); write CSV or Parquet", error=error)
-        ) from error
+        raise OutputError(SHEET_TOO_LARGE, error=error) from error
 
 
 def _carry(old: ZipFile, part: ZipInfo, new: ZipFile, name: str) -> None:

@@ -16,13 +16,19 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bansong.errors import AccountingError
+from bansong.errors import AccountingError, Problem
 from bansong.schema import OUR_COLUMNS
 from bansong.tables.excel import create
 from bansong.tables.excel.cells import column_letter
 from bansong.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
 from bansong.tables.table import Enriched, contract_name
 from bansong.translation import gettext
+
+WORKBOOK_NOT_PROVEN: Final = Problem(
+    "excel.workbook_not_proven",
+    "{called}: nothing was published: the finished workbook is not what it should be ({why}); "
+    "write another format, `output='OUT.csv'`",
+)
 
 _CELLS_AT_ONCE: Final = 2_500_000
 """A sheet of more cells is read in stretches of rows: the reader takes about 150 bytes of memory for a cell."""
@@ -73,14 +79,7 @@ class FinishedSheet:
 
     def refuse(self, why: object) -> AccountingError:
         """The error for a workbook that must not be published."""
-        return AccountingError(
-            gettext(
-                "{called}: nothing was published: the finished workbook is not what it should be ({why}); "
-                "write another format, `output='OUT.csv'`",
-                called=self.called,
-                why=why,
-            )
-        )
+        return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
     @contextmanager
     def parse(self, archive: ZipFile, part: str) -> Iterator[Iterator[bytes]]:

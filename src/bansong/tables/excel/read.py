@@ -15,7 +15,7 @@ from typing import Any, Final
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.schema import LANGS, Alert
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
@@ -28,6 +28,21 @@ from bansong.tables.isolation import IsolationError, run_isolated
 from bansong.tables.size_limits import limits, or_raise_limit
 from bansong.tables.table import Format, Table, advise_sheet, typed_id
 from bansong.translation import gettext, ngettext, use_language
+
+DAMAGED_OR_TOO_LARGE: Final = Problem(
+    "excel.damaged_or_too_large",
+    "{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}",
+)
+READING_TOO_SLOW: Final = Problem(
+    "limits.reading_too_slow", "{path}: takes more than {seconds} minutes to read; save its table as .csv"
+)
+MEMORY_EXCEEDED: Final = Problem(
+    "limits.memory_exceeded", "{path}: takes more than {memory:,} bytes of memory to read; {advice}"
+)
+SHEET_WITHOUT_ROWS: Final = Problem(
+    "excel.sheet_without_rows",
+    "{path}: is a damaged workbook (sheet {name!r} has no rows); open it in Excel and save it again",
+)
 
 _SECONDS: Final = 900
 _RESULT: Final = ("name", "headers", "header", "others", "further", "below", "title_rows", "left", "skipped")
@@ -83,32 +98,11 @@ def load_to_file(
 def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
     advice = gettext("save its table as .csv{or_raise}", or_raise=or_raise_limit("memory"))
     if error.reason == "time":
-        return InputError(
-            gettext(
-                "{path}: takes more than {seconds} minutes to read; save its table as .csv",
-                path=path,
-                seconds=_SECONDS // 60,
-            )
-        )
+        return InputError(READING_TOO_SLOW, path=path, seconds=_SECONDS // 60)
     if error.reason == "memory":
-        return InputError(
-            gettext(
-                "{path}: takes more than {memory:,} bytes of memory to read; {advice}",
-                path=path,
-                memory=memory,
-                advice=advice,
-            )
-        )
+        return InputError(MEMORY_EXCEEDED, path=path, memory=memory, advice=advice)
     detail = error.detail or gettext("the parser gave up")
-    return InputError(
-        gettext(
-            "{path}: is damaged, or takes more than {memory:,} bytes of memory to read ({detail}); {advice}",
-            path=path,
-            memory=memory,
-            detail=detail,
-            advice=advice,
-        )
-    )
+    return InputError(DAMAGED_OR_TOO_LARGE, path=path, memory=memory, detail=detail, advice=advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +248,7 @@ def _xlsx(
     sheets = {entry.name: parts[entry.part] for entry in entries if entry.part and _is_read(entry, sheet)}
     for name, part in sheets.items():
         if not part.table:
-            raise InputError(
-                gettext(
-                    "{path}: is a damaged workbook (sheet {name!r} has no rows); open it in Excel and save it again",
-                    path=path,
-                    name=name,
-                )
-            )
+            raise InputError(SHEET_WITHOUT_ROWS, path=path, name=name)
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
     data = as_decodable(file, "xlsx", resources).data

@@ -12,10 +12,15 @@ from typing import Final
 
 import polars as pl
 
-from bansong.errors import OutputError
+from bansong.errors import OutputError, Problem
 from bansong.tables.excel.cells import MAX_COLUMNS, Area, column_letter, column_number
 from bansong.tables.excel.xml_edit import Element, elements_of, refuse_encoding
 from bansong.translation import gettext, gettext_noop
+
+SHEET_NOT_EXTENSIBLE: Final = Problem(
+    "excel.sheet_not_extensible",
+    "the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or a new .xlsx from it",
+)
 
 PART: Final = gettext_noop("the part of its sheet")
 CUT: Final = "\x01"
@@ -128,13 +133,7 @@ def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
 
 def unusual(why: str) -> OutputError:
     """The error for a sheet that cannot be spliced."""
-    return OutputError(
-        gettext(
-            "the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or "
-            "a new .xlsx from it",
-            why=why,
-        )
-    )
+    return OutputError(SHEET_NOT_EXTENSIBLE, why=why)
 
 
 def encode_rows(frame: pl.DataFrame, *columns: str) -> bytes:

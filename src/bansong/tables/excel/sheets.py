@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bansong import business_number
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.columns import has_role
 from bansong.tables.heading import LOOK, Merge, find_heading, headless
 from bansong.tables.role_content import holds_address
@@ -22,6 +22,24 @@ from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from fastexcel import ExcelReader, ExcelSheet
+
+WORKBOOK_UNREADABLE: Final = Problem(
+    "excel.workbook_unreadable", "{path}: is not a readable workbook ({what}); open it in Excel and save it again"
+)
+TITLE_ROWS_UNCLEAR: Final = Problem(
+    "excel.title_rows_unclear", "{name}: the rows above the header cannot be told apart; delete them and try again"
+)
+SHEET_MISSING: Final = Problem("excel.sheet_missing", "{path}: has no sheet {name!r}; it has {sheet_names}")
+SHEET_NOT_TABLE: Final = Problem(
+    "excel.sheet_not_table",
+    "{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`",
+)
+SHEET_EMPTY: Final = Problem("excel.sheet_empty", "{path}: sheet {name!r} is empty")
+VISIBLE_SHEETS_EMPTY: Final = Problem(
+    "excel.visible_sheets_empty",
+    "{path}: every visible sheet is empty; show the one that holds the table, or export it again",
+)
+SHEET_NAMES_AMBIGUOUS: Final = Problem("excel.sheet_names_ambiguous", "{path}: {what}; save it again in Excel")
 
 _EXACT_INTEGERS: Final = 10**15
 _DAY_OF_TIMES: Final = date(1899, 12, 31)
@@ -79,9 +97,7 @@ def load_below(book: ExcelReader, sheet: str, whole: SheetGrid, skipped: int, st
     if grid.height != due:
         grid = load_grid(book, sheet, max(skipped + start + grid.height - due, 0))
     if grid.height != due or grid.left != whole.left or grid.frame.width != whole.frame.width:
-        raise InputError(
-            gettext("{name}: the rows above the header cannot be told apart; delete them and try again", name=name)
-        )
+        raise InputError(TITLE_ROWS_UNCLEAR, name=name)
     return grid
 
 
@@ -253,7 +269,7 @@ def load(
         book = fastexcel.read_excel(data)
         if facts is not None and book.sheet_names != [*facts]:  # a line break in a name, say
             what = gettext("is a damaged workbook (the names of its sheets can be read in two ways)")
-            raise InputError(gettext("{path}: {what}; save it again in Excel", path=path, what=what))
+            raise InputError(SHEET_NAMES_AMBIGUOUS, path=path, what=what)
         if wanted is not None:
             return _load_wanted(book, path, wanted, facts or {}, has_header)
         return _choose_sheet(book, path, facts, has_header)
@@ -293,32 +309,17 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
 
 def _unreadable(path: Path, error: BaseException) -> InputError:
     what = (str(error).splitlines() or ["unknown"])[0]
-    return InputError(
-        gettext("{path}: is not a readable workbook ({what}); open it in Excel and save it again", path=path, what=what)
-    )
+    return InputError(WORKBOOK_UNREADABLE, path=path, what=what)
 
 
 def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
     if name not in book.sheet_names:
-        raise UsageError(
-            gettext(
-                "{path}: has no sheet {name!r}; it has {sheet_names}",
-                path=path,
-                name=name,
-                sheet_names=", ".join(map(repr, book.sheet_names)),
-            )
-        )
+        raise UsageError(SHEET_MISSING, path=path, name=name, sheet_names=", ".join(map(repr, book.sheet_names)))
     if name in facts and not facts[name].table:
-        raise UsageError(
-            gettext(
-                "{path}: sheet {name!r} is a chart or a dialogue, not a table; choose another with `sheet=`",
-                path=path,
-                name=name,
-            )
-        )
+        raise UsageError(SHEET_NOT_TABLE, path=path, name=name)
     loaded = _load_with_header(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
     if loaded is None:
-        raise InputError(gettext("{path}: sheet {name!r} is empty", path=path, name=name))
+        raise InputError(SHEET_EMPTY, path=path, name=name)
     return loaded
 
 
@@ -340,11 +341,7 @@ def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | No
         if fit > highest:
             best, highest = found, fit
     if best is None:
-        raise InputError(
-            gettext(
-                "{path}: every visible sheet is empty; show the one that holds the table, or export it again", path=path
-            )
-        )
+        raise InputError(VISIBLE_SHEETS_EMPTY, path=path)
     if isinstance(best, InputError):
         raise best
     others, further = (tuple(name for name in names if name != best.name) for names in (holding, filled))

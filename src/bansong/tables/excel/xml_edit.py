@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 from xml.parsers import expat
 
-from bansong.errors import OutputError
-from bansong.translation import gettext
+from bansong.errors import OutputError, Problem
+
+DOCUMENT_TYPE_PRESENT: Final = Problem(
+    "excel.document_type_present", "the workbook cannot be extended, {part} holds a document type; write CSV"
+)
+PART_NOT_UTF8: Final = Problem(
+    "excel.part_not_utf8", "the workbook cannot be extended, {part} is encoded in {encoding}; write CSV"
+)
+PART_DAMAGED: Final = Problem(
+    "excel.part_damaged", "the workbook cannot be extended, {part} is damaged ({error}); write CSV"
+)
 
 _TAG: Final = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 
@@ -67,9 +76,7 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
             stack[-1].text += content
 
     def refuse(*_: object) -> None:
-        raise OutputError(
-            gettext("the workbook cannot be extended, {part} holds a document type; write CSV", part=part)
-        )
+        raise OutputError(DOCUMENT_TYPE_PRESENT, part=part)
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
     parser.StartDoctypeDeclHandler = refuse
@@ -77,9 +84,7 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
     try:
         parser.Parse(xml, True)
     except expat.ExpatError as error:
-        raise OutputError(
-            gettext("the workbook cannot be extended, {part} is damaged ({error}); write CSV", part=part, error=error)
-        ) from None
+        raise OutputError(PART_DAMAGED, part=part, error=error) from None
     return elements
 
 
@@ -95,13 +100,7 @@ def refuse_encoding(xml: bytes, part: str) -> None:
     if xml.startswith((b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")):
         encoding = "UTF-16"
     if encoding.lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise OutputError(
-            gettext(
-                "the workbook cannot be extended, {part} is encoded in {encoding}; write CSV",
-                part=part,
-                encoding=encoding,
-            )
-        )
+        raise OutputError(PART_NOT_UTF8, part=part, encoding=encoding)
 
 
 def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:

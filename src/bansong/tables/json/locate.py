@@ -11,12 +11,24 @@ from typing import Final
 
 import msgspec
 
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.columns import has_role
 from bansong.tables.json import scan
 from bansong.tables.json.scan import RecordChunk, Scanner
 from bansong.tables.size_limits import limits
-from bansong.translation import advise, gettext, gettext_noop, parameter
+from bansong.translation import Option, advise, gettext, gettext_noop, parameter
+
+DOCUMENT_TOO_LARGE: Final = Problem(
+    "limits.document_too_large", "{path}: holds too much beside {document_path}; keep the array that is to be verified"
+)
+SEVERAL_ARRAYS: Final = Problem("json.several_arrays", "{path}: holds several arrays of objects ({paths}); {advice}")
+PATH_NOT_ARRAY: Final = Problem("json.path_not_array", "{path}: {what}; it must lead to an array of objects")
+ARRAY_MISSING: Final = Problem("json.array_missing", "{path}: holds {word}, not an array of objects; export it again")
+PATH_SYNTAX_INVALID: Final = Problem(
+    "json.path_syntax_invalid", "{parameter} cannot be read from {rest!r} on; write data.items[0]"
+)
+PATH_KEY_UNREADABLE: Final = Problem("json.path_key_unreadable", "{parameter}: {quoted!r} cannot be read: {error}")
+DOCUMENT_INVALID: Final = Problem("json.document_invalid", "{path}: is not valid JSON around {document_path}: {error}")
 
 Step = str | int
 Path_ = tuple[Step, ...]
@@ -80,7 +92,7 @@ def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
             _enter(scanner, step, steps[:depth], json_path)
         if (byte := scanner.peek()) != b"[":
             what = gettext("{parameter} leads to {word}", parameter=parameter("json_path", json_path), word=_word(byte))
-            raise UsageError(gettext("{path}: {what}; it must lead to an array of objects", path=path, what=what))
+            raise UsageError(PATH_NOT_ARRAY, path=path, what=what)
         begin = scanner.position
         _skip_parts(scanner.array())
         document = Document(data, begin, scanner.position, spell_path(steps))
@@ -98,13 +110,7 @@ def find(path: Path, data: Path, start: int) -> Document:
         if scanner.peek() == b"[":
             return Document(data, scanner.position, data.stat().st_size, "", "array")
         if scanner.peek() != b"{":
-            raise InputError(
-                gettext(
-                    "{path}: holds {word}, not an array of objects; export it again",
-                    path=path,
-                    word=_word(scanner.peek()),
-                )
-            )
+            raise InputError(ARRAY_MISSING, path=path, word=_word(scanner.peek()))
         begin, own = scanner.position, False
         found: list[_FoundArray] = []
         for key in _members(scanner):
@@ -128,27 +134,14 @@ def _check_around(path: Path, document: Document) -> None:
     """Raise :class:`InputError` where what stands around the array is no JSON: it is written back as it is."""
     size = document.data.stat().st_size
     if size - (document.end - document.start) > limits().document:
-        raise InputError(
-            gettext(
-                "{path}: holds too much beside {document_path}; keep the array that is to be verified",
-                path=path,
-                document_path=document.path,
-            )
-        )
+        raise InputError(DOCUMENT_TOO_LARGE, path=path, document_path=document.path)
     with document.data.open("rb") as file:
         before = file.read(document.start).removeprefix(codecs.BOM_UTF8)
         file.seek(document.end)
         try:
             msgspec.json.decode(before + b"[]" + file.read(), type=msgspec.Raw)
         except msgspec.DecodeError as error:
-            raise InputError(
-                gettext(
-                    "{path}: is not valid JSON around {document_path}: {error}",
-                    path=path,
-                    document_path=document.path,
-                    error=error,
-                )
-            ) from error
+            raise InputError(DOCUMENT_INVALID, path=path, document_path=document.path, error=error) from error
 
 
 def _spell_step(step: Step) -> str:
@@ -164,13 +157,7 @@ def _steps(json_path: str) -> Path_:
     while rest:
         found = _STEP.match(rest)
         if not found:
-            raise UsageError(
-                gettext(
-                    "{parameter} cannot be read from {rest!r} on; write data.items[0]",
-                    parameter=parameter("json_path", json_path),
-                    rest=rest,
-                )
-            )
+            raise UsageError(PATH_SYNTAX_INVALID, parameter=Option("json_path", json_path), rest=rest)
         key, index, quoted, single = found.groups()
         steps.append(int(index) if index else key or single or _unquote(quoted, json_path))
         rest = rest[found.end() :]
@@ -182,12 +169,7 @@ def _unquote(quoted: str | None, json_path: str) -> str:
         return msgspec.json.decode(f'"{quoted or ""}"', type=str)
     except msgspec.DecodeError as error:
         raise UsageError(
-            gettext(
-                "{parameter}: {quoted!r} cannot be read: {error}",
-                parameter=parameter("json_path", json_path),
-                quoted=quoted,
-                error=error,
-            )
+            PATH_KEY_UNREADABLE, parameter=Option("json_path", json_path), quoted=quoted, error=error
         ) from error
 
 
@@ -257,14 +239,7 @@ def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArra
         paths = ", ".join(spell_path(array.path) for array in fitting)
         choose = gettext("choose with {parameter}", parameter=parameter("json_path", spell_path(fitting[0].path)))
         keep = gettext("keep one of them in the file")
-        raise InputError(
-            gettext(
-                "{path}: holds several arrays of objects ({paths}); {advice}",
-                path=path,
-                paths=paths,
-                advice=advise("json_path", choose, keep),
-            )
-        )
+        raise InputError(SEVERAL_ARRAYS, path=path, paths=paths, advice=advise("json_path", choose, keep))
     if fitting:
         return fitting[0]
     return found[0] if found else None

@@ -16,12 +16,28 @@ import msgspec
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.tables.json import scan
 from bansong.tables.json.plain_lines import other_lines, plain_pattern
 from bansong.tables.json.scan import RecordChunk
 from bansong.tables.size_limits import limits
 from bansong.translation import gettext
+
+RECORDS_NOT_SEPARABLE: Final = Problem(
+    "json.records_not_separable", "{path}: the records at byte {start:,} cannot be told apart; one object a line"
+)
+TOO_MANY_KEYS: Final = Problem(
+    "json.too_many_keys", "{path}: the objects have more than {columns:,} different keys; give them the same"
+)
+LONE_SURROGATE: Final = Problem(
+    "json.lone_surrogate",
+    "{path}: record {number}, key {key!r}: half a surrogate pair (\\ud800 to \\udfff) is no "
+    "text; cut texts between characters when writing the file",
+)
+RECORD_NOT_OBJECT: Final = Problem("json.record_not_object", "{path}: record {number} is not a JSON object: {error}")
+KEY_REPEATED: Final = Problem(
+    "json.key_repeated", "{path}: record {number} has the key {error} twice; keep one of them"
+)
 
 DataType = pl.DataType | DataTypeClass
 Schema = Mapping[str, DataType]
@@ -132,13 +148,7 @@ class ColumnTypes:
                 raise scan.long_key(self.path, key)
             self.types.setdefault(key, pl.Null())
         if len(self.types) > COLUMNS:
-            raise InputError(
-                gettext(
-                    "{path}: the objects have more than {columns:,} different keys; give them the same",
-                    path=self.path,
-                    columns=COLUMNS,
-                )
-            )
+            raise InputError(TOO_MANY_KEYS, path=self.path, columns=COLUMNS)
         keys: int | None = sum(map(len, objects))
         for key, known in self.types.items():
             tokens = split(b"\n".join(map(methodcaller("get", key, _ABSENT), objects)))
@@ -161,21 +171,8 @@ class ColumnTypes:
             try:
                 _decode_object(line)
             except (msgspec.MsgspecError, RecursionError) as error:
-                raise InputError(
-                    gettext(
-                        "{path}: record {number} is not a JSON object: {error}",
-                        path=self.path,
-                        number=number,
-                        error=error,
-                    )
-                ) from error
-        raise InputError(
-            gettext(
-                "{path}: the records at byte {start:,} cannot be told apart; one object a line",
-                path=self.path,
-                start=part.start,
-            )
-        )
+                raise InputError(RECORD_NOT_OBJECT, path=self.path, number=number, error=error) from error
+        raise InputError(RECORDS_NOT_SEPARABLE, path=self.path, start=part.start)
 
     def _check_depth(self, part: RecordChunk, nested: pl.Series) -> None:
         """Raise where values are nested beyond the limit: polars reads them on threads with small stacks."""
@@ -210,15 +207,7 @@ class ColumnTypes:
         try:
             msgspec.json.decode(raw, type=str)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InputError(
-                gettext(
-                    "{path}: record {number}, key {key!r}: half a surrogate pair (\\ud800 to \\udfff) is no "
-                    "text; cut texts between characters when writing the file",
-                    path=self.path,
-                    number=number,
-                    key=key,
-                )
-            ) from error
+            raise InputError(LONE_SURROGATE, path=self.path, number=number, key=key) from error
 
     def _check_keys(self, part: RecordChunk) -> None:
         """Raise where an object has a key twice: readers of JSON differ in which value counts."""
@@ -226,14 +215,7 @@ class ColumnTypes:
             try:
                 json.loads(line, object_pairs_hook=_once, parse_int=str, parse_float=str, parse_constant=str)
             except _RepeatedError as error:
-                raise InputError(
-                    gettext(
-                        "{path}: record {number} has the key {error} twice; keep one of them",
-                        path=self.path,
-                        number=number,
-                        error=error,
-                    )
-                ) from error
+                raise InputError(KEY_REPEATED, path=self.path, number=number, error=error) from error
 
     def _numbered_lines(self, part: RecordChunk) -> Iterator[tuple[int, bytes]]:
         return enumerate(part.lines.split(b"\n"), self.rows + 1)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from bansong.errors import InputError, UsageError
+from bansong.errors import InputError, Problem, UsageError
 from bansong.storage.filesystem import create_private, private_folder
 from bansong.tables.columns import has_role
 from bansong.tables.compression import File
@@ -25,6 +25,13 @@ from bansong.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
 from bansong.tables.json.scan import CHUNK, RecordChunk, Scanner
 from bansong.tables.table import RAW, Format, Table, column_ids, json_text, typed_id
 from bansong.translation import gettext
+
+JSON_PATH_NEEDLESS: Final = Problem(
+    "json.json_path_needless", "{path}: `json_path=` is for JSON documents; this file has one object a line"
+)
+ENCODING_MISMATCHED: Final = Problem(
+    "json.encoding_mismatched", "{path}: is not {encoding} throughout: {error}; save the file as UTF-8"
+)
 
 _RECORD: Final = "record"
 _UNQUOTED: Final = "^[-0-9tf]"
@@ -75,9 +82,7 @@ def _document(path: Path, data: Path, format: Format, json_path: str | None) -> 
         first = scanner.peek()
     if first != b"[" and (format == "ndjson" or _is_lines(data, start)):
         if json_path is not None:
-            raise UsageError(
-                gettext("{path}: `json_path=` is for JSON documents; this file has one object a line", path=path)
-            )
+            raise UsageError(JSON_PATH_NEEDLESS, path=path)
         return Document(data, start, size, kind="sequence")
     return find(path, data, start) if json_path is None else at_path(path, data, start, json_path)
 
@@ -112,14 +117,7 @@ def _utf8(file: File, resources: ExitStack) -> Path:
             while chunk := text.read(CHUNK):
                 out.write(chunk)
     except UnicodeError as error:
-        raise InputError(
-            gettext(
-                "{path}: is not {encoding} throughout: {error}; save the file as UTF-8",
-                path=file.path,
-                encoding=encoding,
-                error=error,
-            )
-        ) from error
+        raise InputError(ENCODING_MISMATCHED, path=file.path, encoding=encoding, error=error) from error
     return copy
 
 

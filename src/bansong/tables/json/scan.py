@@ -11,9 +11,23 @@ from typing import Final, Self
 
 import msgspec
 
-from bansong.errors import InputError
+from bansong.errors import InputError, Problem
 from bansong.tables.size_limits import limits, or_raise_limit
 from bansong.translation import gettext, gettext_noop, join_clauses
+
+JSON_INVALID: Final = Problem("json.json_invalid", "{path}: {where}: is not valid JSON: {said}")
+NOT_UTF8: Final = Problem(
+    "json.not_utf8", "{path}: {where}: byte 0x{byte:02x} is not UTF-8, which JSON must be; save the file as UTF-8"
+)
+NESTED_TOO_DEEPLY: Final = Problem(
+    "limits.nested_too_deeply", "{path}: {what} is nested too deeply, beyond {depth} levels; flatten it{or_raise}"
+)
+KEY_TOO_LONG: Final = Problem(
+    "limits.key_too_long", "{path}: the key {key!r}… has {count:,} characters; shorten it{or_raise}"
+)
+VALUE_TOO_LONG: Final = Problem(
+    "limits.value_too_long", "{path}: the value at byte {position:,} is longer than {cap:,} bytes; shorten it{or_raise}"
+)
 
 _READ_SIZE: Final = 1 << 20
 _AT: Final = re.compile(r" \(byte (\d+)\)")
@@ -66,14 +80,7 @@ def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputE
     remedy = next((words for start, words in _REMEDIES.items() if re.match(start, there)), "")
     remedy = gettext_noop("take it out") if "comma" in plain else remedy
     said = join_clauses(gettext(plain), gettext(remedy))
-    return InputError(
-        gettext(
-            "{path}: {where}: is not valid JSON: {said}",
-            path=path,
-            where=_line_and_column(data, position),
-            said=said,
-        )
-    )
+    return InputError(JSON_INVALID, path=path, where=_line_and_column(data, position), said=said)
 
 
 def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
@@ -82,40 +89,17 @@ def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
         file.seek(start)
         text = file.read(end - start)
     at = _first_bad(text)
-    return InputError(
-        gettext(
-            "{path}: {where}: byte 0x{byte:02x} is not UTF-8, which JSON must be; save the file as UTF-8",
-            path=path,
-            where=_line_and_column(data, start + at),
-            byte=text[at],
-        )
-    )
+    return InputError(NOT_UTF8, path=path, where=_line_and_column(data, start + at), byte=text[at])
 
 
 def too_deep(path: Path, what: str) -> InputError:
     """An error for nesting beyond the limit."""
-    return InputError(
-        gettext(
-            "{path}: {what} is nested too deeply, beyond {depth} levels; flatten it{or_raise}",
-            path=path,
-            what=what,
-            depth=limits().depth,
-            or_raise=or_raise_limit("depth"),
-        )
-    )
+    return InputError(NESTED_TOO_DEEPLY, path=path, what=what, depth=limits().depth, or_raise=or_raise_limit("depth"))
 
 
 def long_key(path: Path, key: str) -> InputError:
     """An error for a key that no header can be."""
-    return InputError(
-        gettext(
-            "{path}: the key {key!r}… has {count:,} characters; shorten it{or_raise}",
-            path=path,
-            key=key[:20],
-            count=len(key),
-            or_raise=or_raise_limit("text"),
-        )
-    )
+    return InputError(KEY_TOO_LONG, path=path, key=key[:20], count=len(key), or_raise=or_raise_limit("text"))
 
 
 def _line_and_column(data: Path, position: int) -> str:
@@ -339,13 +323,7 @@ class Scanner:
         cap = limits().document
         if len(rest) > cap:
             raise InputError(
-                gettext(
-                    "{path}: the value at byte {position:,} is longer than {cap:,} bytes; shorten it{or_raise}",
-                    path=self.path,
-                    position=self.position,
-                    cap=cap,
-                    or_raise=or_raise_limit("document"),
-                )
+                VALUE_TOO_LONG, path=self.path, position=self.position, cap=cap, or_raise=or_raise_limit("document")
             )
         more = self._file.read(max(CHUNK, len(rest)))
         self._base += self._at
