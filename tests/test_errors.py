@@ -68,6 +68,7 @@ def test_an_error_is_data_and_its_sentence_is_made_where_it_is_read() -> None:
     error = InputError(GONE, path="a.csv")
     assert (error.code, error.fields) == ("files.gone", {"path": "a.csv"})
     assert str(error) == "a.csv: there is no such file; give another with `registry=`"
+    assert repr(error) == "InputError('a.csv: there is no such file; give another with `registry=`')"
     with use_audience(COMMAND_LINE):
         assert str(error) == "a.csv: there is no such file; give another with --registry"
 

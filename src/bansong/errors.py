@@ -88,6 +88,9 @@ class BansongError(Exception):
         problem = self.args[0]
         return problem.say(self.fields) if isinstance(problem, Problem) else str(problem)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython shows: what is wrong, not where in bansong it was noticed."""
         return [f"{type(self).__name__}: {self}"]
