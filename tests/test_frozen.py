@@ -34,14 +34,16 @@ from bansong.ledger.schema import LEDGER_FILE
 from bansong.reference.choice_store import CHOICE_FILE
 from bansong.reference.status_store import STATUS_FILE
 from bansong.scheduling.run_store import RUN_FILE
-from bansong.schema import SEOUL
+from bansong.schema import SEOUL, Lang
 from bansong.server.openapi import describe_service
 from bansong.server.routes import OPERATIONS
 from bansong.server.store import SERVER_FILE
 from bansong.testing import FakeService
+from bansong.translation import gettext, use_language
 from bansong.watch.local_file import WATCH_FILE
 from conftest import ROOT, SAMPLE
 from customers import QUICK
+from test_errors import problems
 
 pytestmark = pytest.mark.frozen
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -340,6 +342,14 @@ def test_the_service_s_document() -> None:
         "openapi.json",
         json.dumps(describe_service(OPERATIONS), ensure_ascii=False, indent=1).replace(bs.__version__, "VERSION"),
     )
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_sentences_of_errors(lang: Lang) -> None:
+    """Each problem's code with its sentence, fields unfilled: one listed commit for each that changes."""
+    with use_language(lang):
+        said = [f"{code}: {gettext(one.text)}" for code, one in sorted(problems().items())]
+    freeze(f"problems.{lang}.txt", "\n".join([*said, ""]))
 
 
 def test_public_names() -> None:
