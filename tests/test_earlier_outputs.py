@@ -114,14 +114,16 @@ def test_our_columns_are_replaced_wherever_they_stand(
 def test_a_changed_verdict_and_address_are_counted_and_told(
     tmp_path: Path, first: Callable[[str], pl.DataFrame]
 ) -> None:
-    """Somebody made calls and typed what they learned into our columns: the report says that it was replaced."""
+    """Somebody made calls and typed what they learned into our columns, the status too: the report says so."""
     row = pl.int_range(pl.len())
     edited = first("en").with_columns(
         pl.when(row < 3).then(pl.lit("전화함")).otherwise("action").alias("action"),
         pl.when(row < 2).then(pl.lit("서울특별시 중구 세종대로 110")).otherwise("fixed_address").alias("fixed_address"),
+        pl.when(row < 4).then(pl.lit("suspended")).otherwise("biz_status").alias("biz_status"),
     )
+    assert first("en")["biz_status"].head(4).is_in(["suspended"]).sum() == 0
     report = bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
-    assert report.replaced == {"action": 3, "fixed_address": 2}
+    assert report.replaced == {"biz_status": 4, "action": 3, "fixed_address": 2}
     assert isinstance(report.warnings[0], Alert)
     same = bs.enrich(tmp_path / "again.csv", tmp_path / "third.csv", **KNOWN)
     assert not same.replaced

@@ -13,8 +13,8 @@ from bansong.tables.earlier_columns import EarlierColumns
 from bansong.tables.table import contract_name
 from bansong.translation import gettext, ngettext
 
-_TYPED: Final = ("grade", "action", "fixed_zipcode", "fixed_address", "row_note")
-"""Columns that people correct or write notes into. The others change with the day of a status."""
+_TYPED: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address", "row_note")
+"""Columns that people correct or write notes into. The others follow from these, and change with each run."""
 _COUNT: Final = "replaced "
 
 
