@@ -43,10 +43,9 @@ NOT_FOR_PEOPLE = {
     "server/expiry.py": "an action of the audit log, which a monitor may look for",
     "server/forget.py": "an action of the audit log, which a monitor may look for",
     "server/learning.py": "the log, and what a model's journal says",
-    "server/logs.py": "the log",
+    "server/settings.py": "the log",
     "server/payloads.py": "documents of the interface, which developers read",
     "server/status": "the log",
-    "server/openapi.py": "documents of the interface, which developers read",
     "server/routes.py": "documents of the interface, which developers read",
     "server/metrics": "what a monitor shows; its names are in docs/runbook.md",
 }

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import anyio
 
 from bansong.schema import SEOUL
-from bansong.server.clock import Clock
+from bansong.server.settings import Clock
 
 _PATIENCE = 120.0
 

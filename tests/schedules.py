@@ -56,9 +56,8 @@ from bansong.ledger.queries import LedgerEntry
 from bansong.options import ServiceOptions
 from bansong.purchase import batch_upload, selection
 from bansong.purchase.batch_upload import buy_in_uploads
-from bansong.purchase.idempotent_retry import settle_doubts
 from bansong.purchase.purchase_context import PurchaseContext
-from bansong.purchase.single_lookups import buy_singly
+from bansong.purchase.single_lookups import buy_singly, settle_doubts
 from bansong.run.lookups import KEY, LOOKUP, scope_of, with_keys
 from bansong.run.records import ROW_ID
 from bansong.schema import Answer

@@ -24,14 +24,13 @@ import httpx
 import pytest
 
 from bansong import BlockingClient
-from bansong.server import logs
+from bansong.server import settings as server_settings
 from bansong.server.app import listen, server_for, url_of
-from bansong.server.clock import Clock
 from bansong.server.jobs import isolated_reader
-from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.lookup.microbatch import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
 from bansong.server.reference_files import StatusSource
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, Settings
 from bansong.server.store import key_table, open_server_file
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
@@ -184,9 +183,9 @@ def wait_until(holds: Callable[[], object], seconds: float = 120.0) -> None:
 def logged() -> Iterator[list[dict[str, Any]]]:
     """Log as `bansong serve` does for as long as the block lasts; then the list holds the lines."""
     stream, lines = io.StringIO(), list[dict[str, Any]]()
-    loggers = [logging.getLogger(name) for name in (logs.ROOT, "asyncio")]
+    loggers = [logging.getLogger(name) for name in (server_settings.LOGGER_ROOT, "asyncio")]
     before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
-    logs.configure_logging(stream, "info")
+    server_settings.configure_logging(stream, "info")
     try:
         yield lines
     finally:

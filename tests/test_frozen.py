@@ -35,8 +35,7 @@ from bansong.reference.choice_store import CHOICE_FILE
 from bansong.reference.status_store import STATUS_FILE
 from bansong.scheduling.run_store import RUN_FILE
 from bansong.schema import SEOUL, Lang
-from bansong.server.openapi import describe_service
-from bansong.server.routes import OPERATIONS
+from bansong.server.routes import OPERATIONS, describe_service
 from bansong.server.store import SERVER_FILE
 from bansong.testing import FakeService
 from bansong.translation import gettext, use_language

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bansong.errors import OutputError, UsageError
-from bansong.server.clock import Clock
+from bansong.server.settings import Clock
 from serving import HTTP, Served, read_here, rows_of, served
 from test_keys_cli import keys
 

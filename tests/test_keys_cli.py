@@ -84,7 +84,7 @@ def test_whose_a_key_is_is_listed_changed_and_in_no_audit_line(db: Path) -> None
 
 def test_a_running_server_takes_new_keys_and_refuses_revoked_ones(db: Path) -> None:
     """A key made while the server runs works at once; a revoked one is refused when the server looks it up again."""
-    from bansong.server.clock import Clock
+    from bansong.server.settings import Clock
 
     now = [1_800_000_000.0]
     with served(db, Clock(now=lambda: now[0])) as server:

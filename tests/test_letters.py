@@ -14,7 +14,7 @@ import pytest
 import bansong as bs
 from bansong.errors import AccountingError, UsageError
 from bansong.report_page import report_page
-from bansong.run import action_files
+from bansong.run import side_files
 from bansong.schema import Alert
 from bansong.translation import use_language
 from conftest import NINE, SAMPLE, json_of, write
@@ -209,7 +209,7 @@ def test_a_split_in_korean_has_korean_names(tmp_path: Path) -> None:
 
 def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that no file takes stops the run: neither the output nor a part appears."""
-    monkeypatch.setattr(action_files, "OTHER", "nowhere")
+    monkeypatch.setattr(side_files, "OTHER", "nowhere")
     with pytest.raises(AccountingError, match="nothing was published"):
         bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.csv", split="action", **REFERENCE)
     assert list(tmp_path.iterdir()) == []

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bansong.engine import Scorecard
 from bansong.engine.risk import assess
+from bansong.engine.risk.assess import make_reason_tables
 from bansong.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
-from bansong.engine.risk.reason_tables import make_reason_tables
 from bansong.engine.risk.reason_texts import list_reasons
 from bansong.schema import Lang
 

@@ -16,9 +16,8 @@ from bansong.client.account import Account, Idempotency, read_account
 from bansong.client.responses import BatchCreated, Verified
 from bansong.errors import DoubtError, NotSentError, QuotaError, ServiceError
 from bansong.ledger import Ledger
-from bansong.purchase.idempotent_retry import settle_doubts
 from bansong.purchase.purchase_context import PurchaseContext
-from bansong.purchase.single_lookups import buy_singly
+from bansong.purchase.single_lookups import buy_singly, settle_doubts
 from schedules import unsynced
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, numbers, wanted
 

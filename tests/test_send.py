@@ -15,7 +15,7 @@ import bansong as bs
 from bansong.distributed import verify_batches
 from bansong.engine import Registry
 from bansong.engine.address import Gazetteer, parse
-from bansong.server.clock import Clock
+from bansong.server.settings import Clock
 from conftest import NOTHING_CHECKED, write
 from customers import numbers
 from serving import served

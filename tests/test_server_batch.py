@@ -24,11 +24,11 @@ import pytest
 import bansong as bs
 from bansong.engine import LocalEngine
 from bansong.errors import StoreError
-from bansong.server.clock import Clock
 from bansong.server.jobs import isolated_reader, reading_slots, results, worker
 from bansong.server.jobs.accept import JobAcceptance
 from bansong.server.jobs.results import merge_slices
 from bansong.server.reference_files import RegistrySnapshot, StatusSources
+from bansong.server.settings import Clock
 from bansong.server.store import job_table, key_table, open_server_file
 from serving import HTTP, Served, read_here, rows_of, served
 

@@ -15,8 +15,7 @@ from bansong.engine.letter_history import HISTORY_SCHEMA
 from bansong.schema import REASON_SEPARATOR, RECORD_COLUMNS
 from bansong.server.engine_pool import ServedEngine
 from bansong.server.letters import AgreedLetters, ScopeLetters
-from bansong.server.lookup.microbatch import LookupAnswerer
-from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.lookup.microbatch import LookupAnswerer, PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
 from bansong.server.reference_files import ReferenceData
 from bansong.server.settings import Settings

@@ -23,11 +23,11 @@ from bansong.errors import UsageError
 from bansong.options import StatusOptions
 from bansong.reference.nts import NtsKey
 from bansong.server.auth import KeyCache
-from bansong.server.clock import Clock
 from bansong.server.errors import Refusal, invalid_key
 from bansong.server.jobs import worker
 from bansong.server.metrics.counts import ServerMetrics
 from bansong.server.metrics.listener import serve_metrics
+from bansong.server.settings import Clock
 from bansong.server.store import key_table, open_server_file
 from bansong.testing import FakeNts, serve
 from bansong.watch import store as watch_store

@@ -19,8 +19,7 @@ import polars as pl
 import pytest
 
 from bansong.server.handlers import IDEMPOTENCY
-from bansong.server.openapi import PARAMETERS, REFUSALS
-from bansong.server.routes import OPERATIONS, PUBLIC, document, routes
+from bansong.server.routes import OPERATIONS, PARAMETERS, PUBLIC, REFUSALS, document, routes
 from bansong.server.settings import load_plans
 from bansong.watch.notifications import SummaryWindow, add_notifications, add_summaries
 from bansong.watch.schema import DDL as SCHEMA

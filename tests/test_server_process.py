@@ -25,12 +25,11 @@ from bansong import BlockingClient
 from bansong.cli import app as cli
 from bansong.errors import StoreError, UsageError
 from bansong.server import app as process
-from bansong.server import bounded_connection, http_limits, logs
+from bansong.server import bounded_connection, http_limits
 from bansong.server.app import listen, server_for, supervise
 from bansong.server.bounded_connection import HEAD_BYTES
-from bansong.server.clock import Clock
 from bansong.server.metrics.counts import ServerMetrics
-from bansong.server.settings import Settings
+from bansong.server.settings import LOGGER_ROOT, Clock, JsonFormatter, Settings, loggable_message
 from serving import Served, ServedProcess, answers_held, logged, make_key, rows_of, served
 
 
@@ -332,14 +331,14 @@ def test_the_log_says_what_is_wrong_with_the_file() -> None:
     stream = io.StringIO()
     logger = logging.Logger("bansong.server.test")
     logger.addHandler(logging.StreamHandler(stream))
-    logger.handlers[0].setFormatter(logs.JsonFormatter())
+    logger.handlers[0].setFormatter(JsonFormatter())
     for error in (StoreError("db.sqlite: is read-only"), ExceptionGroup("x", [StoreError("db.sqlite: is read-only")])):
         try:
             raise error
         except (StoreError, ExceptionGroup):
             logger.exception("a step failed")
     assert [json.loads(line)["reason"] for line in stream.getvalue().splitlines()] == ["db.sqlite: is read-only"] * 2
-    assert logs.loggable_message(ValueError("홍길동상회")) == "ValueError"
+    assert loggable_message(ValueError("홍길동상회")) == "ValueError"
 
 
 def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
@@ -352,7 +351,7 @@ def test_a_log_line_is_json_and_says_nothing_of_anybody(tmp_path: Path) -> None:
         try:
             raise ValueError("홍길동상회")
         except ValueError:
-            logging.getLogger(f"{logs.ROOT}.server").exception("a step failed")
+            logging.getLogger(f"{LOGGER_ROOT}.server").exception("a step failed")
     request = next(line for line in lines if line["event"] == "request" and line["path"] == "/verify")
     assert (request["method"], request["status"]) == ("POST", 200)
     assert request["ms"] > 0

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bansong.schema import SEOUL
-from bansong.server.clock import Clock
-from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.lookup.microbatch import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.settings import Clock
 from bansong.server.store import key_table
 from bansong.server.store.schema import DDL
 from examples import examples

@@ -23,9 +23,9 @@ from bansong.errors import StoreError
 from bansong.options import StatusOptions
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import StatusStore
-from bansong.server.clock import as_text
 from bansong.server.forget import ServerErasure
 from bansong.server.jobs import results, worker
+from bansong.server.settings import as_text
 from bansong.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
 from bansong.server.status.single_statuses import WAIT
 from bansong.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve

@@ -22,12 +22,11 @@ from bansong.engine import Registry
 from bansong.engine.letter_history import address_key
 from bansong.errors import RegistryError
 from bansong.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bansong.server.clock import Clock
 from bansong.server.errors import Refusal
 from bansong.server.idempotency import KEPT
-from bansong.server.lookup.microbatch import SHARE, LookupAnswerer, Microbatcher
-from bansong.server.lookup.prepared_query import PreparedQuery
+from bansong.server.lookup.microbatch import SHARE, LookupAnswerer, Microbatcher, PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server.settings import Clock
 from bansong.server.store import key_table, open_server_file
 from examples import examples
 from serving import HTTP, Served, answers_held, rows_of, served

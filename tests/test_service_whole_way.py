@@ -35,8 +35,7 @@ from bansong.client import ApiKey, Client
 from bansong.errors import AuthenticationError
 from bansong.ledger import Ledger
 from bansong.schema import ADDED_COLUMNS
-from bansong.server.clock import Clock
-from bansong.server.settings import load_plans
+from bansong.server.settings import Clock, load_plans
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, read_here, rows_of, served
 

@@ -80,7 +80,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
     from bansong.server.account_erasure import AccountErasure
-    from bansong.server.clock import as_text
+    from bansong.server.settings import as_text
     from bansong.storage.sqlite import is_in_use
 
     key = require_key(db, key_id)
@@ -176,7 +176,7 @@ def audit(db: Path, key_id: str | None, as_json: bool) -> None:
 
 
 def _row(entry: AuditEntry) -> dict[str, object]:
-    from bansong.server.clock import as_text
+    from bansong.server.settings import as_text
 
     return {
         "at": as_text(entry.at),

@@ -131,7 +131,7 @@ def create(
 @json_option
 def list_keys(db: Path, as_json: bool) -> None:
     """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
-    from bansong.server.clock import Clock
+    from bansong.server.settings import Clock
     from bansong.server.store import key_table, secret_table
 
     month, now = Clock().month(), time.time()
@@ -213,7 +213,7 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
     so that clients can change one by one; two are valid at most.
     """
-    from bansong.server.clock import as_text
+    from bansong.server.settings import as_text
     from bansong.server.store import secret_table
 
     require_living_key(db, key_id)
@@ -348,7 +348,7 @@ def _customer_name(given: str | None) -> str | None:
 
 
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
-    from bansong.server.clock import as_text
+    from bansong.server.settings import as_text
 
     return {
         "id": key.id,

@@ -119,7 +119,7 @@ def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | No
 
 
 def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
-    from bansong.server.clock import as_text
+    from bansong.server.settings import as_text
 
     waits = "given_up" if delivery.due is None else "waiting"
     return {

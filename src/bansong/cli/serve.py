@@ -192,15 +192,14 @@ def serve(
     if check:
         _check(host=host, port=port, plans=plans, trusted_proxies=trusted_proxies, **settings)
     needs_server()
-    from bansong.server import logs
     from bansong.server.app import run
     from bansong.server.client_address import TrustedProxies
-    from bansong.server.settings import Settings, load_plans
+    from bansong.server.settings import Settings, configure_logging, load_plans
 
     status = chosen_status(settings)
     proxies = TrustedProxies(trusted_proxies)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
-    logs.configure_logging()
+    configure_logging()
     run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
 
 

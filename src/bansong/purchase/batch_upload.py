@@ -30,8 +30,8 @@ from bansong.ledger import (
     UploadUnreadable,
 )
 from bansong.purchase.batch_jobs import UploadedJob, collect_job
-from bansong.purchase.idempotent_retry import BATCH, send_once, stored_request
 from bansong.purchase.purchase_context import PurchaseContext, why_stopped
+from bansong.purchase.single_lookups import BATCH, send_once, stored_request
 from bansong.run.lookups import KEY, split
 from bansong.translation import gettext
 

@@ -16,9 +16,8 @@ from bansong.ledger import Journal, Ledger, LedgerRun, StoredUpload
 from bansong.purchase import answer_join, selection
 from bansong.purchase.batch_jobs import fetch_late_answers
 from bansong.purchase.batch_upload import buy_in_uploads
-from bansong.purchase.idempotent_retry import settle_doubts
 from bansong.purchase.purchase_context import PurchaseContext, PurchaseCounts
-from bansong.purchase.single_lookups import buy_singly
+from bansong.purchase.single_lookups import buy_singly, settle_doubts
 from bansong.run.alerts import continuation_note, unknown_quota_alert
 from bansong.run.engine import Purchase, QuotaStatus
 from bansong.run.lookups import KEY

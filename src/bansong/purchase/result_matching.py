@@ -2,23 +2,256 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
-from bansong.purchase.row_proof import (
-    Echo,
-    KeyOf,
-    Numbering,
-    ResultLike,
-    Texts,
-    find_numbering,
-    may_count_other_rows,
-    read_echoes,
-    read_row_keys,
-)
+import polars as pl
+
+from bansong import business_number
+from bansong.client.echo_check import fold_text, is_other
 from bansong.schema import Answer
 from bansong.translation import gettext
+
+KeyOf = Callable[[str, str | None, str | None], bytes]
+Texts = tuple[str | None, str | None]
+"""Name and address."""
+
+_NO_ROWS: Final[frozenset[int]] = frozenset()
+
+_BASES: Final = (0, 1, 2)
+"""What a service may call the first row: 0, 1, or 2, its line in the file."""
+
+_RANKED: Final = 10
+"""How many different probabilities must be in order before that is no chance: one in three million."""
+
+
+class ResultLike(Protocol):
+    """An item of a job's results: its row key, what it repeats of the row, and its answer or error."""
+
+    @property
+    def key(self) -> int | str | None: ...  # noqa: D102 - the class says it
+    @property
+    def b_no(self) -> str | None: ...  # noqa: D102
+    @property
+    def name(self) -> str | None: ...  # noqa: D102
+    @property
+    def address(self) -> str | None: ...  # noqa: D102
+    @property
+    def answer(self) -> Answer | None: ...  # noqa: D102
+    @property
+    def error(self) -> str | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The rows that an item can be about by what it repeats of its row; ``has_number``: it repeats the number."""
+
+    rows: Collection[int]
+    has_number: bool
+
+
+class _CompatibleRows(Collection[int]):
+    """The rows that the name and address of an item without a number do not contradict, computed when asked for."""
+
+    def __init__(self, records: Sequence[Texts | None], said: Texts) -> None:
+        self._records, self._said = records, said
+
+    def __contains__(self, row: object) -> bool:
+        if not isinstance(row, int) or not 0 <= row < len(self._records):
+            return False
+        return not _contradicts(self._said, self._records[row])
+
+    def __iter__(self) -> Iterator[int]:
+        return (row for row in range(len(self._records)) if row in self)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def read_echoes(
+    results: Sequence[ResultLike],
+    sent: Sequence[tuple[bytes, str]],
+    key_of: KeyOf,
+    records: Sequence[Texts | None],
+    *,
+    strict: bool,
+) -> list[Echo]:
+    """Return the rows that each item can be about by its echo: any without an echo, none if it repeats another row.
+
+    Where a number was sent more than once, the whole row decides. An echo without name or address may only be short of
+    them, and then equals a row that was sent without; so it counts only if the echoes of a number find all its rows.
+    Were echoes short, a row that they wrongly find would be found twice, and another not at all. If it is ``strict``, a
+    whole row decides wherever it is echoed. A number that is repeated with another name or address is another row's.
+    """
+    row_of = {key: row for row, (key, _) in enumerate(sent)}
+    rows_of: defaultdict[str, set[int]] = defaultdict(set)
+    for row, (_, its_number) in enumerate(sent):
+        rows_of[its_number].add(row)
+    without_number = _echo_without_number(records, len(sent))
+
+    numbers = _compact_numbers([result.b_no for result in results])
+    wholes: list[int | None] = []
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for result, b_no in zip(results, numbers, strict=True):
+        whole = None
+        if b_no is not None and len(rows_of.get(b_no, _NO_ROWS)) > (0 if strict else 1):
+            whole = row_of.get(key_of(b_no, result.name or None, result.address or None))
+        if b_no is not None and whole is not None:
+            found[b_no].add(whole)
+        wholes.append(whole)
+
+    def echo(result: ResultLike, b_no: str | None, whole: int | None) -> Echo:
+        if b_no is None:
+            return without_number(result.name, result.address)
+        if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
+            return Echo((whole,), has_number=True)
+        if strict and whole is None and result.name and result.address:
+            return Echo(_NO_ROWS, has_number=True)
+        rows = rows_of.get(b_no, _NO_ROWS)
+        if records:
+            rows = {row for row in rows if not _contradicts((result.name, result.address), records[row])}
+        return Echo(rows, has_number=True)
+
+    return [echo(*item) for item in zip(results, numbers, wholes, strict=True)]
+
+
+def _echo_without_number(records: Sequence[Texts | None], rows: int) -> Callable[[str | None, str | None], Echo]:
+    """Return a function that reads the echo of an item without a number: from its name and address.
+
+    Both together find the rows that were sent with them; one of them only excludes rows.
+    """
+    rows_named: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for row, texts in enumerate(records):
+        if texts is not None:
+            rows_named[fold_text(texts[0]), fold_text(texts[1])].add(row)
+
+    def read_echo(name: str | None, address: str | None) -> Echo:
+        if not records or not (name or address):
+            return Echo(range(rows), has_number=False)
+        named = rows_named.get((fold_text(name), fold_text(address)), _NO_ROWS) if name and address else _NO_ROWS
+        return (
+            Echo(named, has_number=True) if named else Echo(_CompatibleRows(records, (name, address)), has_number=False)
+        )
+
+    return read_echo
+
+
+def _contradicts(said: Texts, sent: Texts | None) -> bool:
+    """Return whether a name or address that an item repeats cannot be the one that was sent."""
+    if sent is None:
+        return False
+    return any(
+        bool(ours and theirs) and is_other(str(theirs), str(ours)) for theirs, ours in zip(said, sent, strict=True)
+    )
+
+
+def _compact_numbers(texts: list[str | None]) -> list[str | None]:
+    """Return the ten digits of each, or ``None``; as one expression, since one value costs a millisecond."""
+    frame = pl.DataFrame({"b_no": texts}, schema={"b_no": pl.String})
+    return frame.select(business_number.compact_expr(pl.col("b_no"))).to_series().to_list()
+
+
+class Numbering(NamedTuple):
+    """The row key of the first row (``base``); from key ``since`` to ``until`` no row was left out before any."""
+
+    base: int
+    since: int
+    until: int
+
+
+def read_row_keys(results: Sequence[ResultLike]) -> list[int | None]:
+    """Return the keys as integers; none at all if one is anything else: "12" among "1f" and "3e" is no row."""
+    keys = [_integer(result.key) for result in results]
+    opaque = any(key is None and result.key is not None for key, result in zip(keys, results, strict=True))
+    return [None] * len(keys) if opaque else keys
+
+
+def _integer(key: int | str | None) -> int | None:
+    if isinstance(key, str):
+        text = key.strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return key if isinstance(key, int) and not isinstance(key, bool) else None
+
+
+def may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
+    """Return whether row keys may count other rows than were sent.
+
+    That is so where the job is another's, or took fewer rows and numbers them anew.
+    Where rows were left out and the others kept their numbers, the keys have a gap. A header may be counted as a row,
+    and nothing may be counted yet.
+    """
+    odd = [total for total in totals if total and not rows <= total <= rows + 1]
+    given = {key for key in keys if key is not None}
+    has_no_gap = bool(given) and max(given) - min(given) + 1 == len(given)
+    return any(total > rows for total in odd) or bool(odd and has_no_gap)
+
+
+def find_numbering(
+    keys: Sequence[int | None],
+    echoes: Sequence[Echo],
+    results: Sequence[ResultLike],
+    rows: int,
+    *,
+    foreign: bool,
+) -> Numbering | None:
+    """Return how the service counts rows, and how far that is proven; ``None`` where it is not.
+
+    Every item rules out the bases under which its key is not a place that it can belong to. So the key 0 proves 0,
+    the key rows + 1 proves 2, the keys 1 and rows together prove 1, and each echo rules out what disagrees with it; an
+    item that repeats a row never sent says nothing. An error without an echo may be the header's, read as a row: it
+    is heard only where there is a key for every row.
+
+    A service that leaves rows out may number the others anew, and then each key is too small by as many as were left
+    out before it. The first and the last row's keys together prove all keys; one of them is enough where no other base
+    could be meant. Two items whose echoes say their rows prove the keys between them, with the first row's key also
+    those before. Nothing else does. Proven without echoes, no key may come with two answers, nor may they be
+    ``foreign``, or ranks.
+    """
+    items = zip(keys, echoes, results, strict=True)
+    keyed = [(key, echo, result) for key, echo, result in items if key is not None and echo.rows]
+    numbered = [(key, echo) for key, echo, _ in keyed if echo.has_number]
+    sure = [(key, echo) for key, echo, result in keyed if echo.has_number or not result.error]
+    left, counted = _possible_bases(sure), {key for key, _, _ in keyed}
+    complete = len(counted) == rows
+    if len(left) != 1 and complete:
+        left = _possible_bases([(key, echo) for key, echo, _ in keyed])
+    if len(left) != 1:
+        return None
+    base, last = left[0], rows - 1 + left[0]
+    from_first = complete or base == max(_BASES) or base in {key for key, _ in sure}
+    alone = foreign or _has_contradictions(keys, results) or _are_ranks(keys, results)
+    if from_first and last in counted and (len(_possible_bases(numbered)) == 1 or not alone):
+        return Numbering(base, base, last)
+    witnesses = [key for key, echo in numbered if len(echo.rows) == 1]
+    return Numbering(base, base if from_first else min(witnesses), max(witnesses)) if witnesses else None
+
+
+def _possible_bases(items: Sequence[tuple[int, Echo]]) -> list[int]:
+    """Return the bases that all of the items allow; none at all without an item."""
+    return [base for base in _BASES if items and all(key - base in echo.rows for key, echo in items)]
+
+
+def _has_contradictions(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bool:
+    """Return whether one row key comes with two different answers."""
+    answers: dict[int, Answer] = {}
+    return any(
+        answers.setdefault(key, result.answer) != result.answer
+        for key, result in zip(keys, results, strict=True)
+        if key is not None and result.answer is not None
+    )
+
+
+def _are_ranks(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bool:
+    """Return whether row keys only count results that are sorted by their probability."""
+    answers = [result.answer for result in results if result.answer is not None]
+    levels = [answer.bounce_prob for answer in answers if answer.bounce_prob is not None]
+    first = keys[0] if keys else None
+    if first is None or len(set(levels)) < _RANKED or list(keys) != list(range(first, first + len(keys))):
+        return False
+    return levels in (sorted(levels), sorted(levels, reverse=True))
+
 
 _WITNESSES: Final = 100
 """How many rows must be seen at their own position before the order of all is believed."""
@@ -58,7 +291,7 @@ def match_results(
     1. where the echo of its whole row says: ``key_of`` (number, name, address) is the key of one row sent, or name and
        address are those of one row of ``records`` (of each row sent, ``None`` where they are not known);
     2. where the echo of its number says, if the number was sent once;
-    3. where its row key says: see :func:`~bansong.purchase.row_proof.find_numbering`;
+    3. where its row key says: see :func:`~bansong.purchase.result_matching.find_numbering`;
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
     Two different answers for one row are a fault, and so is an error, an answer that says nothing, or another number

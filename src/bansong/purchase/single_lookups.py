@@ -2,28 +2,256 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import math
+import secrets
+import zlib
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import anyio
 import polars as pl
 
 from bansong.dispatch import Action, OutgoingRequest, Slot, Task
-from bansong.errors import ServiceError, ShapeError
+from bansong.dispatch.error_actions import is_long_wait, may_pass
+from bansong.errors import DoubtError, Problem, ServiceError, ShapeError
 from bansong.ledger import (
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
     LookupRefused,
     LookupRetracted,
+    LookupSettled,
     LookupUnreadable,
+    RequestRepeated,
+    StoredRequest,
+    UploadSettled,
 )
-from bansong.purchase.idempotent_retry import VERIFY, content_of, send_once, stored_request, verify_lookup
+from bansong.ledger.recovery import REPEATS
 from bansong.purchase.purchase_context import PurchaseContext
+from bansong.purchase.result_matching import EMPTY_ANSWER
 from bansong.run.lookups import Lookup, as_lookups
+from bansong.translation import gettext
 
 if TYPE_CHECKING:
-    from bansong.client import Verified
-    from bansong.ledger import StoredRequest
+    from bansong.client import Client, Verified
+    from bansong.ledger import PendingRequest, StoredRequest
+    from bansong.run.lookups import Lookup
+
+REQUEST_IN_DOUBT: Final = Problem(
+    "purchase.request_in_doubt", "{endpoint} was sent by an earlier run, and what became of it is not known"
+)
+
+log = logging.getLogger(__name__)
+
+VERIFY: Final = "POST /verify"
+BATCH: Final = "POST /batch"
+
+_MAX_REPETITIONS: Final = 5
+"""How often one request is repeated in a run, with pauses that grow."""
+_HOPELESS: Final = 3
+"""After so many requests in a row that no repetition has settled, no other is repeated in this run."""
+_SURE: Final = 0.9
+"""The share of the promised time in which a key is believed to be remembered."""
+
+Reply = TypeVar("Reply")
+Ask = Callable[[bool], Awaitable[Reply]]
+"""Sends a request; its argument says whether that is a repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequest:
+    """A request with a key, which was ``begun`` by anyio's clock and ``dated`` by the ledger's (both in seconds).
+
+    Both are looked at: one does not run while a machine sleeps, the other may be set back. ``keep`` is for how many
+    seconds the service promised to know the key, ``repeats`` how often earlier runs have sent the request again.
+    """
+
+    endpoint: str
+    token: str
+    account: bytes
+    keep: float
+    begun: float
+    dated: float
+    repeats: int = 0
+
+    def is_old(self, now: float, promised: float) -> bool:
+        """Return whether the service may have forgotten the key at ``now`` (the ledger's clock)."""
+        age = max(anyio.current_time() - self.begun, now - self.dated)
+        return age >= _SURE * min(self.keep, promised)
+
+
+def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> StoredRequest | None:
+    """Return what the ledger keeps of a request; ``None`` where the service promises nothing."""
+    promise = context.idempotency
+    if promise is None or endpoint not in promise.endpoints:
+        return None
+    token = secrets.token_hex(16)
+    mark = context.client.account_mark(token)
+    return StoredRequest(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
+
+
+def content_of(lookup: Lookup) -> bytes:
+    """Return a lookup as the ledger keeps it until it is answered."""
+    return json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
+
+
+async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
+    """Ask about one lookup; raise :class:`ShapeError` also for an answer that says nothing in any field."""
+    verified = await client.verify(b_no, name, address, **key)
+    if verified.answer == EMPTY_ANSWER:
+        words = gettext("the service gave no answer")
+        raise ShapeError(words, status=200, detail=words, raw=client.redact(verified.model_dump_json().encode()))
+    return verified
+
+
+async def send_once(
+    context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
+) -> Reply:
+    """Send a request; where its answer does not come, and it has a key, again until it does.
+
+    Raises what the service said to the first sending; a :class:`DoubtError` also where no repetition settled it.
+    """
+    if request is None:
+        return await ask(False)
+    begun, dated = anyio.current_time(), context.ledger.now()
+    try:
+        return await ask(False)
+    except DoubtError as error:
+        doubt = error
+    keyed = KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
+    return await _repeat(context, keyed, ask, slot, doubt)
+
+
+async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
+    """Repeat what earlier runs left in doubt; return how many lookups that settled.
+
+    ``wanted``: only requests that hold one of these keys; ``None``: all. ``most``: no more lookups than that, since the
+    first sending may never have arrived.
+    """
+    requests = [
+        request
+        for request in context.ledger.pending_requests(context.client.origin)
+        if wanted is None or any(key in wanted for key in request.keys)
+    ]
+    if not requests:
+        return 0
+    source, read, settled, tried = iter(requests), anyio.current_time(), 0, 0
+
+    async def repeat(request: PendingRequest, slot: Slot) -> None:
+        nonlocal settled
+        if await _settle_request(context, request, read, slot):
+            settled += request.rows
+
+    def next_task() -> Task | None:
+        nonlocal tried
+        for request in source:
+            if most is None or tried + request.rows <= most:
+                tried += request.rows
+                return partial(repeat, request)
+        return None
+
+    await context.dispatcher.run(next_task, 1)
+    log.info("%d of %d lookups in doubt were settled by asking again with their key", settled, tried)
+    return settled
+
+
+async def _settle_request(context: PurchaseContext, request: PendingRequest, read: float, slot: Slot) -> bool:
+    """Repeat a request of an earlier run; return whether it was answered. If not, it stays as it is in the ledger."""
+    if request.age < 0:  # the clock was set back: how old the key is, is not known
+        return False
+    endpoint, token = VERIFY if request.upload is None else BATCH, request.token
+    keyed = KeyedRequest(
+        endpoint, token, request.account, request.keep, read - request.age, request.first, request.repeats
+    )
+    if (why_not := _why_expired(context, keyed)) is not None:  # it says nothing about the others
+        log.info("%s: %s", endpoint, why_not)
+        return False
+    content, client, settle = zlib.decompress(request.content), context.client, context.journal.settle
+    doubt = DoubtError(REQUEST_IN_DOUBT, endpoint=endpoint)
+    try:
+        if request.upload is None:
+            record = json.loads(content)
+            verified = await _repeat(
+                context, keyed, lambda _: verify_lookup(client, *record, idempotency_key=token), slot, doubt
+            )
+            await settle(LookupSettled(request.keys[0], verified.answer))
+        else:
+            upload = partial(client.create_batch, offline=request.offline, paid=request.paid, idempotency_key=token)
+            created = await _repeat(context, keyed, lambda _: upload(content), slot, doubt)
+            await settle(UploadSettled(request.upload, created.job_id, created.total))
+    except ServiceError as error:
+        log.info("%s", error)
+        return False
+    return True
+
+
+async def _repeat(
+    context: PurchaseContext, request: KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
+) -> Reply:
+    """Repeat a request until it is answered; raise :class:`DoubtError` if it is not, or must not be repeated.
+
+    One at a time in a run: where the service is down for a while, many are in doubt at once, and one is enough to see
+    that it is back.
+    """
+    why: str | None = None
+    dispatcher, wait = context.dispatcher, doubt.retry_after
+    dispatcher.record_overload(doubt, slot)
+    async with dispatcher.exclusively(context.repetition_gate) as is_free:
+        for attempt in range(1, min(_MAX_REPETITIONS, REPEATS - request.repeats) + 1):
+            if not is_free or context.hopeless >= _HOPELESS or dispatcher.is_cancelled:
+                break
+            try:
+                await dispatcher.back_off(attempt, wait)
+                why = await _why_not_repeatable(context, request)
+                if why is not None or not await dispatcher.wait_for_permit(slot):
+                    break
+                await context.journal.settle(RequestRepeated(request.token))
+                context.counts.repeated += 1
+                reply = await ask(True)
+            except ShapeError as error:
+                context.hopeless += 1
+                raise _with_reason(doubt, str(error)) from None
+            except ServiceError as error:
+                why, wait = str(error), error.retry_after
+                dispatcher.record_overload(error, slot)
+                if not may_pass(error) or is_long_wait(wait):
+                    break
+            else:
+                context.hopeless = 0
+                return reply
+        if is_free and not dispatcher.is_cancelled:
+            context.hopeless += 1
+    raise _with_reason(doubt, why)
+
+
+async def _why_not_repeatable(context: PurchaseContext, request: KeyedRequest) -> str | None:
+    """Return why a request must not be repeated now; ``None`` if it may."""
+    if (why := _why_expired(context, request)) is not None:
+        return why
+    promise = (await context.client.me()).idempotency
+    if promise is None or request.endpoint not in promise.endpoints:
+        return gettext("the service does not promise any more to do it only once")
+    return _why_expired(context, request, promise.keep_seconds)
+
+
+def _why_expired(context: PurchaseContext, request: KeyedRequest, promised: float = math.inf) -> str | None:
+    """Return why the promise does not hold for a request any more, as far as that can be known without asking."""
+    if context.client.account_mark(request.token) != request.account:
+        return gettext("it was sent with another API key, so it is not repeated with this one")
+    if request.is_old(context.ledger.now(), promised):
+        return gettext("it was sent so long ago that the service may have forgotten its key")
+    return None
+
+
+def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
+    if why is None:
+        return doubt
+    words = gettext("{doubt}; asked again with the same key: {why}", doubt=doubt, why=why)
+    return DoubtError(words, status=doubt.status, detail=doubt.detail, raw=doubt.raw)
 
 
 async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:

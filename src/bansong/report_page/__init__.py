@@ -1,7 +1,8 @@
 """A run, or an enriched file, as one page to be read, printed and passed on, which asks nothing of any network.
 
-- ``page_figures``: what the page counts, from the answered rows; ``masking``: what it shows of people
-- ``tags``: HTML whose every value is escaped; ``page_charts``: charts as SVG
+- ``page_figures``: what the page counts, from the answered rows, with its charts as SVG; ``masking``: what it shows
+  of people
+- ``tags``: HTML whose every value is escaped
 - ``page``: the page itself; ``open_run``: a run or a file that was written before
 """
 

@@ -14,8 +14,7 @@ from bansong.charts.provinces import TILES
 from bansong.column_words import word_of
 from bansong.errors import OutputError, Problem
 from bansong.report_page.earlier_run import RunChanges
-from bansong.report_page.page_charts import draw_charts
-from bansong.report_page.page_figures import PageFigures
+from bansong.report_page.page_figures import PageFigures, draw_charts
 from bansong.report_page.tags import Markup, join, tag
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.schema import SEOUL, seoul_day

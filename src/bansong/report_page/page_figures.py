@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
-from bansong import business_number
+from bansong import business_number, charts
 from bansong.engine.address.regions.postal import region_level
 from bansong.engine.letter_history import address_key
+from bansong.errors import UsageError
 from bansong.report_page.masking import mask_address, mask_digits, mask_name, mask_number
+from bansong.report_page.tags import Markup
 from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
 
 SHOWN: Final = 20
@@ -184,3 +187,26 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
         (change if unmask else mask_digits(change)).alias("change"),
         *([] if unmask else [value.alias(name) for name, value in masked.items()]),
     )
+
+
+_ROOT: Final = re.compile(r"<svg ")
+
+
+def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
+    """Return the charts as (name, SVG): grades, reasons, provinces; an empty list where nothing draws.
+
+    The tables of the page say the same, so the drawings are hidden from screen readers.
+    """
+    wanted: dict[str, Callable[[], Any]] = {
+        "grades": lambda: charts.grades(figures.counts["grade"], figures.rows),
+        "reasons": lambda: charts.reasons(figures.reasons.select("reason", "rows")),
+        "regions": lambda: charts.regions(figures.regions.select("region", "rows", "expected")),
+    }
+    try:
+        return [(name, _svg(chart())) for name, chart in wanted.items()]
+    except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+        return []
+
+
+def _svg(chart: Any) -> Markup:
+    return Markup(_ROOT.sub('<svg aria-hidden="true" ', charts.as_svg(chart), count=1))

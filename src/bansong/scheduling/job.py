@@ -24,13 +24,10 @@ from bansong.progress.display import Progress
 from bansong.report import Report
 from bansong.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bansong.run.run_start import RunStart
-from bansong.scheduling.deadline import Deadline
 from bansong.scheduling.inputs import JobInput, content_of, find_inputs, find_predecessors, fingerprint, is_asking
-from bansong.scheduling.job_file import JobFile, load_job_file, parse_duration
-from bansong.scheduling.job_file_fields import JobFileAudience
+from bansong.scheduling.job_file import Deadline, JobFile, JobFileAudience, load_job_file, parse_duration
 from bansong.scheduling.job_place import job_place, locate, refuse_shared_name
-from bansong.scheduling.job_report import PAUSED, InputOutcome, JobReport
-from bansong.scheduling.metrics_file import write_metrics
+from bansong.scheduling.job_report import PAUSED, InputOutcome, JobReport, write_metrics
 from bansong.scheduling.output_files import about_file, copy_file, remove_old_outputs, set_mode
 from bansong.scheduling.output_names import OutputNames
 from bansong.scheduling.recorder import AnswerRecorder

@@ -22,10 +22,9 @@ from bansong.errors import OutputError, Problem, UsageError
 from bansong.labels.label_store import LabelStore
 from bansong.library_messages import describe_os_error
 from bansong.server.account_erasure import list_mailings
-from bansong.server.clock import as_text
 from bansong.server.engine_pool import learning_folder
 from bansong.server.jobs import results
-from bansong.server.settings import Settings
+from bansong.server.settings import Settings, as_text
 from bansong.server.store import SERVER_FILE, job_table, key_table, open_server_file
 from bansong.server.store.key_table import Key
 from bansong.storage.filesystem import create_private, list_folder

@@ -22,7 +22,6 @@ from bansong.errors import UsageError
 from bansong.library_messages import describe_os_error
 from bansong.server.auth import AuthMiddleware, KeyCache
 from bansong.server.bounded_connection import HEAD_BYTES, BoundedConnection
-from bansong.server.clock import Clock
 from bansong.server.connection_table import ConnectionTable
 from bansong.server.engine_pool import EnginePool
 from bansong.server.expiry import Retention
@@ -33,7 +32,6 @@ from bansong.server.jobs.accept import JobAcceptance
 from bansong.server.jobs.worker import JobWorker, clean_up_files
 from bansong.server.key_bounds import KeyBounds
 from bansong.server.learning import OutcomeLearner
-from bansong.server.logs import RequestLog
 from bansong.server.lookup.microbatch import LookupAnswerer
 from bansong.server.lookup.quota import PaidLookups
 from bansong.server.metrics.counts import ServerMetrics
@@ -41,7 +39,7 @@ from bansong.server.metrics.gauges import StateCollector
 from bansong.server.metrics.listener import serve_metrics
 from bansong.server.reference_files import StatusSource, StatusSources
 from bansong.server.routes import PUBLIC, routes
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, RequestLog, Settings
 from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bansong.server.watch.notifier import Notifier
 from bansong.server.watch.scheduler import WatchScheduler

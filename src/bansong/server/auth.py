@@ -15,15 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bansong.errors import StoreError
 from bansong.server.client_address import TrustedProxies
-from bansong.server.clock import Clock
 from bansong.server.errors import Refusal, busy, invalid, invalid_key, missing_key, no_route, not_in_plan
 from bansong.server.http_limits import IncomingBody, refuse_two_lengths
-from bansong.server.logs import REQUEST_ID
 from bansong.server.metrics.counts import ServerMetrics
-from bansong.server.request_id import HEADER as REQUEST_ID_HEADER
-from bansong.server.request_id import request_id_of
-from bansong.server.request_language import choose_language, language_headers
-from bansong.server.settings import ServicePlan
+from bansong.server.settings import HEADER as REQUEST_ID_HEADER
+from bansong.server.settings import REQUEST_ID, Clock, ServicePlan, choose_language, language_headers, request_id_of
 from bansong.server.store import Store, key_table
 from bansong.server.store.key_table import Key
 from bansong.server.store.secret_table import digest_of

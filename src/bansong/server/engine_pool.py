@@ -31,11 +31,10 @@ from bansong.errors import BansongError, ModelError, Problem
 from bansong.labels.label_store import LabelStore
 from bansong.models.model_store import ModelStore, resolve_model
 from bansong.schema import RECORD_COLUMNS
-from bansong.server.clock import Clock
 from bansong.server.letters import AgreedLetters, ScopeLetters
 from bansong.server.pool_agreement import PoolAgreement
 from bansong.server.reference_files import DAMAGED, FileStamp, ReferenceData, ReferenceFiles, stamp_of
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, Settings
 from bansong.server.store.key_table import IN_POOL
 
 POOL_VERSION_FOREIGN: Final = Problem(

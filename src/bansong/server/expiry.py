@@ -19,11 +19,10 @@ import anyio.to_thread
 from bansong.errors import BansongError
 from bansong.labels.label_store import LabelStore
 from bansong.server.account_erasure import ERASE, erase_rows, remove_files
-from bansong.server.clock import Clock
 from bansong.server.engine_pool import learning_folder
 from bansong.server.former_pool import FORMER_POOL
 from bansong.server.learning import OutcomeLearner
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, Settings
 from bansong.server.store import Store, audit_table, job_table, key_table
 
 _log = logging.getLogger(__name__)

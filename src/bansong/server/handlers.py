@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 
 from bansong.server import idempotency
 from bansong.server.auth import KeyCache, key_of, renew_key
-from bansong.server.clock import Clock, as_text
 from bansong.server.engine_pool import EnginePool
 from bansong.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan, watch_changes_exceeded
 from bansong.server.expiry import Retention
@@ -23,7 +22,6 @@ from bansong.server.jobs.accept import JobAcceptance, JobRequest, repeat_answer
 from bansong.server.jobs.worker import JobWorker
 from bansong.server.key_bounds import KeyBounds
 from bansong.server.learning import OutcomeLearner
-from bansong.server.logs import RequestLog
 from bansong.server.lookup.quota import PaidLookups
 from bansong.server.metrics.counts import ServerMetrics
 from bansong.server.payloads import (
@@ -40,7 +38,7 @@ from bansong.server.payloads import (
     WatchRequest,
     encode,
 )
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, RequestLog, Settings, as_text
 from bansong.server.store import Store, job_table, key_table
 from bansong.server.upload_form import UploadBounds, hash_upload, receive_upload
 from bansong.server.watch.notifier import Notifier

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 
 from bansong.server import idempotency
-from bansong.server.clock import Clock
 from bansong.server.errors import Refusal, conflict, invalid
+from bansong.server.settings import Clock
 from bansong.server.store import Store
 from bansong.translation import gettext
 

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from bansong.server.auth import key_of
-from bansong.server.clock import as_text
 from bansong.server.errors import JSON, Refusal, invalid, not_found
 from bansong.server.handlers import Context, context_of
 from bansong.server.jobs import results
 from bansong.server.payloads import JobDeleted, JobError, JobListPayload, JobStatus, JobSummaryPayload, encode
+from bansong.server.settings import as_text
 from bansong.server.store import job_table
 from bansong.server.store.job_table import StoredJob
 from bansong.translation import gettext, gettext_noop

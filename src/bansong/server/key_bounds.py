@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from typing import Final
 
-from bansong.server.clock import Clock
 from bansong.server.errors import limit_exceeded
-from bansong.server.settings import ServicePlan
+from bansong.server.settings import Clock, ServicePlan
 from bansong.translation import gettext
 
 _MOST: Final = 10_000

@@ -31,11 +31,10 @@ from bansong.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
 from bansong.labels.outcomes import reason_code
 from bansong.learning import Calibrated, calibrate
 from bansong.schema import REASON_SEPARATOR, SEOUL
-from bansong.server.clock import Clock, WakeUp
 from bansong.server.engine_pool import POOL, POOL_TRAINING, EnginePool, make_learning_folder, remove_training_folder
 from bansong.server.jobs import results
 from bansong.server.pool_agreement import PoolMember, find_agreed, write_training_store
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, Settings, WakeUp
 from bansong.server.store import Store, job_table, key_table
 from bansong.server.store.job_table import JobToLearn, Outcome
 

@@ -6,18 +6,282 @@ document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bansong import __version__
 from bansong.server import handlers, job_handlers, payloads
 from bansong.server.errors import JSON
-from bansong.server.openapi import Operation, Schema, describe_service
+from bansong.watch.notifications import EVENT, SUMMARY
+from bansong.watch.webhook_signature import (
+    EVENT_HEADER,
+    FORMER_ID_HEADER,
+    FORMER_SIGNATURE_HEADER,
+    ID_HEADER,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+)
+
+Schema = dict[str, Any]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path, and what the OpenAPI document says of it.
+
+    ``handler``: an async function of ``handlers`` or ``job_handlers``. ``body``: a type of ``payloads``, or
+    ``"upload"``; ``refusals``: the statuses of errors.
+    """
+
+    handler: Callable[[Request], Awaitable[Response]]
+    id: str
+    summary: str
+    answers: Mapping[int, tuple[str, Any]]
+    refusals: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
+    body: Any = None
+    links: Mapping[str, tuple[str, ...]] = {}
+    public: bool = False
+
+
+_KEYED: Final = (401, 403, 500, 503)
+REFUSALS: Final[Mapping[int, str]] = {
+    400: "The request is not as it should be (`invalid_request`), the file cannot be read (`unreadable_file`) "
+    "or has no column of business numbers (`no_number_column`); the message says where.",
+    401: "The API key is missing (`missing_key`) or invalid (`invalid_key`).",
+    403: "Not available in the key's plan (`not_in_plan`).",
+    404: "It does not exist, or is another key's (`not_found`).",
+    408: "The body did not come in time (`timeout`).",
+    409: "It contradicts what is there: the Idempotency-Key was used for another request (`idempotency_mismatch`), the "
+    "job is not done (`job_not_done`), the watch list is full (`watch_limit`, with `limit` and `used`).",
+    413: "The file or request is too large (`too_large`, with `limit` and `unit`); nothing was taken.",
+    415: "The body is of another kind (`unsupported_media_type`).",
+    429: "The monthly quota does not suffice (`quota_exceeded`, with `limit`, `used`, `remaining`, `resets_at`), or a "
+    "bound of the key's plan is reached (`limit_exceeded`, with `bound`, `limit`, `used`); nothing was taken.",
+    500: "The server failed (`internal`).",
+    503: "The server has as much to do as it takes on, or cannot use its disk (`busy`); nothing was done.",
+    507: "The server has no room to store the file (`insufficient_storage`); nothing was done.",
+}
+
+_WAITS: Final = (429, 503, 507)
+_PAYLOAD: Final = re.compile(r"\b(\w+)Payload\b")
+_PUBLISHED: Final = {"VerificationPayload": "Verified"}
+"""Published names of components; the other ``…Payload`` are published without this ending."""
+
+PARAMETERS: Final[Mapping[str, Schema]] = {
+    "job_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+    "watch_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+    "preview": {
+        "in": "query",
+        "description": "How many of the rows of highest risk are given; as many as the job has rows, or more: all.",
+        "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1, "default": 10},
+    },
+    "limit": {
+        "in": "query",
+        "description": "How many jobs a page has at most.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": job_handlers.MOST, "default": job_handlers.PAGE},
+    },
+    "cursor": {
+        "in": "query",
+        "description": "The `next_cursor` of the page before.",
+        "schema": {"type": "string", "minLength": 1},
+    },
+    "offline": {
+        "in": "query",
+        "description": "Ask no live source of the registration status, only the registry that the server has.",
+        "schema": {"enum": ["true", "false", "1", "0"], "default": "false"},
+    },
+    "paid": {
+        "in": "query",
+        "description": "`false`: look nothing up and take nothing from the quota; rows are judged by what they say.",
+        "schema": {"enum": ["true", "false", "1", "0"], "default": "true"},
+    },
+    "Idempotency-Key": {
+        "in": "header",
+        "description": "Sent again with the same value, the request is answered as before and neither done nor paid "
+        "again. 1 to 200 visible ASCII characters.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
+    },
+}
+
+_NOTIFICATIONS: Final = (
+    (
+        "closure",
+        EVENT,
+        payloads.Closure,
+        "A watched business was found closed: posted to the webhook of the watch's key.",
+    ),
+    (
+        "closedAlready",
+        SUMMARY,
+        payloads.ClosedAlready,
+        "Businesses were closed already when they were first checked: posted once for all that were added together.",
+    ),
+)
+"""What is posted to webhooks: the operation's name, the event, the body's type, and what it says."""
+
+
+def _describe_notification(name: str, event: str, type_: type, summary: str, by_type: Mapping[Any, Schema]) -> Schema:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "description": "The same bytes are sent again, less and less often, until the receiver acknowledges them; `id` "
+        "is the same each time, so a receiver that knows it has the notice already.",
+        "security": [],
+        "parameters": [
+            {
+                "name": header,
+                "in": "header",
+                "required": True,
+                "description": description,
+                "schema": {"type": "string"} | more,
+            }
+            for header, description, more in (
+                (ID_HEADER, "The `id` of the body.", {}),
+                (TIMESTAMP_HEADER, "The unix time of this attempt.", {"pattern": "^[0-9]+$"}),
+                (
+                    SIGNATURE_HEADER,
+                    "As Standard Webhooks has it: `v1,` and the base64 of the HMAC-SHA256 of id, timestamp and body, a "
+                    "full stop between each, under the webhook's secret.",
+                    {"pattern": "^v1,[A-Za-z0-9+/]{43}=$"},
+                ),
+                (EVENT_HEADER, "What happened.", {"const": event}),
+                (FORMER_ID_HEADER, "The `id` of the body; for one more release.", {}),
+                (
+                    FORMER_SIGNATURE_HEADER,
+                    "For one more release: `t` is the unix time of this attempt, `v1` the HMAC-SHA256 of `t`, a full "
+                    "stop and the body, under the text of the webhook's secret.",
+                    {"pattern": "^t=[0-9]+,v1=[0-9a-f]{64}$"},
+                ),
+            )
+        ],
+        "responses": {"2XX": {"description": "Acknowledged: it is not sent again. Anything else is a failure."}},
+        "requestBody": {"required": True, **_content(by_type, type_)},
+    }
+
+
+_UPLOAD: Final[Schema] = {
+    "description": "One part named `file`: CSV, Excel or JSON, with a column of business numbers.",
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file"],
+                "properties": {"file": {"type": "string", "format": "binary"}},
+            }
+        }
+    },
+}
+
+
+def describe_service(operations: Mapping[tuple[str, str], Operation]) -> Schema:
+    """Return the document of operations, by method and path, as JSON can say it."""
+    by_type, components = _schemas(list(_body_types(operations.values())))
+    paths: dict[str, Schema] = {}
+    for (method, path), operation in operations.items():
+        paths.setdefault(path, {})[method.lower()] = _describe_operation(operation, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Business registration verification",
+            "version": __version__,
+            "description": "Every request but /healthz and /openapi.json carries the key in X-API-Key. Every refusal "
+            "has one shape; its code is for programs, its message for people. Unknown fields of requests are ignored; "
+            "clients should ignore those of answers.",
+        },
+        "security": [{"key": []}],
+        "paths": paths,
+        "webhooks": {
+            event: {"post": _describe_notification(name, event, type_, summary, by_type)}
+            for name, event, type_, summary in _NOTIFICATIONS
+        },
+        "components": {
+            "schemas": components,
+            "parameters": {name: {"name": name, **parameter} for name, parameter in PARAMETERS.items()},
+            "responses": {_refusal_name(status): _describe_refusal(status, by_type) for status in REFUSALS},
+            "headers": {
+                "Retry-After": {
+                    "description": "Seconds after which it may be tried again.",
+                    "schema": {"type": "integer", "minimum": 1},
+                }
+            },
+            "securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
+        },
+    }
+
+
+def _schemas(types: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
+    """The schema of each type, and the components they refer to, under the names that clients know."""
+    described = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    text = msgspec.json.encode(described).decode()
+    schemas, components = msgspec.json.decode(_PAYLOAD.sub(lambda name: _PUBLISHED.get(name[0], name[1]), text))
+    return dict(zip(types, schemas, strict=True)), components
+
+
+def _body_types(operations: Iterable[Operation]) -> Iterable[Any]:
+    """The types of bodies, each once."""
+    found: dict[Any, None] = {payloads.Error: None, **{type_: None for _, _, type_, _ in _NOTIFICATIONS}}
+    for operation in operations:
+        if isinstance(operation.body, type):
+            found[operation.body] = None
+        found |= dict.fromkeys(type_ for _, type_ in operation.answers.values())
+    return found
+
+
+def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> Schema:
+    described: Schema = {"operationId": operation.id, "summary": operation.summary}
+    if operation.public:
+        described["security"] = []
+    if operation.parameters:
+        described["parameters"] = [_ref("parameters", name) for name in operation.parameters]
+    if operation.body == "upload":
+        described["requestBody"] = _UPLOAD
+    elif operation.body is not None:
+        described["requestBody"] = {"required": True, **_content(by_type, operation.body)}
+    links = {target: _describe_link(target, name) for name, targets in operation.links.items() for target in targets}
+    responses: dict[str, Schema] = {}
+    for status, (description, type_) in operation.answers.items():
+        responses[f"{status}"] = {"description": description, **_content(by_type, type_)}
+        if links:
+            responses[f"{status}"]["links"] = links
+    refusals = operation.refusals if operation.public else {*operation.refusals, *_KEYED}
+    described["responses"] = responses | {
+        f"{status}": _ref("responses", _refusal_name(status)) for status in sorted(refusals)
+    }
+    return described
+
+
+def _describe_link(target: str, name: str) -> Schema:
+    return {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
+
+
+def _describe_refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
+    refusal: Schema = {"description": REFUSALS[status], "content": {JSON: {"schema": by_type[payloads.Error]}}}
+    if status in _WAITS:
+        refusal["headers"] = {"Retry-After": {"required": True, **_ref("headers", "Retry-After")}}
+    return refusal
+
+
+def _refusal_name(status: int) -> str:
+    return f"Refusal{status}"
+
+
+def _content(by_type: Mapping[Any, Schema], type_: Any) -> Schema:
+    content = {"schema": by_type[type_]}
+    if (example := payloads.by_type().get(type_)) is not None:
+        content["example"] = example
+    return {"content": {JSON: content}}
+
+
+def _ref(kind: str, name: str) -> Schema:
+    return {"$ref": f"#/components/{kind}/{name}"}
 
 
 class Health(msgspec.Struct):

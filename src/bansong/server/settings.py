@@ -2,21 +2,248 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import re
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import date, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TextIO
 
+import anyio
 import msgspec
+from starlette.types import Scope
 
 from bansong.client.address_policy import IpNetwork
-from bansong.errors import Problem, UsageError
+from bansong.environment import variable
+from bansong.errors import Problem, StoreError, UsageError
 from bansong.library_messages import describe_library_error, describe_os_error
 from bansong.options import StatusOptions
-from bansong.schema import Lang
+from bansong.schema import SEOUL, Lang
 from bansong.server.client_address import TrustedProxies
 from bansong.server.store.schema import files_folder
-from bansong.translation import gettext
+from bansong.translation import current_language, gettext, match_language, speak
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """``now``: seconds since 1970 (UTC). ``sleep``: wait so many of them."""
+
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+    def today(self) -> date:
+        """The day in Korea."""
+        return datetime.fromtimestamp(self.now(), SEOUL).date()
+
+    def month(self, at: float | None = None) -> str:
+        """The calendar month in Korea (``2026-11``), by which quotas are counted: the current one, or a time's."""
+        return f"{datetime.fromtimestamp(self.now() if at is None else at, SEOUL):%Y-%m}"
+
+    def month_ends(self) -> datetime:
+        """When the next month begins in Korea."""
+        today = datetime.fromtimestamp(self.now(), SEOUL)
+        return datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=SEOUL)
+
+
+def as_text(seconds: float | None) -> str | None:
+    """A time as the API says it: ISO 8601 in Korea's time, to the second."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
+
+
+class WakeUp:
+    """A sleep that can be ended, for one task. A :meth:`ring` while nobody waits ends the next :meth:`wait` at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        """End the wait, this one or the next."""
+        self._event.set()
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait so many seconds (``None``: for ever), or until :meth:`ring`; return whether it rang."""
+        async with anyio.create_task_group() as group:
+
+            async def sleep(seconds: float) -> None:
+                await self._clock.sleep(max(0.0, seconds))
+                group.cancel_scope.cancel()
+
+            if seconds is not None:
+                group.start_soon(sleep, seconds)
+            await self._event.wait()
+            group.cancel_scope.cancel()
+        rang = self._event.is_set()
+        if rang:
+            self._event = anyio.Event()
+        return rang
+
+
+LOGGER_ROOT: Final = "bansong"
+_RENDERED: Final = "bansong_rendered"
+_WRITTEN_EVERY: Final = 0.2
+_encode: Final = msgspec.json.Encoder().encode
+
+REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default="")
+"""The id of the request that is being answered, in its task and the threads that it waits for; else empty."""
+
+
+def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
+    """Let ``bansong`` log as JSON lines to ``stream`` (stderr) from ``level`` on (BANSONG_LOG, else info)."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger(LOGGER_ROOT)
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    asyncio_ = logging.getLogger("asyncio")  # else it says in its own words, and with what, a callback failed
+    asyncio_.handlers[:] = [handler]
+    asyncio_.propagate = False
+    wanted = (level or variable("BANSONG_LOG") or "info").upper()
+    logger.setLevel(wanted if wanted in logging.getLevelNamesMapping() else "INFO")
+
+
+class RequestLine(msgspec.Struct, omit_defaults=True):
+    """What is logged of a request.
+
+    ``path`` is its pattern, ``ms`` how long it took, ``request`` its id, ``key`` the id of the key, ``client`` the
+    address of the client.
+    """
+
+    time: str
+    level: str
+    logger: str
+    event: str
+    method: str
+    path: str
+    status: int
+    ms: float
+    request: str
+    key: str = ""
+    client: str = ""
+
+
+class RequestLog:
+    """The lines of requests, written together: a record for each would take a tenth of the time it is about."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger(f"{LOGGER_ROOT}.server.requests")
+        self._lines: list[str] = []
+
+    def note(self, method: str, path: str, status: int, seconds: float, *, key: str, client: str) -> None:
+        """Note the request of :data:`REQUEST_ID`, which has been answered, if such are logged."""
+        if not self._logger.isEnabledFor(logging.INFO):
+            return
+        now = datetime.now(SEOUL).isoformat(timespec="milliseconds")
+        ms = round(seconds * 1000, 1)
+        about = method, path, status, ms, REQUEST_ID.get(), key, client
+        line = RequestLine(now, "info", self._logger.name, "request", *about)
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_WRITTEN_EVERY, self.write)
+        self._lines.append(_encode(line).decode())
+
+    def write(self) -> None:
+        """Write what was noted."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._logger.info("\n".join(lines), extra={_RENDERED: True})
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as a line of JSON.
+
+    Of an exception its type and places are written and not its message, which may quote what a user sent, unless it
+    says what is wrong with the server's file. What a library says may quote it, too: its name alone is written.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        if getattr(record, _RENDERED, False):
+            return record.getMessage()
+        is_ours = record.name.partition(".")[0] == LOGGER_ROOT
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, SEOUL).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage() if is_ours else "a library reports something",
+        }
+        if request := REQUEST_ID.get():
+            line["request"] = request
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            line["error"] = type(error).__name__
+            if reasons := [str(one) for one in _leaves(error) if isinstance(one, StoreError)]:
+                line["reason"] = reasons[0]
+            line["trace"] = [_place(frame) for frame in traceback.extract_tb(error.__traceback__)]
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def loggable_message(error: BaseException) -> str:
+    """What of an error can be logged: what is wrong with the server's file; of all others the type alone."""
+    return str(error) if isinstance(error, StoreError) else type(error).__name__
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group is made of, or the one."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+
+
+HEADER: Final = b"x-request-id"
+_SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")
+"""Hexadecimal digits and hyphens, as nginx's ``$request_id`` and UUIDs are: neither a key nor anybody's name fits."""
+
+
+def request_id_of(scope: Any, proxies: TrustedProxies) -> str:
+    """Return the id that a trusted proxy gave an ASGI request, or a new one of 16 hexadecimal digits.
+
+    That of anybody else is not taken: it would stand in the log as if it were ours, and be twice there if he wants.
+    """
+    peer = scope.get("client")
+    if peer and proxies.trusts(peer[0]):
+        given = [value for name, value in scope["headers"] if name == HEADER]
+        if len(given) == 1 and _SANE.fullmatch(given[0]):
+            return str(given[0], "ascii")
+    return secrets.token_hex(8)
+
+
+_HEADER: Final = b"accept-language"
+_LONGEST: Final = 200
+"""Bytes of the header that are read; browsers send some fifty."""
+
+
+def choose_language(scope: Scope) -> None:
+    """Speak the language that a request asks for in its task; English if it asks for none that is known here.
+
+    Whoever runs the server may speak another: its log is English, its command line what ``--lang`` says.
+    """
+    given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+    speak(_language_of(given[:_LONGEST]))
+
+
+def language_headers() -> list[tuple[bytes, bytes]]:
+    """Return the headers of a refusal, the one kind of answer whose words are in the language of its request."""
+    return [(b"content-language", current_language().encode()), (b"vary", b"accept-language")]
+
+
+@lru_cache(maxsize=256)
+def _language_of(tags: bytes) -> Lang:
+    return match_language(tags.decode("latin-1")) or "en"
+
 
 PLANS_EMPTY: Final = Problem("server.plans_empty", "{path}: names no plan; see the built-in {name}")
 PLANS_UNREADABLE: Final = Problem(

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from filelock import FileLock, Timeout
 
 from bansong.environment import state_directory, variable
 from bansong.errors import LedgerError, Problem, StoreError
 from bansong.library_messages import describe_library_error, describe_os_error
-from bansong.storage.connections import OPENING, connect, is_open_here
 from bansong.storage.filesystem import (
     PRIVATE,
     create_private,
@@ -33,6 +33,55 @@ from bansong.storage.filesystem import (
     sync_folder,
 )
 from bansong.translation import Option, gettext, gettext_noop, parameter
+
+
+class Connection(sqlite3.Connection):
+    """A connection that knows its ``file`` (device, inode) for as long as it is open."""
+
+    file: tuple[int, int] | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        super().close()
+        self.file = None
+
+
+OPENING: Final = Lock()
+"""Held from before a file is read otherwise until its connection is made, if one is made."""
+_CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
+
+
+def is_open_here(path: Path) -> bool:
+    """Return whether this process has a connection to a file; :data:`OPENING` must be held."""
+    try:
+        file = _identity(path)
+    except OSError:
+        return False
+    return any(connection.file == file for connection in _CONNECTIONS)
+
+
+def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
+    """Connect to a file that is there, for any thread, without transactions begun by themselves.
+
+    ``timeout``: seconds to wait for another process's lock. :data:`OPENING` must be held.
+    """
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+    connection.file = _identity(path)
+    _CONNECTIONS.add(connection)
+    return connection
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
 
 SQLITE_TOO_OLD: Final = Problem(
     "storage.sqlite_too_old",

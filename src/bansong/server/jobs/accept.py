@@ -14,7 +14,6 @@ import anyio
 import anyio.to_thread
 
 from bansong.server import idempotency
-from bansong.server.clock import Clock
 from bansong.server.errors import Refusal, busy, invalid_key, limit_exceeded, quota_exceeded
 from bansong.server.idempotency import mismatch
 from bansong.server.jobs import results
@@ -22,7 +21,7 @@ from bansong.server.jobs.disk_use import DiskUse
 from bansong.server.jobs.reading_slots import ReadingSlots
 from bansong.server.jobs.worker import JobWorker
 from bansong.server.payloads import BatchCreatedPayload, InUsePayload, encode
-from bansong.server.settings import ServicePlan, Settings
+from bansong.server.settings import Clock, ServicePlan, Settings
 from bansong.server.store import Store, job_table, key_table
 from bansong.server.store.job_table import StoredJob
 from bansong.server.store.key_table import Key

@@ -16,16 +16,14 @@ import polars as pl
 
 from bansong.engine import LocalEngine
 from bansong.errors import StoreError
-from bansong.server.clock import Clock, WakeUp
 from bansong.server.engine_pool import EnginePool
 from bansong.server.errors import busy
 from bansong.server.jobs import results
 from bansong.server.jobs.disk_use import DiskUse
 from bansong.server.jobs.results import ROWS, ResultCounts, answer_slice, merge_slices, scan_slice
-from bansong.server.logs import loggable_message
 from bansong.server.metrics.counts import ServerMetrics
 from bansong.server.reference_files import StatusSource, StatusSources, count_lookups, fetch_statuses_of
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store, job_table, key_table, open_server_file
 from bansong.server.store.job_table import StoredJob
 from bansong.server.upload_form import is_disk_full

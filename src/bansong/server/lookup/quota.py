@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 from bansong.server import idempotency
-from bansong.server.clock import Clock
 from bansong.server.errors import Refusal, quota_exceeded
 from bansong.server.idempotency import EarlierRequest, IdempotentRequests, identity_of, mismatch
 from bansong.server.lookup.microbatch import LookupAnswerer, Microbatcher
 from bansong.server.payloads import VerificationPayload, VerifyRequest, encode
+from bansong.server.settings import Clock
 from bansong.server.store import Store, key_table
 from bansong.server.store.key_table import Key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from bansong.server.clock import Clock, as_text
+from bansong.server.settings import Clock, as_text
 
 _log = logging.getLogger(__name__)
 

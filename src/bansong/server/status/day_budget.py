@@ -9,7 +9,7 @@ from threading import Lock
 
 from bansong.errors import StoreError
 from bansong.reference.status_store import DayUsage, StatusStore
-from bansong.server.logs import loggable_message
+from bansong.server.settings import loggable_message
 
 _log = logging.getLogger(__name__)
 

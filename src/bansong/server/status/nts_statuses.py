@@ -29,10 +29,8 @@ from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.status_store import DayUsage, StatusStore
 from bansong.schema import SEOUL
-from bansong.server.clock import Clock
-from bansong.server.logs import loggable_message
 from bansong.server.reference_files import numbers_of
-from bansong.server.settings import Settings
+from bansong.server.settings import Clock, Settings, loggable_message
 from bansong.server.status.circuit_breaker import FAILURES, CircuitBreaker
 from bansong.server.status.day_budget import DayBudget
 from bansong.server.status.known_status import KnownStatus, Statuses, StoredStatuses, read_statuses

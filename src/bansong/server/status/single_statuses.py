@@ -11,9 +11,8 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from bansong.server.clock import Clock
-from bansong.server.logs import loggable_message
 from bansong.server.lookup.microbatch import Microbatcher
+from bansong.server.settings import Clock, loggable_message
 from bansong.server.status.known_status import KnownStatus, Statuses, StoredStatuses
 
 _log = logging.getLogger(__name__)

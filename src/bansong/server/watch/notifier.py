@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bansong.errors import BansongError, OutputError
-from bansong.server.clock import Clock, WakeUp
+from bansong.server.settings import Clock, WakeUp
 from bansong.server.store import Store, key_table
 from bansong.translation import gettext
 from bansong.watch import notifications
