@@ -1,7 +1,7 @@
-"""What a user set up: variables of the environment, and the state folder, under today's name or the former one.
+"""Environment variables and the state folder.
 
-bansong was called ``bizverify`` before 0.3. What was set up then is still used, with a line of notice: without the
-ledger of that time every lookup would be bought again.
+bansong was called ``bizverify``. Variables and a state folder of that name are still used, with a line of notice:
+without their ledger every lookup would be bought again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def variable(name: str) -> str | None:
-    """Return the variable ``BANSONG_…``; where it is not set, the variable of the former name, with a notice."""
+    """Return an environment variable ``BANSONG_…``, or ``BIZVERIFY_…`` if only that is set."""
     former = name.replace("BANSONG_", "BIZVERIFY_", 1)
     if name in os.environ or former not in os.environ:
         return os.environ.get(name)
@@ -29,10 +29,9 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of ledger, manifests and other stores: ``BANSONG_STATE_DIR``, or the platform's for a user.
+    """Return the folder of ledger, manifests and other stores: ``BANSONG_STATE_DIR``, or the user's state folder.
 
-    The platform's folder of the former name is used while the new one holds no ledger and it does, or while there is
-    no new one.
+    The folder ``bizverify`` is used if ``bansong`` does not exist, or if only ``bizverify`` holds a ledger.
     """
     if given := variable(STATE_DIR):
         return Path(given)
@@ -47,5 +46,5 @@ def state_directory() -> Path:
 
 @functools.cache
 def _notice(text: str) -> None:
-    """Say it once for each process."""
+    """Log a notice once per process."""
     _log.warning(text)

@@ -66,7 +66,7 @@ class PythonAudience:
 
 @dataclass(frozen=True)
 class OptionNames:
-    """An audience of which some options have other names, or none: ``names`` of those in ``of`` that there are."""
+    """An audience with other names for the options in ``of``; an option without an entry in ``names`` is missing."""
 
     base: Audience
     names: Mapping[str, str]
@@ -123,7 +123,7 @@ def set_audience(audience: Audience) -> Audience:
 
 
 def parameter(name: str, value: object = NO_VALUE) -> str:
-    """Return what the audience calls a parameter, alone or with a value.
+    """Return the audience's name of a parameter, alone or with a value.
 
     >>> parameter("registry"), parameter("labels", False), parameter("columns", {"b_no": "#3"})
     ('`registry=`', '`labels=False`', "`columns={'b_no': '#3'}`")
@@ -133,7 +133,7 @@ def parameter(name: str, value: object = NO_VALUE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A field of a message: a parameter, as whoever reads the message calls it."""
+    """A parameter as a field of a message; it is named when the message is read."""
 
     name: str
     value: object = NO_VALUE
@@ -163,7 +163,7 @@ def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str
 
 
 def _name_parameters(template: str, *, escaped: bool = False) -> str:
-    """Return a template with the audience's names of parameters; its braces are doubled where it will be formatted."""
+    """Replace parameters by the audience's names. ``escaped``: the template will be formatted, so braces are doubled."""
     if "`" not in template or current_audience() is PYTHON:
         return template
 
