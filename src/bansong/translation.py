@@ -163,7 +163,7 @@ def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str
 
 
 def _name_parameters(template: str, *, escaped: bool = False) -> str:
-    """Replace parameters by the audience's names. ``escaped``: the template will be formatted, so braces are doubled."""
+    """Replace parameters by the audience's names. ``escaped``: the template is formatted later, so braces double."""
     if "`" not in template or current_audience() is PYTHON:
         return template
 
