@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import pickle
 import pkgutil
 import re
+import string
 import subprocess
 import sys
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import nbformat
@@ -97,13 +102,39 @@ def test_codes_are_stable_names_of_one_problem_each() -> None:
     assert [code for code in found if not re.fullmatch(r"[a-z]+\.[a-z0-9_]+", code)] == []
 
 
+def test_each_error_is_raised_with_the_fields_of_its_sentence() -> None:
+    """A field that is missing would be found only when somebody reads the error."""
+    sentences = {name: one for module in modules() for name, one in vars(module).items() if isinstance(one, Problem)}
+    checked = 0
+    for module in modules():
+        own = {name: one for name, one in vars(module).items() if isinstance(one, Problem)}
+        for call in (one for one in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(one, ast.Call)):
+            given = {word.arg for word in call.keywords}
+            for raised in (one.id for one in call.args[:2] if isinstance(one, ast.Name) and one.id in sentences):
+                problem = own.get(raised, sentences[raised])
+                wanted = {field for text in (problem.text, problem.plural) for field in fields_of(text)}
+                if None not in given:
+                    assert wanted <= given, f"{module.__name__}:{call.lineno}: {problem.code}"
+                    checked += 1
+    assert checked > 500
+
+
+def fields_of(sentence: str) -> set[str]:
+    return {field for _, field, _, _ in string.Formatter().parse(sentence) if field is not None}
+
+
+def modules() -> Iterator[ModuleType]:
+    """The modules of the package, but the one that needs Spark."""
+    for found in pkgutil.walk_packages(bansong.__path__, "bansong."):
+        if not found.name.endswith(("__main__", "distributed.spark")):
+            yield importlib.import_module(found.name)
+
+
 def problems() -> dict[str, Problem]:
     """The problems of all modules by their code."""
     found: dict[str, Problem] = {}
-    for module in pkgutil.walk_packages(bansong.__path__, "bansong."):
-        if module.name.endswith("__main__") or module.name == "bansong.distributed.spark":  # Spark may be missing
-            continue
-        for name, thing in vars(importlib.import_module(module.name)).items():
+    for module in modules():
+        for name, thing in vars(module).items():
             if isinstance(thing, Problem):
-                assert found.setdefault(thing.code, thing) is thing, f"{thing.code}: {module.name}.{name}"
+                assert found.setdefault(thing.code, thing) is thing, f"{thing.code}: {module.__name__}.{name}"
     return found
