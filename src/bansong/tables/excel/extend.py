@@ -20,7 +20,7 @@ from bansong.schema import OUR_COLUMNS, Alert
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.excel import sheet_metadata
-from bansong.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, render_rows, titles
+from bansong.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, column_letter, render_rows, titles
 from bansong.tables.excel.drawings import warn_of_drawings
 from bansong.tables.excel.package import (
     copy_package,
@@ -124,14 +124,16 @@ class Splice:
         both = both.select("r", xml.str.strip_suffix(behind), same=pl.col("same") & xml.str.ends_with(behind))
         within, p = pl.col("xml"), self.sheet.prefix
         row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"')
-        placed, cells, blanks = both.select(
+        letters = "|".join(map(column_letter, self.columns.values()))
+        placed, cells, ours, blanks = both.select(
             placed=((row == pl.col("r").cast(pl.String)) | (within == "")).all(),
             cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
+            ours=within.str.count_matches(rf'<{p}c r="(?:{letters})[0-9]').sum(),
             blanks=within.str.count_matches('"/>', literal=True).sum(),
         ).row(0)
         frames = (self.titles, self.frame)
         values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
-        return bool(both["same"].all() and placed and cells - blanks == values)
+        return bool(both["same"].all() and placed and cells == ours == blanks + values)
 
     def _splice_rows(self, new: pl.DataFrame) -> bytes:
         """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
@@ -140,8 +142,10 @@ class Splice:
         if p:
             new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
         rows = self._cut_rows(first, last)
-        if self.crossing and rows["within"].str.contains(_FORMULA).any():
-            raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
+        if self.crossing:
+            self.sheet.refuse_disorder(self.sheet.between(first, last))
+            if rows["within"].str.contains(_FORMULA).any():
+                raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
         end = pl.lit(f"</{p}row>").alias("end")
         if rows["r"].equals(new["r"]):
             return encode_rows(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")

@@ -301,29 +301,33 @@ class SheetXml:
         """Cut rows before the first cell of columns ``first`` to ``last`` and behind their last.
 
         Returns ``r`` and the pieces ``before`` (with all that stands before the row), ``within`` and ``behind``.
-        Raises :class:`OutputError` where cells do not stand in the order of these three.
+        The cells stand in order (see :meth:`refuse_disorder`).
         """
         xml = pl.col("xml")
-        start, stop = (xml.str.find(self._cells(number, MAX_COLUMNS)) for number in (first, last + 1))
+        start, stop = (xml.str.find(self._cells(number)) for number in (first, last + 1))
         size, data = xml.str.len_bytes(), xml.cast(pl.Binary)
         at = rows.select("r", data, start=start.fill_null(size), stop=stop.fill_null(size))
         start, stop = pl.col("start"), pl.col("stop")
-        cut = at.select(
+        return at.select(
             "r",
             before=xml.bin.slice(0, start).cast(pl.String),
             within=xml.bin.slice(start, stop - start).cast(pl.String),
             behind=xml.bin.slice(stop).cast(pl.String),
         )
-        within, behind = pl.col("within"), pl.col("behind")
-        if cut.select(
-            within.str.contains(self._cells(1, first - 1)).any() | behind.str.contains(self._cells(1, last)).any()
-        ).item():
-            raise unusual(gettext("the cells of its rows stand in another order than their columns"))
-        return cut
 
-    def _cells(self, first: int, last: int) -> str:
-        """A pattern for the beginning of a cell in columns ``first`` to ``last``."""
-        letters = [column_letter(number) for number in self.columns if first <= number <= last]
+    def refuse_disorder(self, rows: pl.DataFrame) -> None:
+        """Raise :class:`OutputError` where cells do not stand in the order of their columns."""
+        starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(CUT)
+        orders = rows.select(starts).unique().with_row_index("order")  # most rows have the same cells
+        cells = orders.with_columns(pl.col("xml").str.split(CUT)).explode("xml")
+        number = {column_letter(number): number for number in self.columns}
+        column = pl.col("xml").str.extract("([A-Z]+)$").replace_strict(number, default=0, return_dtype=pl.Int32)
+        if cells.select((column.diff().over("order") <= 0).any()).item():
+            raise unusual(gettext("the cells of its rows stand in another order than their columns"))
+
+    def _cells(self, first: int) -> str:
+        """A pattern for the beginning of a cell from a column on."""
+        letters = [column_letter(number) for number in self.columns if number >= first]
         return rf"{self.cell}(?:{'|'.join(letters or [_NO_LETTER])})[0-9]"
 
     def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
