@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +20,7 @@ from bansong.schema import OUR_COLUMNS, Alert
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.excel import sheet_metadata
-from bansong.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, render_rows, titles
+from bansong.tables.excel.cells import MAX_COLUMNS, WIDTHS, Style, column_letter, render_rows, titles
 from bansong.tables.excel.drawings import warn_of_drawings
 from bansong.tables.excel.package import (
     copy_package,
@@ -105,38 +105,35 @@ class Splice:
         if not (
             (new.head, new.rest, new.tail) == (self.head, old.rest, self.tail)
             and rows.filter(outside).equals(old.rows.filter(outside))
-            and self._holds(self._cut_rows(replace(old, rows=rows), self.header, self.bottom))
+            and self._holds(_open_rows(rows.filter(~outside)))
         ):
             raise AccountingError(OTHER_CELLS_CHANGED)
 
     def _holds(self, found: pl.DataFrame) -> bool:
-        """Whether rows of a finished sheet, taken apart, are the old ones with all the cells in them."""
-        old = self._cut_rows(self.sheet, self.header, self.bottom)
+        """Whether rows of a finished sheet are the old ones with all the cells in them."""
+        old = self._cut_rows(self.header, self.bottom)
         if found["r"].equals(old["r"]):
-            both = pl.concat([found, old.drop("r").rename(lambda name: f"{name} old")], how="horizontal")
+            both = found.with_columns(old["before"], old["behind"])
         else:
             if old.join(found, on="r", how="anti").height:
                 return False
-            both = found.join(old, on="r", how="left", maintain_order="left", suffix=" old")
-            both = both.with_columns(
-                pl.col("before old").fill_null(self._row_start()), pl.col("behind old").fill_null("")
-            )
-        before, stood = pl.col("before"), pl.col("before old")
-        if not self.crossing:  # the cells are at the end of what was before them
-            same = both.select(before.str.starts_with(stood)).to_series()
-            both = both.with_columns(within=before.str.strip_prefix(stood))
-        else:
-            same = both.select((before == stood) & (pl.col("behind") == pl.col("behind old"))).to_series()
-        within, p = pl.col("within"), self.sheet.prefix
+            both = found.join(old, on="r", how="left", maintain_order="left")
+            both = both.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""))
+        xml, before, behind = pl.col("xml"), pl.col("before"), pl.col("behind")
+        both = both.select("r", "behind", xml.str.strip_prefix(before), same=xml.str.starts_with(before))
+        both = both.select("r", xml.str.strip_suffix(behind), same=pl.col("same") & xml.str.ends_with(behind))
+        within, p = pl.col("xml"), self.sheet.prefix
         row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"')
-        placed, cells, blanks = both.select(
+        letters = "|".join(map(column_letter, self.columns.values()))
+        placed, cells, ours, blanks = both.select(
             placed=((row == pl.col("r").cast(pl.String)) | (within == "")).all(),
             cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
+            ours=within.str.count_matches(rf'<{p}c r="(?:{letters})[0-9]').sum(),
             blanks=within.str.count_matches('"/>', literal=True).sum(),
         ).row(0)
         frames = (self.titles, self.frame)
         values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
-        return bool(same.all() and placed and cells - blanks == values)
+        return bool(both["same"].all() and placed and cells == ours == blanks + values)
 
     def _splice_rows(self, new: pl.DataFrame) -> bytes:
         """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
@@ -144,9 +141,11 @@ class Splice:
         p = self.sheet.prefix
         if p:
             new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
-        rows = self._cut_rows(self.sheet, first, last)
-        if self.crossing and rows["within"].str.contains(_FORMULA).any():
-            raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
+        rows = self._cut_rows(first, last)
+        if self.crossing:
+            self.sheet.refuse_disorder(self.sheet.between(first, last))
+            if rows["within"].str.contains(_FORMULA).any():
+                raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
         end = pl.lit(f"</{p}row>").alias("end")
         if rows["r"].equals(new["r"]):
             return encode_rows(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
@@ -159,15 +158,19 @@ class Splice:
         """The beginning of a row that did not exist."""
         return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
 
-    def _cut_rows(self, sheet: SheetXml, first: int, last: int) -> pl.DataFrame:
+    def _cut_rows(self, first: int, last: int) -> pl.DataFrame:
         """Rows ``first`` to ``last``: ``r``, and what stands ``before``, ``within`` and ``behind`` the new columns."""
-        rows = sheet.between(first, last)
-        if (rows["end"] == "/>").any():
-            closed = pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml")
-            rows = rows.with_columns(closed.alias("xml"))
+        rows = _open_rows(self.sheet.between(first, last))
         if self.crossing:
-            return sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
+            return self.sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
         return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
+
+
+def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows that all can get cells: those that are closed in themselves are opened."""
+    if not (rows["end"] == "/>").any():
+        return rows
+    return rows.with_columns(pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml"))
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:

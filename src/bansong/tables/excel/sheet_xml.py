@@ -33,6 +33,7 @@ _REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""
 """What stands between a cell's reference and the end of its tag."""
 _USUAL: Final = 'c r="'
 """How cells mostly begin: their reference comes first."""
+_NO_LETTER: Final = r"[^\s\S]"
 _FEW: Final = 2_000
 _LIKELY: Final = 3
 """So many columns are asked one by one whether they are the last that holds anything."""
@@ -300,22 +301,34 @@ class SheetXml:
         """Cut rows before the first cell of columns ``first`` to ``last`` and behind their last.
 
         Returns ``r`` and the pieces ``before`` (with all that stands before the row), ``within`` and ``behind``.
-        Raises :class:`OutputError` where cells do not stand in the order of their columns.
+        The cells stand in order (see :meth:`refuse_disorder`).
         """
-        cut = pl.col("xml").str.replace_all(rf"({self.cell})", CUT + "${1}").str.split(CUT)
-        pieces = rows.select("r", cut.alias("piece")).explode("piece")
-        letters = pl.col("piece").str.extract(rf"^{self.cell}([A-Z]+)")
-        number = {letter: column_number(letter) for letter in pieces.select(letters.unique()).to_series().drop_nulls()}
-        pieces = pieces.with_columns(letters.replace_strict(number, default=0, return_dtype=pl.Int32).alias("column"))
-        same_row = pl.col("r") == pl.col("r").shift(1)
-        if pieces.filter(same_row & (pl.col("column") <= pl.col("column").shift(1))).height:
-            raise unusual(gettext("the cells of its rows stand in another order than their columns"))
-        place, piece = pl.col("column"), pl.col("piece")
-        return pieces.group_by("r", maintain_order=True).agg(
-            piece.filter(place < first).str.join("").alias("before"),
-            piece.filter(place.is_between(first, last)).str.join("").alias("within"),
-            piece.filter(place > last).str.join("").alias("behind"),
+        xml = pl.col("xml")
+        start, stop = (xml.str.find(self._cells(number)) for number in (first, last + 1))
+        size, data = xml.str.len_bytes(), xml.cast(pl.Binary)
+        at = rows.select("r", data, start=start.fill_null(size), stop=stop.fill_null(size))
+        start, stop = pl.col("start"), pl.col("stop")
+        return at.select(
+            "r",
+            before=xml.bin.slice(0, start).cast(pl.String),
+            within=xml.bin.slice(start, stop - start).cast(pl.String),
+            behind=xml.bin.slice(stop).cast(pl.String),
         )
+
+    def refuse_disorder(self, rows: pl.DataFrame) -> None:
+        """Raise :class:`OutputError` where cells do not stand in the order of their columns."""
+        starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(CUT)
+        orders = rows.select(starts).unique().with_row_index("order")  # most rows have the same cells
+        cells = orders.with_columns(pl.col("xml").str.split(CUT)).explode("xml")
+        number = {column_letter(number): number for number in self.columns}
+        column = pl.col("xml").str.extract("([A-Z]+)$").replace_strict(number, default=0, return_dtype=pl.Int32)
+        if cells.select((column.diff().over("order") <= 0).any()).item():
+            raise unusual(gettext("the cells of its rows stand in another order than their columns"))
+
+    def _cells(self, first: int) -> str:
+        """A pattern for the beginning of a cell from a column on."""
+        letters = [column_letter(number) for number in self.columns if number >= first]
+        return rf"{self.cell}(?:{'|'.join(letters or [_NO_LETTER])})[0-9]"
 
     def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """``r`` and ``letters``: the rows that hold a value, and the column of the first.
