@@ -506,6 +506,9 @@ def test_a_sheet_is_taken_apart_alike_however_it_is_cut_in_pieces(tmp_path: Path
         (b'<row r="3"', b'<row r="4"'),
         (b'<c r="C2"', b'<c r="C3"'),
         (b'<c r="C2" t="inlineStr"><is><t>active</t></is></c>', b""),
+        (b'<c r="D2"', b'<c r="Z2"/><c r="D2"'),
+        (b'<c r="D2"', b'<c r="A2"/><c r="D2"'),
+        (b'<c r="B2"', b'<c r="B2" s="0"'),
     ],
     ids=[
         "an answer less",
@@ -514,13 +517,19 @@ def test_a_sheet_is_taken_apart_alike_however_it_is_cut_in_pieces(tmp_path: Path
         "another row",
         "in another row",
         "a cell less",
+        "a blank cell among ours",
+        "a blank cell of the user's column among ours",
+        "the last cell of the user's",
     ],
 )
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes, again: bool
 ) -> None:
     """Whatever the writer does wrong, the finished file is what is held against the old one."""
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY + THIRD)
+    if again:
+        source = enriched(source)
     right = extend.encode_rows
 
     def wrong(frame: pl.DataFrame, *columns: str) -> bytes:
@@ -528,7 +537,7 @@ def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_publishe
 
     monkeypatch.setattr(extend, "encode_rows", wrong)
     with pytest.raises((AccountingError, OutputError)):
-        enriched(source)
+        enriched(source, tmp_path / "out.xlsx")
 
 
 @pytest.mark.parametrize(
