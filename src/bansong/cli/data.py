@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table
-from bansong.cli.options import (
-    PATH,
-    chosen_status,
-    columns_option,
-    delimiter_option,
-    encoding_option,
-    fetch_options,
-    gazetteer_option,
-    json_option,
-    registry_option,
-)
+from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import LocalOptions, ReadOptions
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -42,6 +33,7 @@ _progress_option = click.option(
 )
 
 
+_REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
 _STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
 """What became of a file that was to be brought up to date."""
 
@@ -54,14 +46,13 @@ def data() -> None:
 @data.command(short_help="Build a registry of businesses and their status.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
-@columns_option(("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name"))
+@options_of(ReadOptions, "columns", roles=_REGISTRY_ROLES)
 @click.option(
     "--as-of",
     type=click.DateTime(["%Y-%m-%d"]),
     help="How fresh sources without a date column are; default: their file's date.",
 )
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "encoding", "delimiter")
 @json_option
 def build_registry(
     sources: tuple[Path, ...],
@@ -123,9 +114,7 @@ def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @data.command(short_help="Fetch the statuses of the numbers in files into a registry.")
 @click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
-@columns_option(("b_no",))
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "columns", "encoding", "delimiter", roles=("b_no",))
 @_fetch_options
 def fetch_status(
     files: tuple[Path, ...],
@@ -183,9 +172,9 @@ def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
 
 
 @data.command(short_help="Bring registry and gazetteer up to date.")
-@registry_option
+@options_of(LocalOptions, "registry")
 @fetch_options
-@gazetteer_option
+@options_of(LocalOptions, "gazetteer")
 @click.option(
     "--addresses",
     type=PATH,

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.cli.console import print_json, print_out, print_table
-from bansong.cli.options import (
-    account_options,
-    gazetteer_option,
-    json_option,
-    labels_option,
-    ledger_option,
-    model_option,
-    nts_key_file_option,
-    registry_option,
-    status_store_option,
-)
+from bansong.cli.options import account_options, json_option, options_of
+from bansong.options import LocalOptions, RunOptions, ServiceOptions, StatusOptions
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -32,14 +23,11 @@ _MARKS: Final = {
 
 
 @click.command(short_help="What is missing or old, and its remedy.")
-@registry_option
-@gazetteer_option
-@model_option
-@ledger_option
-@labels_option
-@status_store_option
+@options_of(LocalOptions)
+@options_of(ServiceOptions, "ledger")
+@options_of(RunOptions, "labels")
+@options_of(StatusOptions, "status_store", "nts_key_file")
 @account_options
-@nts_key_file_option
 @click.option("--offline", is_flag=True, help="Ask nobody over the network.")
 @click.option(
     "--timeout",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.cli.console import print_json, say, say_table
-from bansong.cli.options import PATH, json_option, labels_option, ledger_option, status_store_option
+from bansong.cli.options import PATH, json_option, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import RunOptions, ServiceOptions, StatusOptions
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ NO_TERMINAL: Final = Problem(
 @click.argument("b_no", nargs=-1, required=True, metavar="B_NO…")
 @click.option("--dry-run", is_flag=True, help="Show what is held of it; nothing is erased.")
 @click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
-@ledger_option
-@labels_option
+@options_of(ServiceOptions, "ledger")
+@options_of(RunOptions, "labels")
 @click.option(
     "--local", type=PATH, metavar="FILE", help="The local watch list; by default BANSONG_WATCH, else your own."
 )
-@status_store_option
+@options_of(StatusOptions, "status_store")
 @click.option(
     "--db",
     type=PATH,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bansong.cli.console import print_result
-from bansong.cli.options import account_options, json_option, ledger_option
+from bansong.cli.options import account_options, json_option, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import ServiceOptions
 from bansong.report_display import aligned_rows, pad_text
 from bansong.schema import SEOUL
 from bansong.translation import gettext, gettext_noop, ngettext
@@ -71,7 +72,7 @@ _STATES: Final = {
 
 
 @click.command(short_help="What was paid, when, for which file.")
-@ledger_option
+@options_of(ServiceOptions, "ledger")
 @click.option("--number", "b_no", metavar="B_NO", help="What is known of one business number.")
 @click.option(
     "--purge", type=float, metavar="DAYS", help="Delete what was answered longer ago than that; never a doubt."
@@ -123,7 +124,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
 )
 @click.option("--lost", is_flag=True, help="Take them as lost: their rows stay without an answer, nothing is bought.")
 @click.option("--resend", is_flag=True, help="Let the next run buy them again, at the risk of paying twice.")
-@ledger_option
+@options_of(ServiceOptions, "ledger")
 @json_option
 def resolve(
     ids: tuple[str, ...], every: bool, job_id: str | None, lost: bool, resend: bool, ledger: Path | None, as_json: bool

@@ -12,16 +12,9 @@ import click
 
 from bansong.cli.console import say, warn
 from bansong.cli.doctor import print_findings
-from bansong.cli.options import (
-    PATH,
-    chosen_status,
-    gazetteer_option,
-    model_option,
-    nts_key_file_option,
-    registry_option,
-    status_budget_option,
-)
+from bansong.cli.options import PATH, chosen_status, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import LocalOptions, StatusOptions
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
@@ -53,9 +46,7 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@registry_option
-@gazetteer_option
-@model_option
+@options_of(LocalOptions)
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="What each plan allows, in place of the built-in plans.")
 @click.option(
     "--notices", type=PATH, metavar="FILE.jsonl", help="Append each closure that is found on a watch list to this file."
@@ -131,14 +122,14 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     metavar="DAYS",
     help="How old a status may be before it is asked for again; the watch list asks once a day.",
 )
-@status_budget_option
+@options_of(StatusOptions, "status_budget")
 @click.option(
     "--status-store",
     type=PATH,
     metavar="FILE",
     help="Where statuses are kept; by default statuses.sqlite in the server's folder.",
 )
-@nts_key_file_option
+@options_of(StatusOptions, "nts_key_file")
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",

@@ -21,7 +21,7 @@ from bansong.manifest import sha256_of
 from bansong.models.model_store import resolve_model
 from bansong.options import StatusOptions
 from bansong.scheduling.job_file import InputPart, JobFile
-from bansong.scheduling.job_place import locate
+from bansong.scheduling.job_place import locate, options_in
 from bansong.scheduling.output_files import about_file
 from bansong.scheduling.output_names import OutputNames
 from bansong.tables.input_files import InputFile, find_files, refuse_alike
@@ -208,7 +208,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 
 def is_asking(job: JobFile, folder: Path) -> bool:
     """Return whether the job asks the tax authority: ``auto`` does where there is a key."""
-    return StatusOptions(source=job.status.source, key_file=locate(folder, job.status.key_file)).is_asking
+    return StatusOptions(**options_in(job.status, StatusOptions, folder)).is_asking
 
 
 def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from bansong.cloud.remote_path import as_path
 from bansong.errors import Problem, UsageError
-from bansong.scheduling.job_file import JobFile, load_job_file
+from bansong.options import specs_of
+from bansong.scheduling.job_file import ColumnsPart, JobFile, load_job_file
 from bansong.scheduling.run_store import state_folder
 
 JOB_NAME_TAKEN: Final = Problem(
@@ -43,3 +46,14 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
 def locate(folder: Path, name: str | None) -> Path | None:
     """Return the path that a name in the job file means; ``folder``: where the job file lies."""
     return None if name is None else folder / as_path(name).expanduser()
+
+
+def options_in(part: msgspec.Struct, kind: type, folder: Path) -> dict[str, Any]:
+    """Return the options of a dataclass that a table of the job file holds, as its constructor takes them."""
+    given: dict[str, Any] = {}
+    for spec in specs_of(kind):
+        if spec.job:
+            value: Any = getattr(part, spec.job_field[1])
+            value = value.by_role() or None if isinstance(value, ColumnsPart) else value
+            given[spec.name] = locate(folder, value) if "Path" in spec.type else value
+    return given
