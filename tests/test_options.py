@@ -52,7 +52,7 @@ def test_keywords_for_type_checkers_are_the_fields(keywords: type, kinds: tuple[
 
 def test_names_of_options_in_messages_are_unique() -> None:
     """A message that names a parameter names one option."""
-    named = Counter(spec.parameter for spec in SPECS if spec.flag or spec.off or spec.job)
+    named = Counter(spec.parameter for spec in SPECS if spec.flag or spec.off or spec.key)
     assert [name for name, count in named.items() if count > 1] == []
 
 
@@ -71,9 +71,9 @@ def test_a_declared_flag_is_an_option_of_enrich(spec: OptionSpec) -> None:
         assert COMMAND_LINE.option(spec.parameter, False) == spec.off
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.job], ids=lambda spec: spec.job)
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.key], ids=lambda spec: f"{spec.table}.{spec.key}")
 def test_a_declared_field_is_one_of_the_job_file(spec: OptionSpec) -> None:
-    table, key = spec.job_field
+    table, key = spec.table, spec.key
     assert key in JOB[table].__struct_fields__
     assert JobFileAudience(PYTHON).option(spec.parameter) == f"`[{table}] {key}`"
 

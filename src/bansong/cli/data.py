@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table
-from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of
+from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of, progress_option
 from bansong.errors import Problem, UsageError
 from bansong.options import LocalOptions, ReadOptions
 from bansong.translation import gettext, gettext_noop
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 GAZETTEER_OPTION_ALONE: Final = Problem(
     "cli.gazetteer_option_alone", "--gazetteer and --addresses go together: the file, and where the address files are"
-)
-
-_progress_option = click.option(
-    "--progress",
-    type=click.Choice(["auto", "plain", "none"]),
-    default="auto",
-    show_default=True,
-    help="How progress is shown.",
 )
 
 
@@ -86,7 +78,7 @@ def build_registry(
 @data.command(short_help="Build a gazetteer of the official addresses.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The gazetteer file.")
-@_progress_option
+@progress_option
 @json_option
 def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_json: bool) -> None:
     """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
@@ -106,7 +98,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
 
 
 def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (json_option, _progress_option, fetch_options):
+    for option in (json_option, progress_option, fetch_options):
         command = option(command)
     return command
 
@@ -182,7 +174,7 @@ def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
     metavar="SRC",
     help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
 )
-@_progress_option
+@progress_option
 @json_option
 def update(
     registry: Path | None,

@@ -10,7 +10,16 @@ from typing import Any, Final
 import click
 
 from bansong.cli.console import freeze_imports, progress_shown, show_report
-from bansong.cli.options import PATH, add_all, chosen_status, engine_option, given_options, json_option, options_of
+from bansong.cli.options import (
+    PATH,
+    add_all,
+    chosen_status,
+    engine_option,
+    given_options,
+    json_option,
+    options_of,
+    progress_option,
+)
 from bansong.options import (
     ALL_SHEETS,
     ENGINE_KINDS,
@@ -44,13 +53,7 @@ _planned_options: Final = add_all(
 )
 @options_of(WriteOptions)
 @click.option("--dry-run", is_flag=True, help="Plan only: write nothing, spend nothing.")
-@click.option(
-    "--progress",
-    type=click.Choice(["auto", "plain", "none"]),
-    default="auto",
-    show_default=True,
-    help="How progress is shown.",
-)
+@progress_option
 def enrich(as_json: bool, progress: str, **options: Any) -> None:
     """Verify every row of INPUT and write the file back, nine columns wider.
 

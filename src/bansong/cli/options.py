@@ -12,16 +12,7 @@ import click
 
 from bansong.cloud.remote_path import as_path
 from bansong.column_words import role_code, role_word
-from bansong.options import (
-    LocalOptions,
-    OptionSpec,
-    ReadOptions,
-    RunOptions,
-    ServiceOptions,
-    StatusOptions,
-    WriteOptions,
-    specs_of,
-)
+from bansong.options import OPTION_KINDS, OptionSpec, ServiceOptions, StatusOptions, specs_of
 from bansong.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
 from bansong.translation import current_language, gettext
 
@@ -188,11 +179,7 @@ def _is_given(name: str, value: object) -> bool:
     return value not in (None, ()) and not (value is False and _SPECS[name].default is False)
 
 
-_SPECS: Final = {
-    spec.parameter: spec
-    for kind in (ReadOptions, WriteOptions, LocalOptions, RunOptions, ServiceOptions)
-    for spec in specs_of(kind)
-}
+_SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs_of(kind)}
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
@@ -231,6 +218,13 @@ fetch_options: Final = add_all(
     ]
 )
 """How the tax authority is asked by a command that asks it whatever else is said."""
+progress_option: Final[Decorator] = click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "none"]),
+    default="auto",
+    show_default=True,
+    help="How progress is shown.",
+)
 json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )

@@ -20,11 +20,14 @@ from bansong.options.option_rules import OptionSpec, choose_options, specs_of, t
 from bansong.options.purchase_options import ServiceKeywords, ServiceOptions, check_keywords, hide_key
 from bansong.options.run_options import LocalOptions, RunOptions
 
+OPTION_KINDS = (ReadOptions, WriteOptions, LocalOptions, RunOptions, ServiceOptions, StatusOptions)
+
 __all__ = [
     "ALL_SHEETS",
     "ENGINE_KINDS",
     "ENV_NTS_KEY",
     "ENV_NTS_KEY_FILE",
+    "OPTION_KINDS",
     "STATUS_SOURCES",
     "EngineKind",
     "EngineName",

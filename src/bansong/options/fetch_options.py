@@ -72,9 +72,8 @@ class StatusOptions(Options):
         job="status.source",
         help="Ask the tax authority's free API for statuses that are not stored: nts, none, or auto, with a key set.",
     )
-    key: SecretKey | None = option(None, hide_key=_refuse_text_as_key)
+    key: SecretKey | None = option(hide_key=_refuse_text_as_key)
     key_file: str | Path | None = option(
-        None,
         flag="--nts-key-file",
         parameter="nts_key_file",
         job="status.key_file",
@@ -83,25 +82,21 @@ class StatusOptions(Options):
     )
     max_age: float = option(
         30.0,
-        flag="--max-status-age",
+        flag="--max-status-age DAYS",
         parameter="max_status_age",
-        metavar="DAYS",
         job="status.max_age",
         rule=SHARED_RULES["max_age"],
         help="How long a stored status is not asked again; default 30.",
     )
     store: str | Path | None = option(
-        None,
         flag="--status-store",
         parameter="status_store",
         job="status.store",
         help="The file of fetched statuses; by default BANSONG_STATUS_STORE, else in the state directory.",
     )
     budget: int | None = option(
-        None,
-        flag="--status-budget",
+        flag="--status-budget N",
         parameter="status_budget",
-        metavar="N",
         job="status.budget",
         rule=whole(0, gettext_noop("how many numbers a day, 0 or more")),
         help="Ask the tax authority for N numbers a day at most; by default as many as it allows.",

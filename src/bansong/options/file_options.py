@@ -36,7 +36,6 @@ class ReadOptions(Options):
     """
 
     columns: Mapping[str, str | Sequence[str]] | None = option(
-        None,
         flag="--columns",
         job="inputs.columns",
         rule=Rule(
@@ -48,25 +47,17 @@ class ReadOptions(Options):
         "that is filled: 'address=도로명주소|지번주소'.",
     )
     sheet: str | Sequence[str] | None = option(
-        None,
-        flag="--sheet",
-        metavar="NAME",
+        flag="--sheet NAME",
         job="inputs.sheet",
         rule=Rule(_names_headers, gettext_noop("the name of a sheet, or a list")),
         help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' is "
         "every sheet with business numbers.",
     )
     encoding: str | None = option(
-        None,
-        flag="--encoding",
-        metavar="NAME",
-        job="inputs.encoding",
-        help="The encoding of CSV inputs; by default it is detected.",
+        flag="--encoding NAME", job="inputs.encoding", help="The encoding of CSV inputs; by default it is detected."
     )
     json_path: str | None = option(
-        None,
-        flag="--json-path",
-        metavar="PATH",
+        flag="--json-path PATH",
         job="inputs.json_path",
         help="Where the list is in a JSON document, as in data.items; by default it is found.",
     )
@@ -77,15 +68,12 @@ class ReadOptions(Options):
         help="The first row of a CSV file or workbook is a row of the list: columns are called #1, #2, …",
     )
     input_format: str | None = option(
-        None,
         flag="--input-format",
         choices=INPUT_FORMATS,
         help="Of standard input (-), where its content leaves the format open.",
     )
     delimiter: str | None = option(
-        None,
-        flag="--delimiter",
-        metavar="CHAR",
+        flag="--delimiter CHAR",
         job="inputs.delimiter",
         help=r"What stands between the cells of CSV inputs, such as ^ or \t or \x01; by default it is detected.",
     )
@@ -96,29 +84,22 @@ class WriteOptions(Options):
     """How an output file is written; see :func:`bansong.enrich` for each field."""
 
     output_encoding: str | None = option(
-        None,
-        flag="--output-encoding",
-        metavar="NAME",
+        flag="--output-encoding NAME",
         job="output.encoding",
         help="The encoding of a CSV output; by default the input's.",
     )
     in_place: bool = option(
-        False,
-        flag="--in-place",
-        help="Replace the input by the enriched file; the old one stays as NAME.bak.",
+        False, flag="--in-place", help="Replace the input by the enriched file; the old one stays as NAME.bak."
     )
     backup: bool = option(True, off="--no-backup", help="With --in-place: keep no NAME.bak.")
     select: Sequence[str] | None = option(
-        None,
-        flag="--select",
-        metavar="COLUMNS",
+        flag="--select COLUMNS",
         job="output.select",
         help="Which of your columns the output keeps, separated by commas; by default all. #3 means the third column.",
     )
     prefix: str = option(
         "",
-        flag="--prefix",
-        metavar="P",
+        flag="--prefix P",
         job="output.prefix",
         rule=Rule(lambda value: isinstance(value, str), gettext_noop("a text; an empty one for none")),
         help="What goes before the names of the added columns.",
@@ -137,30 +118,26 @@ class WriteOptions(Options):
         "it.",
     )
     manifest: str | Path | None = option(
-        None, flag="--manifest", help="Where the run's record goes; by default into the state directory."
+        flag="--manifest", help="Where the run's record goes; by default into the state directory."
     )
     extra_columns: Sequence[str] = option(
         (),
-        flag="--extra-columns",
-        metavar="COLUMNS",
+        flag="--extra-columns COLUMNS",
         rule=Rule(_is_list_of_texts, gettext_noop("a list of columns, all texts")),
         help="Add columns behind the nine, separated by commas: duplicate_of, match_level, district_code, "
         "building_code.",
     )
     split: str | None = option(
-        None,
         flag="--split",
         choices=("action", "조치"),
         help="Write a file for each action beside the output, too: OUT.send.csv and so on, together with every row.",
     )
     letters: str | Path | None = option(
-        None,
-        flag="--letters",
-        metavar="OUT",
+        flag="--letters OUT",
         help="Write the list for the mail house, too: name, address and postal code of each letter to be sent.",
     )
     letter_cost: float | None = option(
-        None, flag="--letter-cost", metavar="WON", help="What a letter costs: the report says what is saved."
+        flag="--letter-cost WON", help="What a letter costs: the report says what is saved."
     )
     allow_empty: bool = option(
         False,
@@ -168,21 +145,15 @@ class WriteOptions(Options):
         help="With --letters, --split: let a list without a letter replace an earlier list, too.",
     )
     report: str | Path | None = option(
-        None,
-        flag="--report",
-        metavar="OUT",
-        help="Write a web page of the run, too: OUT.html, to read, print and pass on.",
+        flag="--report OUT", help="Write a web page of the run, too: OUT.html, to read, print and pass on."
     )
     unmask: bool = option(False, flag="--unmask", help="With --report: show numbers, names and addresses in the clear.")
     review: str | Path | None = option(
-        None,
-        flag="--review",
-        metavar="OUT.xlsx",
+        flag="--review OUT.xlsx",
         help="Write a workbook of the addresses that are not sure, too, to choose from: see `bansong data "
         "apply-review`.",
     )
     headers: Lang | None = option(
-        None,
         flag="--headers",
         choices=LANGS,
         job="output.headers",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, wraps
 from typing import Any, Final, TypeVar
 
@@ -53,17 +53,19 @@ class OptionSpec:
     """The declaration of an option.
 
     ``flag``: on the command line; ``off``: the flag that gives ``False``, with ``off_help`` where ``flag`` has a value;
-    ``job``: table and key of the job file, ``engine.budget``; ``parameter``: its name in messages, by default that of
-    the field; ``parse``: reads the text behind the flag, and raises ``ValueError`` in words; ``engines``: the only
-    engines that take it; ``hide_key``: hides a key that is a text in the keywords of the constructor.
+    ``table``, ``key``: its place in a job file; ``parameter``: its name in messages, by default that of the field;
+    ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``: the only ones that take it;
+    ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the annotation of the
+    field without ``None``.
     """
 
     flag: str = ""
-    off: str = ""
     metavar: str | None = None
+    off: str = ""
     help: str = ""
     off_help: str = ""
-    job: str = ""
+    table: str = ""
+    key: str = ""
     parameter: str = ""
     choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None
@@ -74,16 +76,16 @@ class OptionSpec:
     type: str = ""
     default: Any = None
 
-    @property
-    def job_field(self) -> tuple[str, str]:
-        """Table and key of the job file, both empty for an option that it does not have."""
-        table, _, key = self.job.partition(".")
-        return table, key
 
+def option(default: Any = None, *, flag: str = "", job: str = "", **declared: Any) -> Any:
+    """Declare a field of a dataclass as an option: ``flag="--budget N"``, ``job="engine.budget"``, and so on.
 
-def option(default: Any = MISSING, **declared: Any) -> Any:
-    """Declare a field of a dataclass as an option: see :class:`OptionSpec`."""
-    return field(default=default, metadata={"option": OptionSpec(**declared)})
+    The rest is as in :class:`OptionSpec`.
+    """
+    flag, _, metavar = flag.partition(" ")
+    table, _, key = job.partition(".")
+    spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
+    return field(default=default, metadata={"option": spec})
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:

@@ -127,15 +127,10 @@ class ServiceOptions(Options):
     """
 
     base_url: str | None = option(
-        None,
-        flag="--base-url",
-        metavar="URL",
-        job="engine.base_url",
-        help="The service's address; by default BANSONG_BASE_URL.",
+        flag="--base-url URL", job="engine.base_url", help="The service's address; by default BANSONG_BASE_URL."
     )
-    api_key: ApiKey | str | None = option(None, hide_key=hide_key)
+    api_key: ApiKey | str | None = option(hide_key=hide_key)
     key_file: str | Path | None = option(
-        None,
         flag="--key-file",
         job="engine.key_file",
         help="A file that holds the API key; by default the key is BANSONG_API_KEY. It is never an argument.",
@@ -144,38 +139,30 @@ class ServiceOptions(Options):
         False, flag="--allow-http", help="Allow plain http to another machine: the key can be read on its way."
     )
     known_as: str | None = option(
-        None,
-        flag="--known-as",
-        metavar="URL",
+        flag="--known-as URL",
         help="The address under which the ledger knows the service, where it was another one then. Nothing is sent "
         "there.",
     )
     ledger: str | Path | None = option(
-        None,
         flag="--ledger",
         job="engine.ledger",
         help="The file that records what was paid; by default BANSONG_LEDGER, else in the state directory.",
     )
     max_age: float = option(
         30.0,
-        flag="--max-age",
-        metavar="DAYS",
+        flag="--max-age DAYS",
         job="engine.max_age",
         rule=SHARED_RULES["max_age"],
         help="How long a paid answer is used again; default 30.",
     )
     budget: int | None = option(
-        None,
-        flag="--budget",
-        metavar="N",
+        flag="--budget N",
         job="engine.budget",
         rule=whole(0, gettext_noop("a number of lookups, 0 or more")),
         help="Buy N lookups at most, the most useful first.",
     )
     priority: str | None = option(
-        None,
-        flag="--priority",
-        metavar="COLUMN",
+        flag="--priority COLUMN",
         job="engine.priority",
         help="With a budget: the rows with the largest value here come first. Default: those least sure.",
     )
@@ -184,8 +171,7 @@ class ServiceOptions(Options):
     )
     rate: float = option(
         50.0,
-        flag="--rate",
-        metavar="N/s",
+        flag="--rate N/s",
         parse=parse_rate,
         job="engine.rate",
         rule=above(0, gettext_noop("requests per second, above 0"), below=math.inf),
@@ -193,30 +179,23 @@ class ServiceOptions(Options):
     )
     concurrency: int = option(
         16,
-        flag="--concurrency",
-        metavar="N",
+        flag="--concurrency N",
         job="engine.concurrency",
         rule=SHARED_RULES["concurrency"],
         help="Requests under way at once; default 16.",
     )
     offline: bool | None = option(
-        None,
         flag="--offline/--no-offline",
         engines=("batch",),
         job="engine.offline",
         help="batch: passed on to the service as given.",
     )
     paid: bool | None = option(
-        None,
-        flag="--paid/--no-paid",
-        engines=("batch",),
-        job="engine.paid",
-        help="batch: passed on to the service as given.",
+        flag="--paid/--no-paid", engines=("batch",), job="engine.paid", help="batch: passed on to the service as given."
     )
     band: tuple[float, float] = option(
         (0.08, 0.5),
-        flag="--band",
-        metavar="LOW-HIGH",
+        flag="--band LOW-HIGH",
         parse=parse_band,
         engines=("hybrid",),
         rule=Rule(_is_band, gettext_noop("two probabilities, the lower first, as 0.08-0.5")),

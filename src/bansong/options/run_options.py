@@ -21,22 +21,16 @@ class LocalOptions(Options):
     """What a :class:`bansong.LocalEngine` is made of; an engine that is given has its own."""
 
     registry: str | Path | Registry | None = option(
-        None,
-        flag="--registry",
-        job="reference.registry",
-        help="A registry built by `bansong data build-registry`.",
+        flag="--registry", job="reference.registry", help="A registry built by `bansong data build-registry`."
     )
     gazetteer: str | Path | Gazetteer | None = option(
-        None,
         flag="--gazetteer",
         job="reference.gazetteer",
         help="The official addresses, built by `bansong data build-gazetteer`: addresses and postal codes are "
         "corrected.",
     )
     model: str | Path | Scorecard | None = option(
-        None,
-        flag="--model",
-        metavar="PATH|VERSION",
+        flag="--model PATH|VERSION",
         parse=str,
         job="reference.model",
         help="A scorecard file, a version of `bansong model history`, or builtin; default: the one promoted last.",
@@ -52,7 +46,6 @@ class RunOptions(Options):
     status: StatusSource | StatusOptions = "auto"
     max_status_age: float | None = None
     labels: str | Path | Literal[False] | None = option(
-        None,
         flag="--labels",
         off="--no-labels",
         job="reference.labels",
@@ -61,15 +54,12 @@ class RunOptions(Options):
         off_help="Do not use what came back of earlier letters.",
     )
     choices: str | Path | Literal[False] | None = option(
-        None,
         flag="--choices",
         off="--no-choices",
         help="The file of addresses chosen in reviews; by default BANSONG_CHOICES, else in the state directory.",
         off_help="Do not use the addresses that were chosen in reviews.",
     )
     keep_going: bool = option(
-        False,
-        flag="--keep-going",
-        help="Of several inputs, leave out those that cannot be enriched: exit code 3.",
+        False, flag="--keep-going", help="Of several inputs, leave out those that cannot be enriched: exit code 3."
     )
     progress: AskedProgress = True

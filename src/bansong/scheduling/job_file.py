@@ -22,17 +22,7 @@ from msgspec import inspect
 from bansong.cancellation import CancelToken, StopRequest
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_library_error, describe_os_error
-from bansong.options import (
-    EngineName,
-    LocalOptions,
-    OptionSpec,
-    ReadOptions,
-    RunOptions,
-    ServiceOptions,
-    StatusOptions,
-    WriteOptions,
-    specs_of,
-)
+from bansong.options import OPTION_KINDS, EngineName, OptionSpec, ServiceOptions, specs_of
 from bansong.run.changes import CHANGES, Change
 from bansong.scheduling.output_names import check_pattern
 from bansong.schema import Lang
@@ -306,14 +296,14 @@ _TYPES: Final[Mapping[str, Any]] = {
 Part = TypeVar("Part", bound=_Part)
 
 
-def _with_options(table: str, *kinds: type) -> Callable[[type[Part]], type[Part]]:
-    """Add the fields of a table that options declare."""
+def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
+    """Add the fields that options declare for a table."""
 
     def extend(part: type[Part]) -> type[Part]:
-        declared = [spec for kind in kinds for spec in specs_of(kind) if spec.job_field[0] == table]
+        declared = [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
         extended = msgspec.defstruct(
             part.__name__,
-            [_field_of(spec, of_buying=ServiceOptions in kinds) for spec in declared],
+            declared,
             bases=(part,),
             module=part.__module__,
             namespace={"__doc__": part.__doc__},
@@ -326,21 +316,18 @@ def _with_options(table: str, *kinds: type) -> Callable[[type[Part]], type[Part]
     return extend
 
 
-def _field_of(spec: OptionSpec, *, of_buying: bool) -> tuple[str, Any, Any]:
-    """Return name, type and default of an option's field.
-
-    ``of_buying``: engines that do not buy refuse it, so its default is no value.
-    """
-    key, default = spec.job_field[1], None if of_buying else spec.default
+def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
+    """Return name, type and default of an option's field."""
     if spec.type.startswith("Mapping"):
-        return key, ColumnsPart, ColumnsPart()
+        return spec.key, ColumnsPart, ColumnsPart()
     type: Any = Literal[spec.choices] if spec.choices else _TYPES.get(spec.type, str)
     if spec.rule is not None and spec.rule.bound:
         type = Annotated[type, msgspec.Meta(**spec.rule.bound)]
-    return key, type | None if default is None else type, default
+    default = None if kind is ServiceOptions else spec.default  # an engine that does not buy refuses any value
+    return spec.key, type | None if default is None else type, default
 
 
-@_with_options("inputs", ReadOptions)
+@_with_options("inputs")
 class InputPart(_Part, frozen=True):
     """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bansong.enrich`."""
 
@@ -348,7 +335,7 @@ class InputPart(_Part, frozen=True):
     force: bool = False
 
 
-@_with_options("engine", ServiceOptions)
+@_with_options("engine")
 class EnginePart(_Part, frozen=True):
     """``[engine]``: who answers, and what it may spend; see :class:`bansong.ServiceOptions`."""
 
@@ -356,17 +343,17 @@ class EnginePart(_Part, frozen=True):
     key_env: _Variable | None = None
 
 
-@_with_options("status", StatusOptions)
+@_with_options("status")
 class StatusPart(_Part, frozen=True):
     """``[status]``: whether the tax authority is asked; see :class:`bansong.StatusOptions`."""
 
 
-@_with_options("reference", LocalOptions, RunOptions)
+@_with_options("reference")
 class ReferencePart(_Part, frozen=True):
     """``[reference]``: registry, gazetteer, scorecard and label store."""
 
 
-@_with_options("output", WriteOptions)
+@_with_options("output")
 class OutputPart(_Part, frozen=True):
     """``[output]``: names of what is written.
 
@@ -521,10 +508,7 @@ def parse_duration(text: str | None) -> float | None:
 
 _OWN_FIELDS: Final = {"engine": ("engine", "name"), "output": ("output", "path"), "force": ("inputs", "force")}
 _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
-    spec.parameter: spec.job_field
-    for kind in (ReadOptions, WriteOptions, ServiceOptions, StatusOptions, LocalOptions, RunOptions)
-    for spec in specs_of(kind)
-    if spec.job
+    spec.parameter: (spec.table, spec.key) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.key
 }
 """Table and key of parameters of the library."""
 

@@ -52,8 +52,8 @@ def options_in(part: msgspec.Struct, kind: type, folder: Path) -> dict[str, Any]
     """Return the options of a dataclass that a table of the job file holds, as its constructor takes them."""
     given: dict[str, Any] = {}
     for spec in specs_of(kind):
-        if spec.job:
-            value: Any = getattr(part, spec.job_field[1])
+        if spec.key:
+            value: Any = getattr(part, spec.key)
             value = value.by_role() or None if isinstance(value, ColumnsPart) else value
             given[spec.name] = locate(folder, value) if "Path" in spec.type else value
     return given
