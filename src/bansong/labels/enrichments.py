@@ -1,4 +1,4 @@
-"""The runs that wrote enriched files, read back from their manifests."""
+"""Runs that wrote enriched files, read back from their manifests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUN_UNKNOWN: Final = Problem(
 )
 
 Alternatives = tuple[tuple[str, ...], ...]
-"""The headers of a role: those that are joined, by alternative."""
+"""Headers of a role: alternatives, each of one or more joined columns."""
 
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
@@ -49,7 +49,7 @@ _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """A run of enrichment, read from its manifest; ``id`` tells its table from others of the same run."""
+    """A run of enrichment, read from its manifest; ``id`` distinguishes the tables of a run."""
 
     id: str
     run_id: str
@@ -73,12 +73,12 @@ def _may_be_manifest(path: Path) -> bool:
 
 
 def manifest_of(run_id: str) -> Path:
-    """Where the manifest of a run is, unless it was written elsewhere."""
+    """Return the default manifest of a run."""
     return state_directory() / "runs" / f"{run_id}.json"
 
 
 def find_run(run: str | Path, file: Path | None) -> Enrichment:
-    """Return the run with an id or manifest; of one over several tables, that with the id of a part, or of a file."""
+    """Return a run by id or manifest; among several tables the one with the part's id, or written to ``file``."""
     manifest, part = as_path(run), None
     if not _may_be_manifest(manifest):
         if not _RUN_ID.fullmatch(str(run)):
@@ -96,7 +96,6 @@ def find_run(run: str | Path, file: Path | None) -> Enrichment:
 
 
 def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None) -> Enrichment:
-    """Return the one that is meant of what a run wrote."""
     meant = [one for one in found if part in (None, one.id)]
     if file is not None and len(meant) > 1:
         meant = [one for one in meant if same_file(as_path(one.output), file)]
@@ -109,7 +108,6 @@ def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None)
 
 
 def _read_manifest(path: Path) -> list[Enrichment]:
-    """Read what a manifest says was written: one table, or the parts of a run over several; nothing of another file."""
     try:
         with fetch_file(path) as data:
             found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
@@ -134,9 +132,9 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield what runs over an input wrote, the last first, as far as it is still there as they wrote it.
+    """Yield runs over an input whose output is still as they wrote it, the last first.
 
-    ``before``: the id of a run, without which and what came after it; ids begin with their time.
+    ``before``: only runs before this id; ids begin with their time.
     """
     folder, replaced = state_directory() / "runs", set[str]()
     for manifest in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
@@ -148,7 +146,7 @@ def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]
 
 
 def output_of(by: Enrichment) -> Path:
-    """Return the file that a run wrote; raise :class:`LabelError` where it is not there any more."""
+    """Return the file that a run wrote; raise :class:`LabelError` if it is gone."""
     path = as_path(by.output)
     if not is_remote(path) and not path.is_file():
         raise LabelError(RUN_OUTPUT_GONE, run_id=by.run_id, output=by.output, parameter=Option("run", by.run_id))
@@ -156,10 +154,7 @@ def output_of(by: Enrichment) -> Path:
 
 
 def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known.
-
-    ``name``: that of its table, with the sheet.
-    """
+    """Find the last run that wrote a file (table ``name``), by manifests; with a note if it is not known."""
     folder = state_directory() / "runs"
     manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
     written = (one for manifest in manifests for one in _read_manifest(manifest))
@@ -184,6 +179,5 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
 
 
 def _headers_of(choice: Mapping[str, Any]) -> Alternatives:
-    """The headers of a role in a manifest; those of earlier versions join none, or have no alternatives."""
     own = tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
     return (own, *(one for other in choice.get("otherwise", ()) for one in _headers_of(other)))

@@ -1,8 +1,7 @@
-"""Labels for the service: which of them go to which row of which job, and the report of their sending.
+"""Labels for the service: find the job row of each, and report what was sent.
 
-Only what was bought through ``/batch`` has a job. The ledger knows which: a row's record is its lookup's key, and the
-key's place in the upload is the row of the job. What the service calls that row is in the results of the job (G30).
-:mod:`bansong.labels.outbox` sends the requests, each once, each recorded in the ledger before it goes.
+Only rows bought through ``/batch`` have a job: their lookup's key in the ledger gives upload and row. The results of
+the job say how the service numbers that row (G30). :mod:`bansong.labels.outbox` sends each label once.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ _SHOWN: Final = 5
 class SendReport:
     """The report of labels that were to be sent.
 
-    ``labels``: rows of the file whose letter came back or arrived for certain; ``without_job``: those of them that no
-    upload at this service holds (bought by single requests, or not at all); ``job_rows``: rows of jobs that the others
-    are about, of which ``done`` were sent in earlier runs, ``sent`` in this one, and ``left`` are still to be sent.
-    ``contradictory``: for each row of a job whose rows in the file say both, their ``row_id``; ``unnumbered``: labels
-    of jobs that do not say what they call their rows. Neither is sent. ``refused`` and ``doubts`` in this run; ``held``
-    are all labels of the file that were refused or are in doubt. ``paused`` says why not all was sent.
+    ``labels``: rows that surely came back or arrived; ``without_job``: those that no upload at this service holds;
+    ``job_rows``: job rows of the others, of which ``done`` were sent earlier, ``sent`` now, and ``left`` not yet. Not
+    sent: ``contradictory`` (``row_id`` of rows of one lookup with both outcomes), ``unnumbered`` (jobs with unknown row
+    numbers). ``refused`` and ``doubts`` in this run; ``held``: all refused or doubtful labels of the file. ``paused``:
+    why sending stopped early.
     """
 
     ledger: str
@@ -72,11 +70,11 @@ class SendReport:
 
     @property
     def exit_code(self) -> int:
-        """0, 3 where labels are held back, 5 where the same command goes on with what is left."""
+        """0; 3 if labels are held back; 5 if the same command goes on later."""
         return 5 if self.paused else 3 if self.held or self.unnumbered else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON has it, without the ledger's own number of an upload: ``job_id`` names it."""
+        """Return the report as plain values, without the ledger's own upload numbers."""
         held = [{name: value for name, value in asdict(label).items() if name != "upload"} for label in self.held]
         return asdict(self) | {"held": held}
 
@@ -130,10 +128,10 @@ class SendReport:
 def labels_with_lookups(
     labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
 ) -> pl.DataFrame:
-    """Return the labels that say something, with the lookup of their row: ``row_id``, ``bounced``, ``reason``, LOOKUP.
+    """Return labels with an outcome and their lookup: ``row_id``, ``bounced``, ``reason``, LOOKUP.
 
-    ``labels``: as for :func:`bansong.labels.output_columns.write_labels`; rows whose ``bounced`` is null are left
-    out. ``table``: the enriched file; ``columns`` and ``prefix`` are those that it was enriched with.
+    ``labels`` as for :func:`bansong.labels.output_columns.write_labels`; ``table``: the enriched file; ``columns`` and
+    ``prefix`` as it was enriched with.
     """
     with reading(table):
         ours = find_earlier_columns(table, prefix).places
@@ -156,15 +154,12 @@ def send_labels(
     cancel: CancelToken | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> SendReport:
-    """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
+    """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once.
 
-    ``labels``: of :func:`labels_with_lookups`. ``path``: the enriched file, ``mailed``: the day of its mailing (jobs
-    from after it are not those of the letters, unless there is no other). ``resend``: send again what was refused or
-    is in doubt. ``first_row``: what the service calls the first row of a job, where the job's results do not prove it.
-    ``cancel`` stops from another thread.
-
-    Raises what ends a run: a refusal (401, 403), a ledger that fails, :class:`bansong.errors.StoppedError`;
-    ``KeyboardInterrupt``. The ledger has what was sent then.
+    ``path``: the enriched file, mailed on ``mailed`` (earlier jobs are preferred). ``resend``: send refused and
+    doubtful labels again. ``first_row``: number of a job's first row, if its results do not prove it. ``cancel`` stops
+    from another thread. Raises what ends a run: a refusal (401, 403), a failing ledger,
+    :class:`bansong.errors.StoppedError`, ``KeyboardInterrupt``; the ledger has what was sent.
     """
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)
@@ -185,8 +180,6 @@ def send_labels(
 
 @dataclass(frozen=True, slots=True)
 class _JobLabels:
-    """Labels by the row of a job that they are about."""
-
     labels: int
     without_job: int
     wanted: tuple[WantedLabel, ...]
@@ -194,7 +187,7 @@ class _JobLabels:
 
 
 def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
-    """Find the job of each label: the last one before the mailing, else the first; one label for a row of a job."""
+    """Find the job of each label: the last one before the mailing, else the first."""
     lookups = labels.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
     for offline, paid in ledger.upload_flags(origin):  # a key holds the flags, and the file does not say with which
@@ -229,7 +222,6 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
 
 
 def _end_of_day(mailed: date | None) -> float:
-    """The end of the day of a mailing, in unix seconds; wherever it was sent, it was not later."""
     if mailed is None:
         return float("inf")
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()

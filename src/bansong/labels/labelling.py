@@ -63,7 +63,7 @@ _LABELLED: Final = (
     pl.coalesce("reason", "reason_code").alias("bounce_reason"),
     pl.col("returned").alias("bounced_at"),
 )
-"""The columns of a mailing's file as those of a labelled file."""
+"""Columns of a mailing's file as those of a labelled file."""
 
 
 def label(
@@ -97,36 +97,33 @@ def label(
     first_row: int | None = None,
     **service: Unpack[ServiceKeywords],
 ) -> LabelReport:
-    """Record what became of the letters of one mailing: which came back, why and when.
+    """Record the outcomes of one mailing: which letters came back, why and when.
 
     ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
     ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
-    that says whether a letter came back each row is one that did.
+    that says whether a letter came back, each row is one that did.
 
     ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
     ``file_encoding``, ``file_json_path`` and ``file_delimiter`` are that file's, as ``sheet``, ``encoding``,
-    ``json_path`` and ``delimiter`` are those of ``outcomes``.
-    ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
-    ``returns_requested``: whether undeliverable letters were to come back;
-    must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
-    ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+    ``json_path`` and ``delimiter`` are those of ``outcomes``. ``mailed``: the day of mailing (a date, or text as
+    2026-10-05), if ``outcomes`` have none. ``returns_requested``: whether undeliverable letters were to come back; must
+    be said. ``complete``: all returns are in. ``sent``: the actions whose rows were mailed, or ``all``; with
+    ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
 
-    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
-    guessed. They are merged with what the ``book`` (a folder, by default in the state directory) has of the mailing;
-    what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
-    with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
-    own). ``unmatched``: where a CSV of what could not be
-    used is written.
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number of one letter; nothing is
+    guessed. They are merged with the ``book`` (a folder, by default in the state directory); contradictions are listed
+    and left out, unless ``replace``. ``output``: where the enriched file is written with the columns ``bounced``,
+    ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's own). ``unmatched``: a CSV of
+    unusable outcomes.
 
-    ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
-    default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
-    again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
-    say. ``service``: as for :func:`bansong.enrich`. The ledger has what was sent: it is sent once.
+    ``send``: also send the outcomes to the hosted service, each once, to the job in which its row was bought; by
+    default for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and
+    doubtful ones again; ``first_row``: number of a job's first row, if the service does not say. ``service``: as for
+    :func:`bansong.enrich`.
 
-    Raises :class:`bansong.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
-    contradicts an earlier one), :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`: nothing
-    was recorded then. :class:`bansong.errors.OutputError` for an output that cannot be written, when the outcomes may
-    be recorded already: the same call again goes on.
+    Raises :class:`bansong.errors.LabelError`, :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`:
+    nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, possibly
+    after recording; the same call again goes on.
     """
     check_keywords(label, service)
     refuse_after_fork()
@@ -178,17 +175,12 @@ def label(
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """The files that a call of :func:`label` writes beside the label store."""
-
     labelled: Path | None
     encoding: str | None
     unmatched: Path | None
 
     def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
-        """Raise :class:`UsageError` where an output would replace what is read; only the enriched file may be.
-
-        A file of the label store is never anything else.
-        """
+        """Refuse outputs that would replace what is read; only the enriched file may be replaced."""
         for path in (outcomes, mailing.path, self.labelled, self.unmatched):
             if path is not None and store.is_own(path):
                 raise UsageError(OUTPUT_IN_STORE, path=path)
@@ -207,7 +199,6 @@ class _Outputs:
     def write(
         self, report: LabelReport, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult
     ) -> LabelReport:
-        """Write the outputs; return the report with their paths and warnings."""
         if self.unmatched is not None:
             write_unused(matched.listed, self.unmatched)
             report = replaced(report, unmatched=str(self.unmatched))
@@ -228,7 +219,6 @@ class _Outputs:
 def _service_terms(
     send: bool | None, mailing: OpenMailing, service: ServiceKeywords
 ) -> tuple[ServiceOptions | None, tuple[str, ...]]:
-    """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and not mailing.has_jobs):
         if service:
             raise UsageError(OPTION_WITHOUT_SENDING, parameter=Option(next(iter(service))))
@@ -249,13 +239,12 @@ def _service_terms(
 
 
 def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
-    """The labels that are sent: returns, and arrivals that are certain. Silence is not sent, whatever it means."""
+    """Return labels to send: returns, and certain arrivals. Silence is never sent."""
     certain = pl.col("said") | ~pl.col("bounced")
     return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
 
 
 def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
-    """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
     if terms.sent is None or terms.sent == ("all",):
         return
     actions = (
@@ -272,7 +261,6 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
 
 
 def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
-    """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
     others = matched.listed.filter(pl.col("problem") == "other_mailing").height
     if others == matched.listed.height:
         days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
@@ -336,13 +324,11 @@ def _label_batch(
 
 
 def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
-    """Return how many outcomes may be of any row, since they name none and the list has no business numbers."""
     unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
     return unplaced.height if mailing.is_address_list else 0
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
-    """Return the evidence of letters, read from the reasons of the enriched file and never computed again."""
     if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
@@ -351,7 +337,7 @@ def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Sc
 
 
 def _candidate_scorecards(version: str | None) -> list[Scorecard]:
-    """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
+    """Return the scorecard that answered, if known and stored, else all."""
     store = ModelStore()
     if version is not None:
         try:
@@ -362,7 +348,6 @@ def _candidate_scorecards(version: str | None) -> list[Scorecard]:
 
 
 def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
-    """List the outcomes that the store did not take because it has others."""
     target = pl.col("target").is_in(recorded.clashing.implode())
     clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
     if clashing.is_empty():

@@ -1,4 +1,4 @@
-"""The report of labelling, and the list of outcomes that could not be used."""
+"""The report of labelling, and the list of unusable outcomes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ if TYPE_CHECKING:
 REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
 SHOWN: Final = 20
-"""Outcomes that could not be used: so many are listed in the text of a report."""
+"""Unusable outcomes listed in the text of a report."""
 
 OTHER_MAILING: Final = "other_mailing"
 
 
 @dataclass(frozen=True, slots=True)
 class UnusedOutcome:
-    """An outcome that could not be used as it is: its row, a code of PROBLEMS, and the cell that shows it.
-
-    ``row``: from 1; of a workbook, the one that Excel shows.
-    """
+    """An unusable outcome: its row (from 1, or Excel's), a code of PROBLEMS, and the cell that shows it."""
 
     row: int
     problem: str
@@ -53,12 +50,10 @@ class LabelReport(Shown):
     """The report of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
-    ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
-    ``replaced``: labelled rows by whether the store had them before. ``silent``: mailed rows without an outcome that
-    the store keeps as delivered. ``unmailed``: labelled rows that, by what was declared, were not mailed, so that
-    nothing is learned from them. ``unread``: rows of which no scorecard gave the reasons.
-    ``listed``: outcomes that could not be used, ``problems`` counts them; those of other mailings are only counted.
-    ``usable``: rows of the mailing from which can be learned now.
+    ``by_reason``: returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows by
+    what the store had before. ``silent``: rows without an outcome, kept as delivered. Not learned from: ``unmailed``
+    (declared as not mailed), ``unread`` (reasons of no scorecard). ``listed``: unusable outcomes, ``problems`` counts
+    them; those of other mailings are only counted. ``usable``: rows of the mailing that learning can use now.
     """
 
     WIDTH: ClassVar[int] = 18
@@ -98,12 +93,12 @@ class LabelReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when outcomes could not be used or understood; 5 when labels are still to be sent."""
+        """0; 3 if outcomes could not be used; 5 if labels are still to be sent."""
         sending: int = self.sent.exit_code if self.sent is not None else 0
         return sending or (3 if self.listed else 0)
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return values | {
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},
@@ -117,11 +112,10 @@ class LabelReport(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+        """Return the report as (what, how much) for people."""
         return [*self._outcome_lines(), *self._unused_lines(), *self._book_lines()]
 
     def _outcome_lines(self) -> list[tuple[str, str]]:
-        """What the outcomes say, and of which rows they are."""
         rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
         blank = gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""
         mailed = gettext(
@@ -146,7 +140,6 @@ class LabelReport(Shown):
         return found
 
     def _unused_lines(self) -> list[tuple[str, str]]:
-        """The outcomes that could not be used, by kind, and the first of them."""
         kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
         found = [(gettext(kind.replace("_", " ")), f"{count:,}") for kind, count in kinds.items() if count]
         found += [("", str(one)) for one in self.listed[:SHOWN]]
@@ -213,7 +206,7 @@ class LabelReport(Shown):
 
 
 def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
-    """Return the outcomes with a problem (``listed`` of a match), but for those of other mailings."""
+    """Return the outcomes with a problem (``listed`` of a match), except those of other mailings."""
     found = (
         frame.filter(pl.col("problem") != OTHER_MAILING)
         .sort("place")
@@ -223,7 +216,7 @@ def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
 
 
 def write_unused(frame: pl.DataFrame, path: Path) -> None:
-    """Write what could not be used as CSV: row, problem, why, and the cells that were read; raises OutputError."""
+    """Write unusable outcomes as CSV: row, problem, why, and the cells; raise :class:`OutputError`."""
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
     words = {code: gettext(text) for code, text in PROBLEMS.items()}
     why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
@@ -241,7 +234,7 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _shown_cell() -> pl.Expr:
-    """The cell that shows a problem: never an address, and a number only where it is a business number's ten digits."""
+    """Return the cell that shows a problem: never an address, and a number only if it has ten digits."""
     cell = {
         "not_understood": pl.col("written:bounced"),
         "contradicts_itself": pl.col("written:bounced"),
@@ -256,7 +249,6 @@ def _shown_cell() -> pl.Expr:
 
 
 def _describe_terms(declaration: MailingTerms) -> str:
-    """A declaration in words."""
     actions = name_actions(declaration.sent or ())
     words = [
         gettext("mailed {mailed}", mailed=declaration.mailed),

@@ -1,8 +1,4 @@
-"""Calibration: a report of probabilities over rows whose outcome is known.
-
-It works on any probabilities, the local engine's and the service's alike, and needs no more than polars: everything is
-computed from the counts of each distinct probability, of which there are few, so a million rows take about a second.
-"""
+"""Compare probabilities with outcomes, from the counts of each distinct probability."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ FEW: Final = 50
 """Rows below which the figures are too uncertain to judge by."""
 
 GROUPS: Final = ("engine", "model", "grade", "action")
-"""The columns by which the report is broken down, where the rows have them."""
+"""Columns by which the report is broken down, as far as the rows have them."""
 
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "n": pl.Int64,
@@ -56,8 +52,8 @@ GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "log_loss": pl.Float64,
     "auc": pl.Float64,
 }
-"""The figures of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
-``rate`` over the rate of all rows, ``auc`` null where all outcomes are the same."""
+"""Figures of each bin and group: ``low`` to ``high`` is the 95 % interval (Wilson) of ``rate``, ``lift`` its ratio to
+all rows."""
 
 FIGURE_WORDS: Final[Mapping[str, str]] = {
     "bin": gettext_noop("bin"),
@@ -77,14 +73,12 @@ FIGURE_WORDS: Final[Mapping[str, str]] = {
     "auc": "AUC",
     "ece": "ECE",
 }
-"""A column of the figures → its word for people; the English ones are the names."""
 GROUP_WORDS: Final[Mapping[str, str]] = {
     "engine": gettext_noop("engine"),
     "model": gettext_noop("model"),
     "grade": gettext_noop("grade"),
     "reason": gettext_noop("reason"),
 }
-"""What figures are broken down by → its word for people."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
 _FIGURES: Final = (
@@ -102,7 +96,7 @@ _FIGURES: Final = (
     "ece",
 )
 _WRITTEN: Final = 5e-5
-"""Half of the last place that probabilities are written with: what 0 and 1 may have been."""
+"""Half of the last place that probabilities are written with."""
 _REASON_HEAD: Final = r"(?:^|\| )\[\S+ [+-]\d+\]"
 _REASON_LABEL: Final = r"\[(\S+) "
 
@@ -112,18 +106,13 @@ class Calibration(Shown):
     """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``n`` rows have both, ``left_out`` lack one; ``bounced`` came back, ``expected`` is the sum of the probabilities.
-    ``ratio`` is bounced over expected (calibration in the large), ``low`` and ``high`` its 95 % interval (Wilson's for
-    the rate, over the mean probability). ``brier``: mean squared error; ``log_loss`` in nats, where probabilities of 0
-    and 1 count as 0.00005 and 0.99995; ``auc``: how often a letter that came back had a higher probability than one
-    that did not, ties counting half. ``ece``: expected calibration error, mean distance of probability and rate
-    over ten bins of about equal count (rows of the same probability stay together, so bins may be fewer and unequal);
-    by chance alone it is above zero. Each is ``None`` where it is not defined: without rows, ``auc`` also where all
-    outcomes are the same.
+    ``ratio``: bounced over expected, with its 95 % interval ``low`` to ``high`` (Wilson). ``brier``: mean squared
+    error; ``log_loss`` in nats; ``auc``: how often a returned letter ranks above an arrived one, ties count half;
+    ``ece``: expected calibration error over ten bins of about equal count. A figure that is not defined is ``None``.
 
-    ``frame``: the bins with ``bin`` (UInt32), ``lowest``, ``highest`` (Float64) and :data:`GROUP_DTYPES`. ``groups``:
-    for each column (and ``reason``, by the label of reasons) a frame with ``group`` (String), :data:`GROUP_DTYPES` and
-    ``ece`` (Float64, over ten bins of the group's own).
-    ``whose``: whose probabilities they are, if known.
+    ``frame``: the bins: ``bin``, ``lowest``, ``highest`` and :data:`GROUP_DTYPES`. ``groups``: for each column (and
+    ``reason``) a frame with ``group``, :data:`GROUP_DTYPES` and ``ece``. ``whose``: whose probabilities they are, if
+    known.
     """
 
     n: int
@@ -166,7 +155,7 @@ class Calibration(Shown):
         return tuple(found)
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         return {name: getattr(self, name) for name in _FIGURES} | {
             "enough": self.n >= FEW,
             "deciles": self.frame.to_dicts(),
@@ -175,7 +164,7 @@ class Calibration(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """The figures as (what, how much) for people; the frames are beside them."""
+        """Return the figures as (what, how much) for people."""
         found = [(gettext("probabilities"), self.whose)] if self.whose else []
         left_out = (
             gettext(", {left_out:,} without outcome or probability left out", left_out=self.left_out)
@@ -261,12 +250,12 @@ def calibration(
     by: Sequence[str] | None = None,
     whose: str | None = None,
 ) -> Calibration:
-    """Hold probabilities against what happened.
+    """Compare probabilities with outcomes.
 
-    ``frame`` has ``probability`` (a number, 0 to 1) and ``bounced`` (Boolean); rows where one is null are left out and
-    counted. ``by``: the columns to break the figures down by, by default those of :data:`GROUPS` that are there. With
-    ``reasons`` (List or the joined String), or the ``level:`` columns of evidence, there are figures by reason, too.
-    Raises :class:`LabelError` for a probability that is none, :class:`UsageError` for a column that is not there.
+    ``frame`` has ``probability`` (0 to 1) and ``bounced`` (Boolean); rows where one is null are counted as left out.
+    ``by``: columns to break the figures down by, by default :data:`GROUPS`. ``reasons`` (List or joined String) or
+    ``level:`` columns give figures by reason as well. Raises :class:`LabelError` for an invalid probability,
+    :class:`UsageError` for a missing column.
     """
     rows, schema = frame.lazy(), frame.lazy().collect_schema()
     for column in (probability, bounced, *(by or ())):
@@ -291,7 +280,6 @@ def calibration(
 
 
 def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
-    """The report from counts: rows and bounces of each probability, in all and by group."""
     whole = whole.sort("p")
     found = whole.select(*_scores()).row(0, named=True)
     n, bounced, expected = found["n"], found["bounced"], found["expected"]
@@ -322,14 +310,12 @@ def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFra
 
 
 def _count_by_probability(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
-    """Rows and bounces of each probability (and key)."""
     return rows.group_by(*keys, "p").agg(
         pl.len().cast(pl.Int64).alias("n"), pl.col("b").sum().cast(pl.Int64).alias("bounced")
     )
 
 
 def _scores() -> list[pl.Expr]:
-    """Aggregations over counts by probability, sorted by it."""
     n, clear = _N.sum(), _N - _BOUNCED
     sure = _P.clip(_WRITTEN, 1 - _WRITTEN)
     missed = -(_BOUNCED * sure.log() + clear * (1 - sure).log()).sum()
@@ -353,7 +339,6 @@ def _ratio(of: pl.Expr, to: pl.Expr) -> pl.Expr:
 
 
 def _bin_expr() -> pl.Expr:
-    """Which of ten bins of equal count a probability falls into, by the rank of its middle row."""
     middle = _N.cum_sum() - _N / 2
     return (middle * BINS / _N.sum()).floor().clip(0, BINS - 1).cast(pl.UInt32).alias("bin")
 
@@ -370,7 +355,6 @@ def _group_frame(part: pl.DataFrame, base: float | None, column: str) -> pl.Data
 
 
 def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
-    """Add the interval of the rate and how it compares with the rate of all rows."""
     bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # a row is a group
     return frame.with_columns(
         pl.Series("low", [low for low, _ in bounds], pl.Float64),
@@ -380,10 +364,6 @@ def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
 
 
 def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
-    """Counts by the label of reasons, each label once a row.
-
-    Labels are taken from each distinct text (or pattern of levels), and only the few sets of them are taken apart.
-    """
     levels = [name for name in schema if name.startswith(LEVEL)]
     if "reasons" in schema:
         joined = isinstance(schema["reasons"], pl.List)
@@ -408,29 +388,25 @@ def _engine_names(engines: pl.DataFrame | None) -> str | None:
 
 
 def _bin_count(bins: int) -> str:
-    """Return the number of bins in words."""
     return gettext("{bins} bins of about equal count", bins=bins) if bins > 1 else gettext("1 bin")
 
 
 def file_calibration(path: Path) -> Calibration:
-    """The calibration report of a labelled file of any format, with the columns ``bounced`` and ``bounce_prob``.
+    """Return the calibration of a labelled file of any format.
 
-    Used where they are there: ``grade``, ``action``, ``reasons``, ``engine``, ``model``. Raises :class:`InputError` as
-    any reader does, :class:`LabelError` for a missing column, or naming row and value where one cannot be read.
+    It needs ``bounced`` and ``bounce_prob``; ``grade``, ``action``, ``reasons``, ``engine``, ``model`` are optional.
+    Raises :class:`InputError`, and :class:`LabelError` for a missing column or an unreadable value.
     """
     with open_labelled(path) as (rows, _):
         return calibration(rows)
 
 
 UNREAD_ENGINE: Final = gettext_noop("service or unknown")
-"""The ``engine`` of labels whose reasons no scorecard gave: a value in frames, in every language."""
+"""``engine`` of labels whose reasons no known scorecard gave."""
 
 
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
-    """The calibration report of a label store (by default the user's), with its folder.
-
-    Its ``engine`` is ``local`` where the reasons are those of a scorecard that is known, else ``service or unknown``.
-    """
+    """Return the folder of a label store (by default the user's) and its calibration."""
     store = LabelStore(folder)
     whose = pl.when("unread").then(pl.lit(UNREAD_ENGINE)).otherwise(pl.lit("local"))
     return str(store.folder), calibration(store.evidence(unread=True).with_columns(engine=whose))

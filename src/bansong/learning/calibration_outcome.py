@@ -29,13 +29,11 @@ _TO_RELEASE: Final = gettext_noop(
 class Calibrated(Shown):
     """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere.
 
-    ``labels`` letters were used, of which ``bounced`` came back and ``expected`` would have by the ``champion``.
-    ``version`` is the challenger's, ``promoted`` whether it answers from now on (in a dry run: would). ``e_value`` is
-    the most that the evidence ever came to, ``required`` what is enough, ``needed`` after how many of the contest
-    labels it was (``None``: not yet).
-    ``frame``: points before and after, see :func:`bansong.learning.challenger.points_frame`. ``left_out``: letters by
-    why they are not used; ``set_aside``: quarantined mailings, with their letters and why. ``unproven``: whether all
-    returns are recorded cannot be said yet (see ``warnings``), so no risk is lowered.
+    ``labels`` letters were used, ``bounced`` came back, ``expected`` by the ``champion``. ``version`` is the
+    challenger's, ``promoted``: whether it answers from now on (in a dry run: would). ``e_value``: the highest so far,
+    ``required``: what is enough, ``needed``: after how many contest labels it was (``None``: not yet). ``frame``: see
+    :func:`bansong.learning.challenger.points_frame`. ``left_out``: unused letters by reason; ``set_aside``: quarantined
+    mailings, with letters and reasons. ``unproven``: missing returns are possible, so no risk is lowered.
     """
 
     champion: str
@@ -67,7 +65,7 @@ class Calibrated(Shown):
         return 3 if self.set_aside or self.doubts else 0
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving", "audit")}
         return plain | {
             "set_aside": {name: {"letters": n, "why": list(why)} for name, (n, why) in self.set_aside.items()},
@@ -78,7 +76,7 @@ class Calibrated(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+        """Return the report as (what, how much) for people."""
         found = []
         if self.audit is not None:
             found.append((gettext("audit"), _describe_audit(self.audit)))
@@ -243,7 +241,6 @@ _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
 
 
 def _level_name(feature: str, level: str) -> str:
-    """Return what a level is called: in Korean by the text of its reason, in English by its codes."""
     texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
     known = texts.get(f"{feature}.{level}")
     return f"{feature} {level}".replace("_", " ").strip() if known is None else _FILLED.sub("", known)

@@ -1,4 +1,4 @@
-"""One calibration: labels, scorecards and clock brought together, and the decision carried out."""
+"""One calibration: select labels, hold the contest, record the decision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AUDIT_CANNOT_RELEASE: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRun:
-    """The inputs of a calibration: the labels, the scorecards, the champion and since when it answers."""
+    """The inputs of a calibration; ``since``: when the champion was promoted."""
 
     labels: LabelStore
     models: ModelStore
@@ -60,7 +60,7 @@ class CalibrationRun:
         )
 
     def auditable(self) -> Sequence[str]:
-        """The quarantined mailings that an audit can release; those released before would only thin its sample."""
+        """Return the quarantined mailings that an audit can release and none has yet."""
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
             why = join_clauses(*(f"{mailing}: {join_clauses(*why)}" for mailing, (_, why) in data.set_aside.items()))
@@ -68,7 +68,7 @@ class CalibrationRun:
         return data.auditable
 
     def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        """Decide whether the challenger replaces the champion, carry that out unless ``dry_run``, and report it."""
+        """Decide whether the challenger replaces the champion, record that unless ``dry_run``, and report it."""
         released = self._released_mailings() | (dict(audit.mailings) if audit is not None and audit.releases else {})
         data, expert = self._training_data(released), Scorecard.load()
         if data.rows.is_empty():
@@ -96,7 +96,6 @@ class CalibrationRun:
         return report
 
     def _released_mailings(self) -> dict[str, tuple[int, int]]:
-        """The mailings that audits have released so far, with the letters and returns that they were of."""
         found: dict[str, tuple[int, int]] = {}
         for event in self.models.history():
             if event.kind == "released":
@@ -118,7 +117,6 @@ class CalibrationRun:
             self._note_once(kind, learned | {"why": why} | past.as_event())
 
     def _note_once(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Record a note unless it is recorded: a scheduled job that learns nothing new need not say so every night."""
         if dict(event) not in [dict(earlier.data) for earlier in self.models.history() if earlier.kind == kind]:
             self.models.note(kind, event)
 
@@ -172,7 +170,6 @@ class CalibrationRun:
 
 
 def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
-    """Warn where the newest mailing is of other letters than those before, and where too much comes back."""
     newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
     of_newest = pl.col("mailing") == newest
     found = []
@@ -209,7 +206,6 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
-    """A warning where no letters are labelled that would be held: whether they would have arrived cannot be learned."""
     if held_share(patterns, champion) >= 0.01:
         return ()
     return (

@@ -1,9 +1,7 @@
-"""The control group: letters to firms closed for over a year must come back; where they do not, returns are missing.
+"""The control group: letters to firms closed for over a year must come back; if few do, returns are missing.
 
-Returns that nobody records look like a lower base rate, and only at the top can the two be told apart: of letters that
-must come back, too few do. That they must is no certainty (somebody may take in the mail of closed firms), so every
-other group speaks for the returns as well: where letters to suspended firms come back at 85 %, at most 15 % of the
-returns can be missing. Asked are all levels, and the letters that rank highest by a fit to others.
+Unrecorded returns look like a lower base rate; only letters that must come back tell the two apart. Since somebody may
+take in the mail of closed firms, every other level and the highest ranked letters speak for the returns as well.
 """
 
 from __future__ import annotations
@@ -20,24 +18,21 @@ from bansong.translation import gettext, gettext_noop
 
 CONTROL: Final = ("status", "closed_over_12_months")
 _HALF, _USUAL_SHARE = 0.5, 0.8
-"""Of the control group so many must come back at least, and so many do where all returns are recorded."""
+"""Share of the control group that must come back, and that usually does if all returns are recorded."""
 
 _ENOUGH: Final = 5
-"""Letters of the control group from which it says something."""
+"""Letters from which the control group is judged."""
 
 LEVEL: Final = 20
-"""Letters of another group from which it speaks for the returns."""
+"""Letters from which another group is judged."""
 
 _LIKELY: Final = 0.8
 _RECORDED, _LEFT = 0.7, 0.33
 _TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4
-"""A group shows that returns are recorded when what came back is so many times as likely at the first rate, usual where
-they are, as at the second, the most that is left of it without 60 % of them (an e-value: one may look at it again and
-again). Where few letters come back anyway it takes more of them: surely more than 40 %, the most that is left of any.
-"""
+"""Likelihood ratio of the rates above, and share, at which a group shows that returns are recorded."""
 
 _AT_LEAST: Final = 2_500
-"""Letters after which it is no longer waited for a control group that is never mailed."""
+"""Letters after which a control group is no longer required."""
 
 REMEDY: Final = gettext_noop(
     "ask the mail room or the post whether returned letters were left out or lost, record them with "
@@ -49,8 +44,8 @@ REMEDY: Final = gettext_noop(
 class ControlGroup:
     """Of ``letters`` to firms closed for over a year ``returned`` came back, among ``of`` letters in all.
 
-    ``riskiest``: the letters that rank highest, and how many of them came back. ``complete``: of some group surely more
-    than half came back, so no more than half of the returns are missing.
+    ``riskiest``: the highest ranked letters, and their returns. ``complete``: more than half of some group surely came
+    back, so at most half of the returns are missing.
     """
 
     letters: int
@@ -61,7 +56,7 @@ class ControlGroup:
 
     @classmethod
     def count(cls, patterns: pl.DataFrame, riskiest: tuple[int, int] = (0, 0)) -> ControlGroup:
-        """Count the group in patterns (of :func:`bansong.learning.fit.count_patterns`)."""
+        """Count the group in patterns of :func:`bansong.learning.fit.count_patterns`."""
         n, bounced = (patterns[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
         levels = design(patterns)
         counts = [
@@ -74,9 +69,9 @@ class ControlGroup:
         return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), riskiest, complete)
 
     def describe_loss(self, confidence: float = USUAL) -> str | None:
-        """Why returns are missing, with figures and remedy; ``None`` where that is not sure.
+        """Return why returns are missing, with figures and remedy; ``None`` if that is not sure.
 
-        ``confidence``: give :data:`bansong.learning.significance.WIDE` where one of many mailings is judged.
+        Give :data:`bansong.learning.significance.WIDE` as ``confidence`` when judging one of many mailings.
         """
         ranked, of_ranked = self.riskiest
         possible = ranked > 0 and interval(of_ranked, ranked)[1] > _HALF
@@ -96,7 +91,7 @@ class ControlGroup:
         )
 
     def describe_uncertainty(self) -> str | None:
-        """Why it cannot be said yet whether returns are recorded, and what to do; ``None`` where they are."""
+        """Return why missing returns cannot be excluded yet, and what to do; ``None`` if they can."""
         groups = [(self.letters, self.returned)]
         if self.letters < _ENOUGH or interval(self.returned, self.letters, _LIKELY)[1] >= _HALF:
             groups.append(self.riskiest)  # where the control group speaks against it, they do not outweigh it
@@ -122,7 +117,6 @@ class ControlGroup:
 
 
 def _shows_returns(returned: int, letters: int) -> bool:
-    """Whether a group of letters that must come back shows that returns are recorded."""
     arrived = letters - returned
     likelier = returned * math.log(_RECORDED / _LEFT) + arrived * math.log((1 - _RECORDED) / (1 - _LEFT))
     return likelier >= math.log(_TIMES_AS_LIKELY) or interval(returned, letters)[0] > _SHOWN

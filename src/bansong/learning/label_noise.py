@@ -1,9 +1,8 @@
-"""Label noise: which share of the letters that arrived is recorded as returned, told apart from a wrong base rate.
+"""Label noise: the share of arrived letters recorded as returned.
 
-Wrong labels do not care what is known of a letter: they lift the returns of the safest letters and leave their rate
-flat. Where instead the expert is wrong (more comes back everywhere, or for other causes), the rate goes on falling
-towards the safest letters, once these are ranked by what the labels themselves say. So each half of the letters is
-ranked by a fit to the other half whose intercept is free, and a curve is laid through the rates by rank::
+Wrong labels lift the returns of the safest letters and leave their rate flat; if the expert is wrong instead, the rate
+goes on falling towards the safest letters. Each half of the letters is ranked by a fit to the other half with a free
+intercept, and a curve is laid through the rates by rank::
 
     P(the label says it came back) = e0 + (1 - e0) · ceiling · σ(a + b · score)
 
@@ -31,10 +30,10 @@ RANKING: Final = Priors(
     delta={"status": 0.7, "address": 0.7, "history": 0.7, "freshness": 0.5, "region": 0.2},
     false_bounces=(1.0, 200.0),
 )
-"""The priors of the fits that rank: a free intercept, and freedom enough for a world that is none of the expert's."""
+"""Priors of the fits that rank: a free intercept, and wide deviations."""
 
 MOST: Final = 20_000
-"""Letters that the ranking is learned from: more would take longer and tell no more about one rate."""
+"""Letters used for the ranking; more would not sharpen one rate."""
 
 _BINS, _LEAST = 40, 10
 _SHARES: Final = tuple(step / 200 for step in range(51))
@@ -46,7 +45,7 @@ _STEPS, _STOP, _SHORTEST = 40, 1e-4, 1e-4
 
 @dataclass(frozen=True, slots=True)
 class FalseBounces:
-    """The ``share`` of arrived letters that are recorded as returned, with its 90 % interval ``low`` to ``high``."""
+    """Estimated share of arrived letters recorded as returned, with its 90 % interval ``low`` to ``high``."""
 
     share: float
     low: float
@@ -74,7 +73,7 @@ class RankedLetters:
         return cls(scores, letters["bounced"].cast(pl.Float64).to_numpy())
 
     def take(self, chosen: slice | Flags) -> RankedLetters:
-        """Some of the letters, by their places or flags."""
+        """Select letters by places or flags."""
         return RankedLetters(self.score[chosen], self.bounced[chosen])
 
     def false_bounces(self) -> FalseBounces:
@@ -86,7 +85,7 @@ class RankedLetters:
         return _likeliest(values)
 
     def riskiest(self, least: int) -> tuple[int, int]:
-        """Of the fiftieth part that ranks highest, or of so many at ``least``: letters, and how many came back."""
+        """Return the highest ranked fiftieth, or ``least`` letters: how many, and how many came back."""
         np = numpy()
         count = min(len(self.score), max(least, len(self.score) // 50))
         highest = np.argsort(self.score, kind="stable")[len(self.score) - count :]
@@ -95,8 +94,6 @@ class RankedLetters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Ranked letters in bins of about equal count: mean score, letters, returns."""
-
     score: Array
     n: Array
     bounced: Array
@@ -113,14 +110,12 @@ class _Bins:
         )
 
     def value(self, theta: Array, share: float) -> float:
-        """The log-posterior of a curve and a share of wrong returns."""
         np = numpy()
         p = share + (1 - share) * _sigmoid(theta[2]) * _sigmoid(theta[0] + math.exp(theta[1]) * self.score)
         likelihood = self.bounced @ np.log(p) + (self.n - self.bounced) @ np.log1p(-p)
         return float(likelihood) - 0.5 * float((((theta - _middle()) * _spread()) ** 2).sum())
 
     def climb(self, theta: Array, share: float) -> tuple[Array, float]:
-        """The best curve for a share, and its log-posterior: Fisher scoring with halved steps."""
         value = self.value(theta, share)
         for _ in range(_STEPS):
             step, length = self._step(theta, share), 1.0
@@ -146,7 +141,6 @@ class _Bins:
 
 
 def _scores(fit: Fit, letters: pl.DataFrame) -> Array:
-    """The log-odds that a fit gives to letters."""
     np = numpy()
     unit = math.log(2) / fit.prior.points_to_double
     scores: Array = unit * (fit.base + design(letters) @ np.array(list(fit.points().values())))
@@ -160,14 +154,12 @@ def _likeliest(values: list[float]) -> FalseBounces:
 
 
 def _middle() -> Array:
-    """What is believed of a curve beforehand: the score is right, and 93 % of what must come back does."""
     np = numpy()
     middle: Array = np.array([0.0, 0.0, 2.6])
     return middle
 
 
 def _spread() -> Array:
-    """How surely: one over the standard deviations."""
     np = numpy()
     spread: Array = 1 / np.array([3.0, 0.5, 0.5])
     return spread

@@ -1,4 +1,4 @@
-"""What the calibration reads of a labelled file."""
+"""Read a labelled file for the calibration report."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
 _NAMES: Final = {name: name for name in _READ} | {
     header: name for headers in HEADERS.values() for name, header in headers.items() if name in _READ
 }
-"""What our columns are called by their headers, English or Korean."""
+"""English and Korean headers of our columns."""
 
 
 @contextmanager
 def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
-    """Yield what the report reads of a labelled file: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
+    """Yield the columns that the report reads: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
     with open_table(path, options={}) as table, reading(table):
         places = _find_columns(table.headers)
         for name in _NEEDED:
@@ -48,7 +48,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
 
 
 def _find_columns(headers: Sequence[str]) -> dict[str, int]:
-    """Find our columns: of several with a name the last, since ours stand behind the user's."""
+    """Find our columns; the last of several with a name, since ours stand behind the user's."""
     found = {}
     for place, header in enumerate(headers):
         name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
