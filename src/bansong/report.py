@@ -1,4 +1,4 @@
-"""What a run did: the report that people and scripts read."""
+"""The report of a run, for people and scripts."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ OUTPUT_NOT_WRITTEN: Final = Problem(
 
 
 _SOON_READ: Final = 200_000
-"""Rows of an output that a notebook may read for what it shows."""
+"""Rows of an output that a notebook may read for its display."""
 _TOP: Final = 5
 
 
 class RunFigures(Protocol):
-    """What is counted in an output: :class:`bansong.report_page.page_figures.PageFigures`."""
+    """Figures of an output: :class:`bansong.report_page.page_figures.PageFigures`."""
 
     @property
     def expected(self) -> float:
@@ -50,16 +50,16 @@ class RunFigures(Protocol):
 
     @property
     def reasons(self) -> pl.DataFrame:
-        """What weighs most, ``reason`` with ``rows``."""
+        """Weightiest reasons: ``reason`` with ``rows``."""
 
     @property
     def regions(self) -> pl.DataFrame:
-        """What :func:`bansong.charts.regions` takes."""
+        """A frame for :func:`bansong.charts.regions`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the answers were computed with."""
+    """Versions of all that the answers were computed with."""
 
     bansong: str
     model: str
@@ -73,7 +73,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class LetterHistory:
-    """What was known of earlier letters: ``letters`` of ``mailings``, out of the label store in ``folder``."""
+    """Known earlier letters: ``letters`` of ``mailings``, from the label store in ``folder``."""
 
     letters: int
     mailings: int
@@ -84,18 +84,14 @@ class LetterHistory:
 class Report(Shown):
     """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
 
-    ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
-    ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
-    ``backup`` is where the file is that the output replaced, if it was kept; ``kept``: all files that held what we are
-    not known to have written, or letters where none are left, and where they are now. ``purchase`` is there for the
-    engines that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without
-    one. ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
-    written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
-    ``replaced``: rows whose value in an earlier output, which is the input, became another, by column.
-    ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
-    ``read_figures``: counts what more there is to see in the output; reads it anew at each call.
-    Warnings that are :class:`bansong.schema.Alert` come first.
+    ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output``, ``manifest``,
+    ``account`` and ``statuses`` are ``None`` for a dry run. ``table``: the input with its sheet; ``sheet``: which of
+    several. ``backup``: the kept copy of a replaced output; ``kept``: all kept files that we may not have written, and
+    where they are now. ``purchase``: of engines that buy. ``addresses``: rows by match level in the gazetteer.
+    ``history``: of earlier letters. ``asked``: the tax authority's statuses. ``beside``: further files and the number
+    of letters. ``replaced``: changed values of an earlier output that is the input, by column. ``input_version``: ETag
+    of a remote input. ``read_figures``: reads the output for more figures. Warnings that are
+    :class:`bansong.schema.Alert` come first.
     """
 
     run_id: str
@@ -137,11 +133,10 @@ class Report(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures.
+        """0; 5 if rows are pending (the same command goes on); 3 if it is finished with failures.
 
-        3, too, where more than half of the rows are invalid (most likely the list was not read as it was meant), where
-        the tax authority refused the key or its day's requests are used up, and where a list of letters was kept that
-        would have become empty.
+        Failures are also: more than half of the rows invalid (probably a misread list), a key that the tax authority
+        refused or whose day's requests are used up, and a list of letters kept because it would have become empty.
         """
         if self.counts.get("pending"):
             return 5
@@ -151,7 +146,7 @@ class Report(Shown):
         return 3 if failed or refused or kept or is_majority(self.plan.invalid, self.rows) else 0
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         account = self.account
         return {
             "run_id": self.run_id,
@@ -183,7 +178,7 @@ class Report(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+        """Return the report as (what, how much) for people."""
         plan, account = self.plan, self.account
         found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
         if self._lacks_gazetteer:
@@ -212,17 +207,17 @@ class Report(Shown):
         return charts.grades(self.account.by_grade, self.rows)
 
     def chart_regions(self) -> Chart:
-        """Return the return risk by province as tiles, out of the output.
+        """Return the return risk by province as tiles, from the output.
 
-        Raises :class:`UsageError` for a dry run, or without Altair; what reading the output raises.
+        Raises :class:`UsageError` for a dry run, or without Altair, and errors of reading the output.
         """
         return charts.regions(self.regions())
 
     def regions(self) -> pl.DataFrame:
-        """Return rows and letters expected back by province, out of the output: ``region``, ``rows``, ``expected``.
+        """Return rows and letters expected back by province, from the output: ``region``, ``rows``, ``expected``.
 
-        ``region`` is a level of the scorecard's feature (String, null where the address names no province), ``rows``
-        UInt32, ``expected`` the sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
+        ``region``: level of the scorecard's feature (String, null without a province), ``rows``: UInt32, ``expected``:
+        sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
         """
         if self.read_figures is None:
             raise UsageError(OUTPUT_NOT_WRITTEN)
@@ -234,7 +229,6 @@ class Report(Shown):
         return grade_bar(self.account.by_grade, self.rows) + Shown._repr_html_(self) + self._reasons_html()
 
     def _reasons_html(self) -> str:
-        """What weighs most, and how many letters may come back; nothing where it would take long, or is not there."""
         if self.read_figures is None or self.rows > _SOON_READ:
             return ""
         try:
@@ -246,7 +240,6 @@ class Report(Shown):
         return reason_bars(gettext("What weighs most in a row"), most) + _stake_html(figures.expected, cost)
 
     def _planned_lines(self) -> list[tuple[str, str]]:
-        """What would be done."""
         plan = self.plan
         records = ngettext("{count:,} distinct record", "{count:,} distinct records", plan.lookups)
         if self.purchase is None:
@@ -258,7 +251,6 @@ class Report(Shown):
         ]
 
     def _answered_lines(self, account: RowCounts) -> list[tuple[str, str]]:
-        """What became of the rows."""
         plan = self.plan
         lookups = ngettext(
             "{lookups:,} distinct, {count:,} row repeats one",
@@ -279,7 +271,6 @@ class Report(Shown):
         return found
 
     def _address_lines(self) -> list[tuple[str, str]]:
-        """What became of the addresses."""
         if self.versions.gazetteer is None or not self._looked_up:
             return []
         dated = self.versions.gazetteer_date
@@ -306,7 +297,6 @@ class Report(Shown):
 
 
 def _stake_html(expected: float, cost: float | None) -> str:
-    """How many letters may come back, and what they cost."""
     said = gettext("{expected:,.0f} letters may come back if every row is mailed", expected=expected)
     if cost:
         said = gettext("{said}: ₩{money:,.0f}", said=said, money=expected * cost)
@@ -319,12 +309,12 @@ def _answered_locally(engine: str) -> bool:
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
-    """Rows by match level, from a tally with :meth:`bansong.engine.LocalEngine.counts`; empty without."""
+    """Return rows by match level, from a tally with :meth:`bansong.engine.LocalEngine.counts`."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
-    """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
+    """Return the figures of a summary sheet, from the one-row tally of a run."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()
@@ -359,7 +349,6 @@ def _render_history(history: LetterHistory) -> str:
 
 
 def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> list[tuple[str, str]]:
-    """What is odd about the rows that were asked about."""
     found = []
     if wrong := plan.wrong_check_digits:
         found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))

@@ -1,4 +1,4 @@
-"""Parts of reports in notebooks: tables, a bar of grades, reasons. Colours and sizes fit light and dark themes."""
+"""Parts of reports in notebooks: tables, a bar of grades, reasons. They fit light and dark themes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def warning_list(warnings: Iterable[str]) -> str:
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:
-    """Return rows by grade as one bar, those without a grade in grey; nothing where there are no rows."""
+    """Return rows by grade as one bar, those without a grade in grey; empty without rows."""
     known = {grade: counts[grade] for grade in GRADES if counts.get(grade)}
     others = rows - sum(known.values())
     parts = known | ({gettext("no grade"): others} if others > 0 else {})
@@ -52,7 +52,7 @@ def _segment(name: str, count: int, rows: int) -> str:
 
 
 def grade_badge(grade: str | None, probability: float | None) -> str:
-    """Return a grade in its colour, with the return risk; nothing where there is no grade."""
+    """Return a grade in its colour, with the return risk; empty without a grade."""
     if grade is None:
         return ""
     colour, ink = GRADE_COLOURS.get(grade, NEUTRAL), "#202124" if grade in _DARK_INK else "#fff"
@@ -62,7 +62,7 @@ def grade_badge(grade: str | None, probability: float | None) -> str:
 
 
 def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = False) -> str:
-    """Return reasons with a bar each; ``signed``: points, of which those above 0 are the worse, behind the base."""
+    """Return reasons with a bar each; ``signed``: points, positive ones after the base are worse."""
     if not reasons:
         return ""
     most = max(abs(count) for _, count in reasons) or 1

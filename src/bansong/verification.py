@@ -25,14 +25,14 @@ POINTS_MISSING: Final = Problem(
 
 _REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
 _BASE: Final = "base"
-"""The label of the reason that a score starts from, in any language."""
+"""Label of the reason that a score starts from, in any language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The answer for one business (INTERFACE §2.2), with what became of the row.
+    """The answer for one business (INTERFACE §2.2). Unknown fields are ``None``.
 
-    ``bounce_prob`` is a fraction between 0 and 1. Fields that are not known are ``None``.
+    ``bounce_prob`` is a fraction between 0 and 1.
     """
 
     b_no: str | None
@@ -47,9 +47,9 @@ class Verification:
     row_note: str | None
 
     def waterfall(self) -> Chart:
-        """Return how the score comes about: a bar for each reason's points, from the base down to the score.
+        """Return how the score adds up: a bar for each reason's points, from the base to the score.
 
-        Raises :class:`UsageError` where the reasons carry no points (the hosted service's own), or Altair is missing.
+        Raises :class:`UsageError` if the reasons carry no points (the hosted service's own), or Altair is missing.
         """
         frame = self.points_frame
         if frame.is_empty():
@@ -76,7 +76,6 @@ class Verification:
         return grade_badge(self.grade, self.bounce_prob) + facts_table([*self._facts(), *others]) + said
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What is known, by the headers and in the words of the language."""
         lang = current_language()
         known = {name: getattr(self, name) for name in _FACTS if getattr(self, name) is not None}
         headers = {**HEADERS[lang], "b_no": gettext("b_no")}

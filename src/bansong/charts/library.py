@@ -1,4 +1,4 @@
-"""The drawing library (Altair, extra ``notebook``), and what all charts have in common: fonts, sizes, colours."""
+"""The drawing library (Altair, extra ``notebook``) and the common style of charts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ UNITS: Final = (
     gettext_noop("verifying"),
     gettext_noop("reading"),
 )
-"""What progress counts, and what is being done meanwhile."""
 
 
 class FetchReport(Protocol):

@@ -1,4 +1,4 @@
-"""Progress as lines of text, for logs and where nobody looks on."""
+"""Progress as lines of text, for logs and pipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bansong.progress.display import FetchReport, describe_fetch
 from bansong.translation import gettext
 
 _LINE_EVERY: Final = 5.0
-"""Seconds between progress lines where there is no terminal."""
+"""Seconds between lines."""
 
 
 class ProgressLines:

@@ -1,4 +1,4 @@
-"""Progress as a bar in a notebook: one output of the cell, which is empty again when the run has ended."""
+"""Progress as a bar in a notebook: one output of the cell, empty after the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bansong.progress.display import FetchReport, describe_fetch
 from bansong.translation import gettext
 
 _FIRST_AFTER: Final = 0.5
-"""Seconds before a bar appears: what is done sooner needs none, and leaves no output at all."""
+"""Seconds before a bar appears; shorter runs leave no output at all."""
 _EVERY: Final = 0.2
 """Seconds between two updates, each of which goes to the browser."""
 _BAR: Final = (

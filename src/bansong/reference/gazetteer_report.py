@@ -1,4 +1,4 @@
-"""What the building of a gazetteer read, refused and kept."""
+"""The report of building a gazetteer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bansong.report_display import Shown
 from bansong.translation import gettext, ngettext
 
 _NAMED: Final = 5
-"""So many files that were passed over are named."""
+"""Ignored files that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class GazetteerReport(Shown):
-    """Counts of rows read, refused and kept. ``refused``: rows by what is wrong, ``examples`` names the first."""
+    """Counts of rows read, refused (by problem, first ``examples``) and kept."""
 
     output: str
     version: str
@@ -38,11 +38,11 @@ class GazetteerReport(Shown):
     provinces: dict[str, int]
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+        """Return the report as (what, how much) for people."""
         found = self._kept_lines()
         if any(self.changes.values()):
             gone = gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished)
@@ -52,7 +52,6 @@ class GazetteerReport(Shown):
         return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
 
     def _kept_lines(self) -> list[tuple[str, str]]:
-        """What was read and kept."""
         read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
         buildings = gettext(
             "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
@@ -75,7 +74,6 @@ class GazetteerReport(Shown):
         ]
 
     def _left_lines(self) -> list[tuple[str, str]]:
-        """What was not kept: rows given twice, rows that are refused, files that are none of the official ones."""
         found = []
         if self.duplicates:
             repeated = ngettext(

@@ -1,7 +1,7 @@
-"""Puts the official files together: what is given twice, the post office's beside the agency's, the daily changes.
+"""Merge the official files: duplicates, the post office's beside the agency's, the daily changes.
 
-The last daily change of a building, and of an additional lot, counts. Buildings that a change abolishes are kept:
-letters still go to such addresses, and some of them have a successor.
+The last daily change of a building, and of an additional lot, counts. Abolished buildings are kept: letters still go to
+such addresses, and some have a successor.
 """
 
 from __future__ import annotations
@@ -39,13 +39,11 @@ _SHOWN: Final = 5
 
 
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
-    """Buildings after ``events``, which are in the order in which they happened; what went; counts of the changes.
+    """Apply ``events`` in their order; return the buildings, those that left, and counts of the changes.
 
-    ``events`` have the legal dong's ``dong_code`` and the ``day`` of the change, too. What went has the columns of the
-    buildings and ``heir_high``, ``heir_low``: the management number of the successor, null where none is certain.
-
-    An update of a building that is not there inserts it, an insert of one that is there replaces it: a day may be
-    applied twice. The deletion of one that is not there is counted and does nothing else.
+    ``events`` also have the legal dong's ``dong_code`` and the ``day`` of the change. Buildings that left have
+    ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An update of an unknown building
+    inserts it, an insert of a known one replaces it: a day may be applied twice.
     """
     last = _last(events, ID)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
@@ -66,7 +64,7 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
-    """The deleted buildings, each with the one building that came on the same day to the same lot as its successor."""
+    """Return deleted buildings with the one building that came to the same lot on the same day as successor."""
     gone, came = (last.filter(pl.col("reason").is_in(reasons)) for reasons in (_DELETES, _INSERTS))
     alone = came.filter((pl.col("lot_main") > 0) & (pl.len().over(_PLACE) == 1))
     heirs = alone.select(*_PLACE, *(pl.col(name).alias(heir) for name, heir in _HEIR.items()))
@@ -74,7 +72,7 @@ def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
 
 
 def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Additional lots after ``events``; each is a pair of a building and a lot."""
+    """Apply ``events`` to additional lots; each is a pair of a building and a lot."""
     pair = (*ID, *LOT)
     last = _last(events, pair)
     kept = lots.join(last.select(pair), on=list(pair), how="anti", maintain_order="left")
@@ -87,9 +85,9 @@ def _last(events: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
 
 @dataclass(slots=True)
 class Together:
-    """Buildings (``rows``), additional ``lots``, and what they point to, with the names of the present day.
+    """Buildings (``rows``), additional ``lots``, and the places they point to, with present-day names.
 
-    ``gone``: the buildings that daily changes abolished, as :func:`changed_rows` returns them; null without changes.
+    ``gone``: buildings abolished by daily changes, as :func:`changed_rows` returns them.
     """
 
     rows: pl.DataFrame
@@ -102,14 +100,14 @@ class Together:
     notes: list[str] = field(default_factory=list)
 
     def of_street(self, rows: pl.DataFrame, name: str) -> pl.Series:
-        """A column of the street that each row is on; streets are numbered by their place."""
+        """Return a column of the street that each row is on; streets are numbered by their place."""
         return self.streets[name].gather(rows["street"])
 
 
 def put_together(content: Content, found: list[SourceFile]) -> Together:
-    """Buildings and additional lots of all sources, after the daily changes.
+    """Merge buildings and additional lots of all sources, and apply the daily changes.
 
-    Raises :class:`GazetteerError` where two files give the same district, or where lots have no buildings.
+    Raises :class:`GazetteerError` for a district in two files, or lots without buildings.
     """
     streets = present_day(pl.concat(content.streets), "emd")
     _refuse_twice(streets, found, "buildings")
@@ -128,7 +126,6 @@ def put_together(content: Content, found: list[SourceFile]) -> Together:
 
 
 def _keep_streets(made: Together) -> None:
-    """Keep the streets of buildings, and those of abolished ones in districts that have buildings; ``in_use`` which."""
     in_use = made.streets["street"].is_in(made.rows["street"].unique().implode())
     streets = made.streets.with_columns(in_use.alias("in_use"))
     if made.gone is not None:
@@ -141,7 +138,7 @@ def _keep_streets(made: Together) -> None:
 
 
 def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
-    """Give province, district and town (the column ``town``) the names they have today."""
+    """Give province, district and town (the column ``town``) their present-day names."""
     names = [*_REGION, town]
     old = frame.select(names).unique()
     new = old.with_columns(regions.present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
@@ -154,13 +151,13 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
 
 
 def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
-    """A district comes from one file: two months of a province mixed would be neither."""
+    """Refuse a district of two files: two months of a province mixed would be neither."""
     places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
     _refuse_districts_twice(places, found, kind)
 
 
 def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
-    """The building's district counts: an additional lot may lie across the border, in the next province."""
+    """Check the building's district: an additional lot may lie in the next province."""
     if content.lot_districts:
         places = pl.concat(content.lot_districts)
         _refuse_districts_twice(
@@ -179,7 +176,6 @@ def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind:
 
 
 def _add_buildings(made: Together, content: Content) -> None:
-    """The address agency's buildings; the post office's where it has none, elsewhere only the names that lack."""
     official, postal = (_rows(content, kind) for kind in ("buildings", "postal"))
     if official is None or postal is None:
         made.rows = _unique(made, pl.concat(rows for rows in (official, postal) if rows is not None))
@@ -214,7 +210,6 @@ def _unique(made: Together, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_postal_names(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Names from the post office where the agency has none, by road code and number."""
     number = ["road_code", "under", "main", "sub"]
     names = (
         postal.with_columns(made.of_street(postal, "road_code"))
@@ -251,7 +246,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
 
 
 def _apply_changes(made: Together, content: Content) -> None:
-    """Changes of the provinces that are there: they are published for the whole country."""
+    """Apply changes of the provinces given: they are published for the whole country."""
     events = _rows(content, "changes")
     if events is not None:
         provinces = made.of_street(made.rows, "sido").unique()

@@ -1,4 +1,4 @@
-"""Registries out of fetched statuses: one of the numbers of a list, and one that is there, refreshed."""
+"""Registries from fetched statuses: for the numbers of a list, or a refreshed one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from bansong.reference.status_store import StatusStore
 from bansong.translation import gettext
 
 SOURCE: Final = "nts"
-"""What a registry's list of sources calls the tax authority's API."""
+"""Name of the tax authority's API in a registry's list of sources."""
 
 Watch = Callable[[StatusFetch], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRegistry:
-    """What was asked, and the registry that came of it.
+    """A fetch and the registry written from it.
 
-    ``output`` is ``None`` where nothing is known that could be written, or that is newer; ``updated``: businesses whose
-    status is another day's than before.
+    ``output`` is ``None`` if nothing new could be written; ``updated``: businesses with a status of another day.
     """
 
     fetch: StatusFetch
@@ -44,15 +43,15 @@ class FetchedRegistry:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is fresh, 4 for a refused key, 5 where the run is to go on later."""
+        """0 if all is fresh, 4 for a refused key, 5 if the run is to go on later."""
         return self.fetch.exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+        """Return the report as (what, how much) for people."""
         fetch = self.fetch
         found = [
             (
@@ -94,9 +93,9 @@ def fetch_registry(
     watch: Watch | None = None,
     cancel: CancelToken | None = None,
 ) -> FetchedRegistry:
-    """Ask for the statuses of ``numbers`` (UInt64) that are not fresh; write all that are stored of them as a registry.
+    """Fetch stale statuses of ``numbers`` (UInt64), and write all stored ones as a registry.
 
-    ``sources``: names of the files that the numbers are from. A run that ended early writes what is known.
+    ``sources``: names of the files with the numbers. A run that ended early writes what is known.
     """
     fetch = _fetch(numbers, None, options, watch, cancel)
     with StatusStore(options.store) as store:
@@ -109,9 +108,9 @@ def fetch_registry(
 def refresh_registry(
     path: Path, options: StatusOptions, *, watch: Watch | None = None, cancel: CancelToken | None = None
 ) -> FetchedRegistry:
-    """Ask for the numbers of a registry whose statuses are the oldest, and replace its file in one step.
+    """Ask for the numbers of a registry with the oldest statuses, and replace its file in one step.
 
-    What it knows besides (name, day of opening, a taxation that the tax authority does not say) stays.
+    Name, day of opening and a taxation that the tax authority does not say stay.
     """
     registry = Registry.open(path)
     registry.check()
@@ -136,7 +135,7 @@ def _fetch(
     watch: Watch | None,
     cancel: CancelToken | None,
 ) -> StatusFetch:
-    """Run :func:`fetch_statuses` from blocking code; Ctrl-C settles what is under way, and says so."""
+    """Run :func:`fetch_statuses` from blocking code; Ctrl-C waits for open calls."""
     token = cancel or CancelToken()
     seen: list[StatusFetch] = []
 

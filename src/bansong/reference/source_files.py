@@ -1,9 +1,6 @@
-"""Finds the official address files in what a user downloaded (files, folders, zips) and yields their lines.
+"""Find the official address files in downloads (files, folders, zips), and yield their lines.
 
-Names as the address agency and the post office give them: ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt``
-(additional lots), ``AlterD.JUSUKR.YYYYMMDD.TH_SGCO_RNADR_MST.TXT`` and ``…_LNBR.TXT`` (daily changes of both), the
-``zipcode_DB`` (postal), ``KIKmix*.xlsx`` (administrative and legal dongs). A text file of another name is known by its
-columns.
+Files are known by the agency's and the post office's names, a text file of another name by its columns.
 """
 
 from __future__ import annotations
@@ -77,7 +74,6 @@ _COUNTED: Final = (
     *(gettext_noop("postal"), gettext_noop("lot changes"), gettext_noop("admins")),
     *(gettext_noop("active"), gettext_noop("suspended"), gettext_noop("closed"), gettext_noop("unregistered")),
 )
-"""Kinds of files and statuses that :func:`format_counts` names, besides those that are words of reports."""
 _DATE: Final = re.compile(r"(?<![0-9])(20[0-9]{2})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])?(?![0-9])")
 _HEAD: Final = 1 << 16
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
@@ -85,7 +81,7 @@ _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class SourceFile:
-    """One official file: on its own, or ``member`` of the zip at ``path``. ``digest`` fills while it is read."""
+    """One official file, or ``member`` of the zip at ``path``. ``digest`` fills while it is read."""
 
     path: Path
     member: str | None
@@ -97,22 +93,22 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """Path for people."""
         return str(self.path) if self.member is None else f"{self.path}: {shown_name(self.member)}"
 
     @property
     def short(self) -> str:
-        """The file's own name, for the metadata."""
+        """File name, for the metadata."""
         return Path(shown_name(self.member)).name if self.member else self.path.name
 
     @property
     def dated(self) -> date | None:
-        """The date in the name, else the newest date of its rows; null where it has neither."""
+        """Date in the name, else the newest date of its rows."""
         return self.named or self.newest
 
     @property
     def changed(self) -> date:
-        """The day in Korea on which the file was last changed."""
+        """Day in Korea of the file's last change."""
         return seoul_day(self.path.stat().st_mtime)
 
     @contextmanager
@@ -138,9 +134,9 @@ class SourceFile:
 
 
 def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[SourceFile], list[str]]:
-    """The official files in files, folders and zips, in a stable order, and the names of the files passed over.
+    """Return the official files in files, folders and zips, in a stable order, and the ignored names.
 
-    The same file twice (in a zip and beside it, say) is one source. Raises :class:`GazetteerError`.
+    A file that is there twice (in a zip and beside it) is one source. Raises :class:`GazetteerError`.
     """
     found: list[SourceFile] = []
     others: list[str] = []
@@ -166,9 +162,9 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 
 
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines in UTF-8, each with the number of its first line.
+    """Yield blocks of whole lines in UTF-8, each with the number of its first line.
 
-    Raises :class:`GazetteerError` for text in another encoding, with the line.
+    Raises :class:`GazetteerError` for another encoding, with the line.
     """
     digest = hashlib.sha256()
     with source.open() as file:
@@ -192,7 +188,7 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
 
 
 def shown_name(member: str) -> str:
-    """A zip member's name; zips made in Korea hold CP949 where zipfile believes it to be CP437."""
+    """Return a zip member's name; zips made in Korea hold CP949 where zipfile assumes CP437."""
     try:
         return member.encode("cp437").decode("cp949")
     except (UnicodeEncodeError, UnicodeDecodeError):
@@ -211,7 +207,7 @@ def _find_in(source: Path) -> tuple[list[SourceFile], list[str]]:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """The files below a folder, in order, without hidden files and the lock files (``~$…``) of open workbooks."""
+    """Return the files below a folder, in order, without hidden files and lock files (``~$…``)."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -222,7 +218,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """``active 1,200, closed 3``; counts of zero are left out."""
+    """Format counts as ``active 1,200, closed 3``, without zeros."""
     return ", ".join(f"{gettext(name)} {count:,}" for name, count in counts.items() if count) or gettext("none")
 
 
@@ -253,7 +249,6 @@ def _of_member(path: Path, member: ZipInfo) -> SourceFile:
 
 
 def _recognise_kind(source: SourceFile) -> bool:
-    """Find out the kind of a source, by its name, else by its first line; whether it has one."""
     name = source.short.lower()
     for pattern, kind in _NAMES:
         if re.search(pattern, name):
@@ -275,7 +270,6 @@ def _recognise_kind(source: SourceFile) -> bool:
 
 
 def _once(found: list[SourceFile]) -> list[SourceFile]:
-    """Leave out what is there twice, byte for byte."""
     sizes = [(source.kind, source.size) for source in found]
     kept: dict[tuple[object, ...], SourceFile] = {}
     for place, source in enumerate(found):
@@ -295,7 +289,7 @@ def _checksum(source: SourceFile) -> int:
 
 
 def _date(*names: str) -> date | None:
-    """The date in the first name that has one; of a month alone its last day, as a full set is made at its end."""
+    """Return the date in the first name with one; a month alone means its last day, when a full set is made."""
     for name in names:
         for year, month, day in reversed(_DATE.findall(name)):
             last = calendar.monthrange(int(year), int(month))[1]
@@ -305,7 +299,7 @@ def _date(*names: str) -> date | None:
 
 
 def _encoding(source: SourceFile, head: bytes) -> str:
-    """CP949 as the official files are; the post office gives UTF-8 as well."""
+    """Return CP949, as the official files are; the post office also gives UTF-8."""
     start = head.removeprefix(_UTF8_BOM)[:_HEAD]
     if start.isascii():
         return "cp949"

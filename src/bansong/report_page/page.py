@@ -1,4 +1,4 @@
-"""The page: one HTML file with its style and drawings in it, which a browser may load nothing for."""
+"""The page: one HTML file with style and drawings inside, which loads nothing."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ _WIDTHS: Final = {
     "change": "long",
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
-"""How wide a cell is at least, by its column: classes of the style."""
+"""CSS classes of minimal cell widths, by column."""
 _UNKNOWN: Final = "–"
 
 
 def check_page(target: Path) -> Path:
-    """Return where a page goes; raise :class:`OutputError` for a name that is no page's."""
+    """Return the page's path; raise :class:`OutputError` for a name that is no page's."""
     if target.suffix.lower() not in (".html", ".htm"):
         raise OutputError(NAME_NOT_HTML, path=target)
     return target
@@ -84,7 +84,7 @@ def write_page(
     letter_cost: float | None,
     changes: RunChanges | None = None,
 ) -> None:
-    """Write a page of figures and of what a manifest says of the run, mode 0600; raise :class:`OutputError`."""
+    """Write a page of figures and of a manifest's facts, mode 0600; raise :class:`OutputError`."""
     with publish_file(target) as temporary:
         render_into(temporary, figures, facts, letter_cost, changes)
 
@@ -104,10 +104,7 @@ def render_into(
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
-    """Return the page as HTML in the current language; ``facts``: what :func:`bansong.manifest.record_of` says.
-
-    ``changes``: what changed since the run before, if there is one.
-    """
+    """Return the page as HTML in the current language; ``facts`` are of :func:`bansong.manifest.record_of`."""
     style = Markup(files("bansong.report_page").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -143,7 +140,6 @@ def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
 
 
 def _in_korea(written: object) -> datetime | None:
-    """A time of a manifest as clocks in Korea show it; the days of a page are Korea's."""
     return datetime.fromisoformat(str(written)).astimezone(SEOUL) if written else None
 
 
@@ -207,7 +203,6 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
 
 
 def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
-    """How old the statuses were when the run began, or are today where that is not known."""
     day = started.date() if started else seoul_day()
     most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
     if oldest == newest:
@@ -265,7 +260,6 @@ def _counts(figures: PageFigures) -> Markup:
 
 
 def _with_rest(name: str, counts: Mapping[str, int], rows: int) -> dict[str, int]:
-    """The counts, which add up to all rows; an answer without a readable address has no grade."""
     rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
     return {**counts, rest: rows - sum(counts.values())}
 
@@ -309,7 +303,6 @@ def _charts(figures: PageFigures) -> Markup:
 
 
 def _provinces(figures: PageFigures) -> Markup:
-    """What the tiles show, the provinces with most rows first."""
     head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
     lines = [
         tag(
@@ -350,7 +343,7 @@ def _cell(name: str, value: object, label: str) -> Markup:
 
 
 def _say_word(word: str) -> str:
-    """A word of a column as the page says it; any other text as it is."""
+    """Translate a word of a column; return other text unchanged."""
     said = word_of(word, current_language())
     return word if said == word else f"{said} ({word})"
 
@@ -385,7 +378,6 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
 
 
 def _accounting(figures: PageFigures) -> str:
-    """The states of the rows, which add up to all of them."""
     parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
     return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
 

@@ -1,4 +1,4 @@
-"""The rows that an input had in the run before, against which a damaged export is recognized."""
+"""The rows of an input in the run before, against which a damaged export is recognized."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ NUMBERS_NOT_FOUND: Final = Problem(
 )
 
 _SMALL: Final = 20
-"""An input of fewer rows may lose most of them from one run to the next."""
+"""Rows from which an input is protected against the loss of most of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
     """Rows of an input in the run before, and its business numbers as UInt64.
 
-    ``may_lose``: whether the job allows that most of them are gone. ``where``: "the run before", or the file that had
-    these rows.
+    ``may_lose``: the job allows losing most of them. ``where``: "the run before", or the file with these rows.
     """
 
     rows: int = 0

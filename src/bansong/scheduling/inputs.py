@@ -1,4 +1,4 @@
-"""Which files a job reads, what they are written to, and whether one is the same as when it was verified last."""
+"""The files of a job, their outputs, and whether one is unchanged since its last verification."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _DAY: Final = re.compile(
     r"|(?<![0-9])[0-9]{2}[-._ ]?(0[1-9]|1[0-2])[-._ ]?(0[1-9]|[12][0-9]|3[01])(?![0-9])"
     r"|[0-9]월"
 )
-"""20261127, 2026-11, 26.11.27, 11월 27일."""
+"""Days and months in names: 20261127, 2026-11, 26.11.27, 11월 27일."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One file of a job: where it is, how it is read, what it is written to; ``listed``: no name in the job file."""
+    """One file of a job with its output; ``listed``: found in a folder or glob, not named in the job file."""
 
     path: Path
     part: InputPart
@@ -68,12 +68,10 @@ class JobInput:
 def find_inputs(
     job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
 ) -> tuple[list[JobInput], dict[str, str]]:
-    """Return the files of a job in the order of its file, those of a glob or folder by name; and what is not there.
+    """Return the files of a job in the order of its job file, and a sentence for each missing one.
 
-    ``written``: what the job ever wrote, which is no input whatever a glob says; nor are the files that the job file
-    names otherwise. The second value has a sentence for each name, glob or folder without a file, and for each file
-    whose name is no text. Raises :class:`UsageError` where two inputs would be written to one output, or an input
-    would be replaced by what is written (``changes``: where to).
+    ``written``: the job's outputs, which are no inputs; nor are other files named in the job file. Raises
+    :class:`UsageError` if two inputs share an output, or an input would be replaced by an output or ``changes``.
     """
     used = {str(path) for path in (*_written_files(job, folder), *_read_files(job, folder))}
     found: dict[Path, JobInput] = {}
@@ -99,9 +97,10 @@ def find_inputs(
 
 
 def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
-    """Return for paths that are not known the known one that each continues, the newest with other digits in its name.
+    """Return for unknown paths the known one that each continues: the newest with other digits in its name.
 
-    It is no input any more, or both names have a day or month: lists of several branches do not continue each other.
+    That one is no input any more, or both names have a day or month: lists of several branches do not continue each
+    other.
     """
     found: dict[str, str] = {}
     for path in paths - known.keys():
@@ -135,13 +134,11 @@ def _is_text(path: Path) -> bool:
 
 
 def _written_files(job: JobFile, folder: Path) -> list[Path]:
-    """The files that a job writes beside its outputs."""
     named = (job.notify.file, job.run.metrics)
     return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
 
 
 def _read_files(job: JobFile, folder: Path) -> list[Path]:
-    """The files that a job reads beside its inputs."""
     reference, engine, status = job.reference, job.engine, job.status
     named = (
         *(reference.registry, reference.gazetteer, reference.model),
@@ -166,7 +163,6 @@ def _expand(folder: Path, pattern: str) -> list[InputFile]:
 
 
 def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -> None:
-    """Refuse what would write two files to one name, or over an input; ``others``: what the job writes besides."""
     taken: dict[Path, Path] = {}
     read = {one.path for one in inputs}
     for one in inputs:
@@ -182,7 +178,7 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
 
 
 def content_of(path: Path) -> str:
-    """Return what tells a content of an input from others: its SHA-256, or the version of an object, which is not read.
+    """Return a key of an input's content: its SHA-256, or the version of an object, which is not read.
 
     Raises :class:`InputError`.
     """
@@ -193,7 +189,7 @@ def content_of(path: Path) -> str:
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
-    """Return what the answers of an input depend on, as one text: its content, the options, and all reference files.
+    """Return a key of all that the answers of an input depend on: content, options, reference files.
 
     Reference files count by size and time of change.
     """
@@ -207,7 +203,7 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 
 
 def is_asking(job: JobFile, folder: Path) -> bool:
-    """Return whether the job asks the tax authority: ``auto`` does where there is a key."""
+    """Return whether the job asks the tax authority: ``auto`` does if there is a key."""
     return StatusOptions(source=job.status.source, key_file=locate(folder, job.status.key_file)).is_asking
 
 

@@ -1,8 +1,7 @@
-"""What a job remembers between its runs: one SQLite file of the common kind, mode 0600, a job.
+"""The state of a job between its runs: one SQLite file, mode 0600.
 
-It holds the newest answers (the snapshot), what changed in each run, what was verified when, and what is still to be
-told. A run is written down in one transaction when its outputs are published: after a kill the next one finds the state
-before, and comes to the same.
+It holds the newest answers (the snapshot), the changes of each run, verified inputs, and undelivered messages. A run is
+recorded in one transaction when its outputs are published; after a kill the next run starts from the state before.
 """
 
 from __future__ import annotations
@@ -66,27 +65,23 @@ MIGRATIONS: Final = {
     2: "ALTER TABLE inputs ADD COLUMN roles TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT '';",
 }
-"""What makes a state of one version one of the next.
-
-``changes_due``: the file of changes that is still to be written; ``latest``: size and time of the copy of an output;
-``roles`` and ``status_day``: see :class:`KnownInput`.
+"""``changes_due``: file of changes still to be written; ``latest``, ``roles``, ``status_day``: see :class:`KnownInput`.
 """
 RUN_FILE: Final = FileKind(
     gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
 )  # "bvRn"
 _TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
 _PART: Final = 1_000_000
-"""Rows of a snapshot that are kept in one cell: SQLite's cells end at a gigabyte."""
+"""Rows of a snapshot in one cell: SQLite's cells end at a gigabyte."""
 _RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of a job, as it is remembered; times in seconds since 1970.
+    """One recorded run of a job; times in seconds since 1970.
 
-    ``counts``: rows by kind of change; ``inputs``: what became of each, as ``bansong run --json`` says it.
-    ``taken``: the channels that took ``message``; ``delivered``: when the last of them did, ``None`` where one is still
-    to.
+    ``counts``: rows by kind of change; ``inputs``: outcomes as in ``bansong run --json``. ``taken``: channels that took
+    ``message``; ``delivered``: when the last of them did.
     """
 
     id: str
@@ -107,21 +102,21 @@ class JobRun:
 
     @property
     def summary(self) -> str:
-        """What changed, by kind."""
+        """Changes by kind."""
         return format_counts(self.counts) or gettext("none")
 
     def as_dict(self) -> dict[str, Any]:
-        """The run as plain values for JSON."""
+        """Return the run as plain values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows.
+    """A verified input: its fingerprint, time (seconds since 1970), output, rows.
 
-    ``written`` and ``latest``: size and time of the output and of its copy as they were written, by which one that
-    somebody has edited, or that a killed run left, is told. ``roles``: the columns that were found, separated by
-    commas. ``status_day``: the oldest day (ISO) of its statuses that the tax authority gave.
+    ``written`` and ``latest``: size and time of the output and its copy as written, to recognise edited ones.
+    ``roles``: found columns, separated by commas. ``status_day``: oldest day (ISO) of its statuses of the tax
+    authority.
     """
 
     fingerprint: str
@@ -153,7 +148,7 @@ class RunStore:
     @classmethod
     @contextmanager
     def alone(cls, path: Path) -> Iterator[Self]:
-        """Open a job's state while no run of it is under way; raise :class:`JobRunningError` where one is."""
+        """Open a job's state for one run at a time; raise :class:`JobRunningError` if another is running."""
         with RUN_FILE.errors(path):
             make_folders(path.parent)
         try:
@@ -183,7 +178,7 @@ class RunStore:
         return pl.concat(parts) if parts else None
 
     def known_inputs(self) -> dict[str, KnownInput]:
-        """Return what was verified, by the path of the input."""
+        """Return verified inputs by path."""
         with RUN_FILE.errors(self.path):
             rows = self._db.execute(
                 "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
@@ -191,7 +186,7 @@ class RunStore:
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
-        """Return the paths of all that this job ever wrote: no input of it, whatever a glob says."""
+        """Return all paths that this job ever wrote: they are no inputs, whatever a glob says."""
         with RUN_FILE.errors(self.path):
             return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
 
@@ -202,18 +197,18 @@ class RunStore:
         return None if row is None else Path(row[0])
 
     def note_job_file(self, path: Path) -> None:
-        """Note which job file is run."""
+        """Record the running job file."""
         with RUN_FILE.errors(self.path), self._transaction():
             text = str(path).encode(errors="backslashreplace").decode()
             self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
 
     def note_outputs(self, paths: Iterable[Path]) -> None:
-        """Note what a run is about to write, before it does: after a kill it is no input of the next run either."""
+        """Record outputs before they are written: after a kill they are no inputs of the next run."""
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
 
     def forget_outputs(self, paths: Iterable[Path]) -> None:
-        """Forget outputs that are no longer there."""
+        """Forget outputs that are gone."""
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.executemany("DELETE FROM outputs WHERE path = ?", [(str(path),) for path in paths])
 
@@ -224,7 +219,7 @@ class RunStore:
         return [_run(row) for row in rows]
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
-        """Return what changed in each run after one (``None``: from the first) up to another, by their ids."""
+        """Return the changes of each run after one (``None``: from the first) up to another, by ids."""
         with RUN_FILE.errors(self.path):
             rows = self._db.execute(
                 "SELECT changes FROM runs WHERE changes IS NOT NULL"
@@ -243,10 +238,10 @@ class RunStore:
         keep: int,
         changes_due: Path | None = None,
     ) -> None:
-        """Write a run down: all of it or nothing.
+        """Record a run in one transaction.
 
-        ``snapshot``: ``None`` where it stays; inputs that it does not hold are forgotten. ``known``: inputs that were
-        verified; ``keep``: runs that are remembered; ``changes_due``: where what changed is still to be written.
+        ``snapshot``: ``None`` if it stays; inputs missing in it are forgotten. ``known``: verified inputs; ``keep``:
+        runs to remember; ``changes_due``: file of changes still to be written.
         """
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.execute(
@@ -275,7 +270,7 @@ class RunStore:
             )
 
     def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
-        """Return the runs whose changes are still to be written to a file: id, file and what changed, oldest first."""
+        """Return runs with changes still to be written: id, file, changes, oldest first."""
         with RUN_FILE.errors(self.path):
             rows = self._db.execute(
                 "SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number"
@@ -283,12 +278,12 @@ class RunStore:
         return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
 
     def mark_changes_written(self, run_id: str) -> None:
-        """Note that a run's changes are due no more."""
+        """Note that a run's changes are written."""
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.execute("UPDATE runs SET changes_due = NULL WHERE id = ?", (run_id,))
 
     def note_exit_code(self, run_id: str, exit_code: int) -> None:
-        """Note with which exit code a run ended, where telling changed it."""
+        """Record the final exit code of a run, if notifying changed it."""
         with RUN_FILE.errors(self.path), self._transaction():
             self._db.execute("UPDATE runs SET exit_code = ? WHERE id = ?", (exit_code, run_id))
 
@@ -300,13 +295,13 @@ class RunStore:
             self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))
 
     def mark_taken(self, run_id: str, channels: Collection[str], delivered: float | None) -> None:
-        """Note which channels have taken a run's message, and when it was ``delivered`` to all."""
+        """Record the channels that took a run's message, and when it was ``delivered`` to all."""
         with RUN_FILE.errors(self.path), self._transaction():
             taken = json.dumps(sorted(channels))
             self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
 
     def holdings(self, numbers: Sequence[str]) -> dict[str, int]:
-        """Return how many rows are held of business numbers, by kind."""
+        """Count the rows of business numbers, by kind."""
         held = pl.col("b_no").is_in(list(numbers))
         snapshot = self.snapshot()
         changes = self._changes()
@@ -334,7 +329,6 @@ class RunStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """A transaction that is committed at the end of the block, and undone where that fails."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -346,7 +340,6 @@ class RunStore:
 
 
 def _pack(rows: pl.DataFrame) -> bytes:
-    """Return rows as Parquet: small, and read by every later version."""
     buffer = io.BytesIO()
     rows.write_parquet(buffer, compression="zstd", compression_level=1)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""The public functions on watch lists: synchronise one with a file, add, remove, list, show the history."""
+"""Public functions on watch lists: synchronise one with a file, add, remove, list, show the history."""
 
 from __future__ import annotations
 
@@ -37,15 +37,14 @@ WATCH_UNKNOWN: Final = Problem(
 
 _FORCE: Final = gettext_noop("If they shall all be removed, give `force=True`; `keep=True` removes nothing")
 _SMALL: Final = 20
-"""A list of fewer businesses may lose most of them by one sync."""
+"""Size from which a list is protected against a sync that removes most of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A business on a watch list: what became of it, and the identifier of its watch.
+    """A business on a watch list: what the call did, and the identifier of its watch.
 
-    ``first_check_at``: when the service checks what was added for the first time (ISO 8601, in Korea's time
-    zone), ``None`` where it does not say it, or does so at once.
+    ``first_check_at``: when the service first checks a new one (ISO 8601, in Korea's time zone), if it says so.
     """
 
     watch_id: str
@@ -70,16 +69,14 @@ def sync(
     progress: AskedProgress = True,
     **terms: Unpack[ServiceTerms],
 ) -> SyncReport:
-    """Hold the businesses of a file against a watch list; with ``apply`` make the list that of the file.
+    """Compare the businesses of a file with a watch list; with ``apply`` make the list equal.
 
-    ``file`` is any table that :func:`bansong.enrich` reads, ``columns``, ``sheet``, ``encoding``, ``json_path``,
-    ``delimiter`` and ``prefix`` as there. What is in the file and not on the list is added, name and address that
-    differ are changed, what is not in the file is removed, at the end, and not at all with ``keep``. ``force`` allows
-    what is refused otherwise: removing more than half of a list of 20 businesses or more, or all of any list.
-
-    It may be called again at any time: it reads the list first, so what was done is not done again. ``local`` and
-    ``terms`` choose the list. Raises :class:`bansong.errors.BansongError` where the file or the list cannot be
-    read; what the service refuses afterwards is in the report.
+    ``file``, ``columns``, ``sheet``, ``encoding``, ``json_path``, ``delimiter`` and ``prefix`` as for
+    :func:`bansong.enrich`. New businesses are added, other names and addresses changed, missing ones removed at the
+    end, unless ``keep``. ``force`` allows removing more than half of a list of 20 businesses or more, or all of any
+    list. Calling again repeats nothing, since the list is read first. ``local`` and ``terms`` choose the list. Raises
+    :class:`bansong.errors.BansongError` if the file or the list cannot be read; later refusals of the service are in
+    the report.
     """
     check_keywords(sync, terms, ServiceTerms)
     watches = open_store(local, **terms)
@@ -109,9 +106,9 @@ def add(
     local: Local = None,
     **terms: Unpack[ServiceTerms],
 ) -> Placed:
-    """Put a business on a watch list; one that is there already gets the name and address that are given.
+    """Put a business on a watch list, or update its name and address there.
 
-    Raises :class:`NumberError` for what is no business number, and what the service says.
+    Raises :class:`NumberError` for an invalid number, and the service's errors.
     """
     check_keywords(add, terms, ServiceTerms)
     watches = open_store(local, **terms)
@@ -128,10 +125,9 @@ def add(
 
 
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
-    """Take off a list the watch with this identifier, or all watches of this business number.
+    """Remove a watch by its identifier, or all watches of a business number.
 
-    Returns what was removed: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError` where
-    nothing is watched under that name.
+    Returns what was removed: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError`.
     """
     check_keywords(remove, terms, ServiceTerms)
     watches = open_store(local, **terms)
@@ -144,17 +140,17 @@ def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFra
     """Return a watch list as a frame, in its order.
 
     Columns: ``watch_id``, ``biz_no`` (ten digits), ``name``, ``address``, ``biz_status``, ``grade`` (String);
-    ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null where the list does not say.
+    ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null if unknown.
     """
     check_keywords(entries, terms, ServiceTerms)
     return entries_frame(open_store(local, **terms).frame())
 
 
 def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> History:
-    """Return how the grade of one watched business changed; displays as a plot and a table in a notebook.
+    """Return the grade history of one watched business; displays as a plot and a table in a notebook.
 
-    ``which`` is a watch's identifier, or a business number that is watched once. Raises :class:`NotFoundError`;
-    :class:`PlanError` where the account's plan has no history.
+    ``which``: a watch's identifier, or a business number watched once. Raises :class:`NotFoundError`;
+    :class:`PlanError` if the account's plan has no history.
     """
     check_keywords(history, terms, ServiceTerms)
     watches = open_store(local, **terms)
@@ -180,7 +176,7 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
 
 
 def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
-    """A list (:data:`bansong.watch.reconcile.LISTED`) as users get it."""
+    """Return a list (:data:`bansong.watch.reconcile.LISTED`) in the public columns."""
     times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
     return listed.select(
         *("watch_id", "biz_no", "name", "address", "biz_status", "grade"),
@@ -194,12 +190,10 @@ def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _record_columns(stages: PreparedTable) -> dict[str, Choice]:
-    """The columns that a watch is made of."""
     return {role: choice for role, choice in stages.chosen.items() if role in ("b_no", "name", "address")}
 
 
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
-    """Return the words for a likely mistake: most of a long list is to be removed, or all of any."""
     going = plan.remove["biz_no"].n_unique()
     most = plan.watched >= _SMALL and going * 2 > plan.watched
     if not most and not (going and going == plan.watched):
@@ -227,7 +221,6 @@ def _report_steps(report: SyncReport) -> Steps:
 
 
 def _plan_steps(plan: SyncPlan) -> Steps:
-    """Additions and changes."""
     return Steps(
         add=[Business(*row) for row in plan.add.select(*BUSINESS).iter_rows()],
         change=[(watch_id, Business(*row)) for watch_id, *row in plan.change.select("watch_id", *BUSINESS).iter_rows()],
@@ -235,7 +228,7 @@ def _plan_steps(plan: SyncPlan) -> Steps:
 
 
 def _settle_doubts(watches: WatchStore, file: pl.DataFrame, done: Done) -> Done:
-    """Read the list again where it is not known what became of a request: what is as it should be was done."""
+    """Read the list again after doubtful requests: what is as wanted was done."""
     if not done.doubts:
         return done
     try:
@@ -252,7 +245,6 @@ def _settle_doubts(watches: WatchStore, file: pl.DataFrame, done: Done) -> Done:
 
 
 def _raise_for(done: Done) -> None:
-    """Raise what became of a single request, if it was not done."""
     if done.halt is not None:
         raise done.halt.error or ServiceError(done.halt.note)
     if done.refused:
@@ -272,7 +264,6 @@ def _watch_id(watches: WatchStore, entry: pl.DataFrame) -> str:
 
 
 def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
-    """The watches that an identifier or a business number means."""
     listed = watches.frame().with_columns(
         pl.coalesce(business_number.compact_expr(pl.col("biz_no")), "biz_no").alias("biz_no")
     )

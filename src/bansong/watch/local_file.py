@@ -1,4 +1,4 @@
-"""A watch list in a file of the user's own: made, looked at and opened, and held by one check at a time."""
+"""A watch list in a file of the user's own, checked by one process at a time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WATCH_FILE_MISSING: Final = Problem(
 
 ENV: Final = "BANSONG_WATCH"
 OWNER: Final = "local"
-"""Whose list it is, in tables that a server shares among its keys."""
+"""Owner of a local list, in tables that a server shares among its keys."""
 
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
-"""Days in a row, in Korea, on which statuses were due and could not be asked."""
+"""Consecutive days, in Korea, on which statuses were due and could not be asked."""
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 WATCH_FILE: Final = FileKind(
     gettext_noop("a watch file"),
@@ -40,7 +40,7 @@ WATCH_FILE: Final = FileKind(
 
 
 def watch_path(given: str | Path | None = None) -> Path:
-    """Where the local list is: ``given``, ``BANSONG_WATCH``, or ``watch.sqlite`` in the user's state directory.
+    """Return the path of the local list: ``given``, ``BANSONG_WATCH``, or ``watch.sqlite`` in the state directory.
 
     Links are followed, so that two names of one file are one list.
     """
@@ -50,8 +50,7 @@ def watch_path(given: str | Path | None = None) -> Path:
 class LocalFile:
     """A watch file, open: ``with LocalFile(path) as file: file.write(…)``.
 
-    It is made, mode 0600, where it is not there, unless ``create`` is false. Commands may use it beside each other;
-    what one of them writes is written as a whole or not at all. Raises :class:`StoreError`.
+    It is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
@@ -81,7 +80,7 @@ class LocalFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One state of the file for as long as the block lasts."""
+        """Read one state of the file within the block."""
         with WATCH_FILE.errors(self.path):
             self.connection.execute("BEGIN")
             try:
@@ -91,7 +90,7 @@ class LocalFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: on the disk when the block ends, undone if it raises."""
+        """Run one transaction: durable when the block ends, undone if it raises."""
         with WATCH_FILE.errors(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -111,7 +110,7 @@ class LocalFile:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold ``PATH.lock``, by which one check at a time works on a list; raise :class:`StoreError` if it is taken."""
+    """Hold ``PATH.lock``, so that one check at a time works on a list; raise :class:`StoreError` if it is taken."""
     lock = WATCH_FILE.lock(path, gettext("another check of this list is running; nothing was done"))
     try:
         yield

@@ -1,4 +1,4 @@
-"""A file's businesses held against a watch list: what to add, to change, to remove. Frames in, frames out."""
+"""Compare a file's businesses with a watch list: what to add, change, remove."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LISTED: Final = {
     "shows_name": pl.Boolean,
     "shows_address": pl.Boolean,
 }
-"""A watch list as a frame, in its order. Times are seconds since 1970. ``shows_…``: whether the list says what it holds
-there at all; of what it does not say nothing can differ."""
+"""A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
+so that it can differ."""
 
 BUSINESS: Final = {"biz_no": pl.String, "name": pl.String, "address": pl.String}
 CHANGE: Final = {"watch_id": pl.String, **BUSINESS, "name_before": pl.String, "address_before": pl.String}
@@ -44,12 +44,11 @@ _PLACE: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class Businesses:
-    """The businesses of a table, and the rows that are none.
+    """The businesses of a table, and its unusable rows.
 
-    ``frame``: :data:`BUSINESS`, one row a number, in file order; where a number stands in several rows name and address
-    are the first that are given. ``unusable``: ``row_id`` (from 0) and ``problem``, a code, of each row without a
-    number. ``repeated``: ``biz_no``, ``rows`` (how many) and ``differing`` (Boolean: with several names or addresses).
-    ``suspect``: numbers whose check digit is wrong; they are watched all the same.
+    ``frame``: :data:`BUSINESS`, one row a number, in file order, with the first name and address given. ``unusable``:
+    ``row_id`` (from 0) and ``problem``, a code. ``repeated``: ``biz_no``, ``rows`` and ``differing`` (several names or
+    addresses). ``suspect``: numbers with a wrong check digit; they are watched all the same.
     """
 
     frame: pl.DataFrame
@@ -61,12 +60,11 @@ class Businesses:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """The steps that would make the list that of the file.
+    """The steps that make the list equal to the file.
 
-    ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with name and address of the file, null where it has none.
-    ``remove``: :data:`REMOVAL`, not in the file. ``repeated``: :data:`REMOVAL`, a business's second watch and further
-    ones. ``unchanged``: watches that are as the file says; ``unnumbered``: watches that the list shows without a
-    business number, which are left alone. ``watched``: businesses on the list.
+    ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with the file's name and address. ``remove``:
+    :data:`REMOVAL`. ``repeated``: :data:`REMOVAL`, further watches of a business. ``unchanged``: matching watches;
+    ``unnumbered``: watches shown without a number, left alone. ``watched``: businesses on the list.
     """
 
     add: pl.DataFrame
@@ -109,11 +107,10 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 
 
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
-    """Hold the businesses of a file (:data:`BUSINESS`) against a list (:data:`LISTED`).
+    """Compare the businesses of a file (:data:`BUSINESS`) with a list (:data:`LISTED`).
 
-    Names and addresses are compared as they are read: white space and Unicode's ways to write a syllable aside. What
-    the file does not give, and what the list does not show, is no difference. Of several watches of one business the
-    first that is as the file says stays, else the first.
+    White space and Unicode forms do not count as differences, nor does what the file or the list lacks. Of several
+    watches of one business the first matching one stays, else the first.
     """
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
@@ -146,7 +143,6 @@ def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
 
 
 def _differs(name: str) -> pl.Expr:
-    """Whether the file gives something else than what the list shows."""
     given = pl.col(f"{name}_in")
     return pl.col(f"shows_{name}") & given.is_not_null() & _normalise(pl.col(name)).ne_missing(_normalise(given))
 
@@ -156,7 +152,7 @@ def _normalise(text: pl.Expr) -> pl.Expr:
 
 
 def _sent_text(name: str, names: list[str]) -> pl.Expr:
-    """A cell as it is sent: without outer white space, null where it says nothing (``없음``, a dash)."""
+    """Return a cell stripped, null for words that say nothing (``없음``, a dash)."""
     if name not in names:
         return pl.lit(None, pl.String).alias(name)
     text = pl.col(name).cast(pl.String)
@@ -176,13 +172,9 @@ def _unusable(read: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncReport(Shown):
-    """A file held against a watch list, and what was done about it.
+    """A file compared with a watch list, and what was done (see :class:`SyncPlan` and :class:`Businesses`).
 
-    ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
-    ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
-    ``repeated_watches`` are the watches that differ (see :class:`bansong.watch.reconcile.SyncPlan`), ``kept`` those
-    of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
-    be done (``applied`` false).
+    ``kept``: nothing is removed. ``done`` is empty unless ``applied``.
     """
 
     watches: str
@@ -197,29 +189,29 @@ class SyncReport(Shown):
 
     @property
     def to_remove(self) -> pl.DataFrame:
-        """The watches that go: those not in the file, then second ones of a business; none where they are kept."""
+        """Watches to remove: missing in the file, then repeated ones; none if they are kept."""
         gone = pl.concat([self.plan.remove, self.plan.repeated])
         return gone.clear() if self.kept else gone
 
     @property
     def to_do(self) -> int:
-        """The number of watches that are not as they should be."""
+        """Number of watches that differ."""
         return self.plan.add.height + self.plan.change.height + self.to_remove.height
 
     @property
     def left(self) -> int:
-        """The number of them that still are not, after what was done."""
+        """Number of watches that still differ."""
         return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
 
     @property
     def exit_code(self) -> int:
-        """0; 3 where the service refused some or it is not known what became of some; 4 refused, 5 paused."""
+        """0; 3 if some were refused or are in doubt; 4 refused, 5 paused."""
         if self.done.halt is not None:
             return 4 if self.done.halt.why == "refused" else 5
         return 3 if self.done.refused or self.done.doubts else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "file": self.file,
@@ -247,7 +239,7 @@ class SyncReport(Shown):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people: the list, the differences, what was done."""
+        """Return the report as (what, how much) for people."""
         return list(self._describe())
 
     def __repr__(self) -> str:

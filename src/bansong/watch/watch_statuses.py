@@ -1,4 +1,4 @@
-"""The statuses of a check of a local list: asked of the tax authority for what is due, and stored."""
+"""Statuses of a check of a local list: asked of the tax authority, and stored."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 _PAUSED: Final = 5
 _LONGEST: Final = 100_000.0
-"""Days; a status may be older than that, but no date is."""
+"""Days; a longer age would be before the first date."""
 
 
 def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
-    """Return the statuses of a check, ``None`` where the tax authority is not asked.
+    """Return the statuses of a check, ``None`` if the tax authority is not asked.
 
-    ``status``: as for :func:`bansong.watch.check`. Raises :class:`bansong.errors.UsageError` where there is no key.
+    Raises :class:`bansong.errors.UsageError` without a key.
     """
     options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
     if not options.is_asking:
@@ -43,18 +43,17 @@ def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], 
 
 @dataclass
 class WatchStatuses:
-    """What the tax authority tells during one check; ``now`` returns seconds since 1970."""
+    """Statuses asked during one check; ``now`` returns seconds since 1970."""
 
     options: StatusOptions
     now: Callable[[], float]
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
-        """Ask for numbers (ten digits), and return the engine with what is known of them.
+        """Ask for numbers (ten digits); return the engine with their statuses.
 
-        An outage is no error: what is stored goes on to count. Neither is a store that another process holds for long:
-        the engine's registry alone counts, and what was known of a watch stays. Raises
-        :class:`bansong.errors.StoreError` for one that cannot be used otherwise.
+        If the API fails, stored statuses count; if another process holds the store for long, the engine's registry
+        alone. Raises :class:`bansong.errors.StoreError` for a store that cannot be used otherwise.
         """
         keys = numbers.cast(pl.UInt64).unique()
         try:
@@ -66,7 +65,6 @@ class WatchStatuses:
             return engine
 
     def _fetch(self, keys: pl.Series) -> StatusOverlay:
-        """Ask for numbers (UInt64), and return what is stored of them."""
         token = CancelToken()
         fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
         log.info("asked the tax authority: %s", fetch)
@@ -78,16 +76,16 @@ class WatchStatuses:
 
     @property
     def unasked(self) -> int:
-        """How many numbers were due and could not be asked."""
+        """Due numbers that could not be asked."""
         return sum(fetch.unasked for fetch in self._halted)
 
     @property
     def exit_code(self) -> int:
-        """0, 3 for a refused key, or 5 where the next check asks."""
+        """0, 3 for a refused key, or 5 if the next check asks."""
         return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:
-        """Return what is to be said where not all was asked that should have been; ``None`` where it was."""
+        """Return a warning if not all due statuses could be asked."""
         if not self._halted:
             return None
         days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]
