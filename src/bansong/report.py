@@ -20,7 +20,7 @@ from bansong.run.purchase_lines import lookups_as_dict, purchase_lines, quote_li
 from bansong.run.status_counts import StatusCounts
 from bansong.schema import Choice
 from bansong.tables.table import Section
-from bansong.translation import current_language, gettext, ngettext
+from bansong.translation import count_rows, current_language, gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -292,7 +292,7 @@ class Report(Shown):
 
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else gettext("planned")
-        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
+        rows = count_rows(self.rows)
         return f"<bansong.Report {self.run_id}: {self.input}, {rows}, {done}>"
 
 
@@ -353,7 +353,7 @@ def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> list[tuple[str, str]]:
     if wrong := plan.wrong_check_digits:
         found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))
     if missing := plan.without_address:
-        rows = ngettext("{count:,} row", "{count:,} rows", missing)
+        rows = count_rows(missing)
         if numbered:
             rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
         found.append((gettext("no address"), rows))

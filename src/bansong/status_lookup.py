@@ -176,12 +176,7 @@ async def _fetch(
 
 
 def _answer_rows(
-    rows: pl.DataFrame,
-    known: pl.DataFrame,
-    in_vain: pl.Series,
-    fetch: StatusFetch,
-    options: StatusOptions,
-    lang: Lang,
+    rows: pl.DataFrame, known: pl.DataFrame, in_vain: pl.Series, fetch: StatusFetch, options: StatusOptions, lang: Lang
 ) -> pl.DataFrame:
     found = rows.join(known, on="b_no", how="left", maintain_order="left")
     age = (pl.lit(seoul_day()) - pl.col("as_of")).dt.total_days()

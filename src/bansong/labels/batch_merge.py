@@ -61,8 +61,7 @@ def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
     frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
     frame = frame.with_columns(
-        pl.lit(terms.mailed).alias("mailed"),
-        pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced"),
+        pl.lit(terms.mailed).alias("mailed"), pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced")
     )
     # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))

@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
 from bansong.errors import LabelError, Problem
 from bansong.tables.publish import same_file
-from bansong.translation import Option, gettext, ngettext
+from bansong.translation import Option, count_rows, gettext
 
 RUN_AMBIGUOUS: Final = Problem(
     "mailings.run_ambiguous",
@@ -168,7 +168,7 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
                 "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
                 "model answered is not known",
                 path=path,
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                rows=count_rows(rows),
                 run_id=found.run_id,
                 rows_2=found.rows,
             ),

@@ -32,7 +32,7 @@ from bansong.storage.filesystem import new_run_id
 from bansong.tables import Table, reading
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.nested import choose_nested
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, gettext_of, ngettext
 
 FIRST_ROW_INVALID: Final = Problem(
     "labels.first_row_invalid", "first_row {first_row}: a service numbers rows from 0, 1 or 2"
@@ -80,12 +80,7 @@ class SendReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for people."""
-        yield gettext(
-            "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left",
-            sent=self.sent,
-            done=self.done,
-            left=self.left,
-        )
+        yield gettext_of(self, "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left")
         if self.without_job:
             yield gettext(
                 "{labels} of rows that were not bought in an upload: they have no job",
@@ -108,14 +103,8 @@ class SendReport:
             )
         for label in self.held[:_SHOWN]:
             what = "bounced" if label.bounced else "arrived"
-            yield gettext(
-                "{state}: {b_no} {what}, row {place} of job {job_id}: {note}",
-                state=label.state,
-                b_no=label.b_no,
-                what=what,
-                place=label.place + 1,
-                job_id=label.job_id,
-                note=label.note,
+            yield gettext_of(
+                label, "{state}: {b_no} {what}, row {place} of job {job_id}: {note}", what=what, place=label.place + 1
             )
         if len(self.held) > _SHOWN:
             yield gettext("… and {held:,} more that were refused or are in doubt", held=len(self.held) - _SHOWN)

@@ -138,13 +138,7 @@ def label(
         service_terms, notes = _service_terms(send, mailing, service)
         outputs.check(path, mailing, store)
         read = read_outcomes(
-            path,
-            columns,
-            sheet=sheet,
-            encoding=encoding,
-            json_path=json_path,
-            delimiter=delimiter,
-            mailed=mailed,
+            path, columns, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, mailed=mailed
         )
         terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
@@ -185,11 +179,7 @@ class _Outputs:
             if path is not None and store.is_own(path):
                 raise UsageError(OUTPUT_IN_STORE, path=path)
         keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
-        read = {
-            "outcomes": outcomes,
-            gettext("enriched file"): mailing.path,
-            gettext("labelled file"): self.labelled,
-        }
+        read = {"outcomes": outcomes, gettext("enriched file"): mailing.path, gettext("labelled file"): self.labelled}
         keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
         if self.labelled is not None:
             if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost

@@ -23,7 +23,7 @@ from bansong.tables import FILE_OPTIONS, Table, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.role_content import role_cell
-from bansong.translation import ngettext
+from bansong.translation import count_rows
 
 ADDED_COLUMNS_MISSING: Final = Problem(
     "mailings.added_columns_missing",
@@ -147,13 +147,7 @@ def open_mailing(
             table = replace(table, rows=table.count())
         rows = table.count()
         if by is not None and rows != by.rows:
-            raise LabelError(
-                ROW_COUNT_DIFFERS,
-                path=path,
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
-                run_id=by.run_id,
-                rows_2=by.rows,
-            )
+            raise LabelError(ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, rows_2=by.rows)
         if by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)

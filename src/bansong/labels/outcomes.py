@@ -25,7 +25,7 @@ from bansong.tables import Table, open_table, reading
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import level_of
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, gettext_noop, ngettext, parameter
+from bansong.translation import count_rows, gettext, gettext_noop, parameter
 
 MAILING_DATE_MISSING: Final = Problem(
     "labels.mailing_date_missing",
@@ -211,7 +211,7 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=ngettext("{count:,} row", "{count:,} rows", rows))
+        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=count_rows(rows))
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))

@@ -20,7 +20,7 @@ from bansong.schema import LABEL_COLUMNS
 from bansong.tables import Enriched, Table, publish_file, reading, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import backed_up, find_foreign, same_file
-from bansong.translation import gettext, ngettext
+from bansong.translation import count_rows, gettext, ngettext
 
 COLUMN_MISSING: Final = Problem(
     "labels.column_missing", "{name}: the labels have no column {missing!r}; they need {names}"
@@ -106,12 +106,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     rows = table.count()
     beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
     if not beyond.is_empty():
-        raise LabelError(
-            ROW_BEYOND_FILE,
-            name=table.name,
-            beyond=beyond[ROW_ID][0],
-            rows=ngettext("{count:,} row", "{count:,} rows", rows),
-        )
+        raise LabelError(ROW_BEYOND_FILE, name=table.name, beyond=beyond[ROW_ID][0], rows=count_rows(rows))
     return labels
 
 

@@ -17,7 +17,7 @@ from bansong.labels.matching import KINDS, PROBLEMS
 from bansong.report_display import Shown, listed_counts
 from bansong.schema import Choice
 from bansong.tables import publish_file
-from bansong.translation import gettext, ngettext
+from bansong.translation import count_rows, gettext, ngettext
 
 if TYPE_CHECKING:
     from bansong.labels.label_sender import SendReport
@@ -116,12 +116,12 @@ class LabelReport(Shown):
         return [*self._outcome_lines(), *self._unused_lines(), *self._book_lines()]
 
     def _outcome_lines(self) -> list[tuple[str, str]]:
-        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
+        rows = count_rows(self.rows)
         blank = gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""
         mailed = gettext(
             "{file}: {rows}, {terms}",
             file=self.file,
-            rows=ngettext("{count:,} row", "{count:,} rows", self.mailed_rows),
+            rows=count_rows(self.mailed_rows),
             terms=_describe_terms(self.declaration),
         )
         ways = {gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}
@@ -149,7 +149,7 @@ class LabelReport(Shown):
                 ("", rest if self.unmatched else gettext("{rest}; `unmatched='PATH'` writes them all", rest=rest))
             )
         if others := self.problems.get(OTHER_MAILING):
-            found.append((gettext("other mailings"), ngettext("{count:,} row", "{count:,} rows", others)))
+            found.append((gettext("other mailings"), count_rows(others)))
         return found
 
     def _book_lines(self) -> list[tuple[str, str]]:
@@ -181,24 +181,14 @@ class LabelReport(Shown):
                 (
                     gettext("unread"),
                     gettext(
-                        "{rows} of which no scorecard gave the reasons: not learned from",
-                        rows=ngettext("{count:,} row", "{count:,} rows", self.unread),
+                        "{rows} of which no scorecard gave the reasons: not learned from", rows=count_rows(self.unread)
                     ),
                 )
             )
-        found.append(
-            (
-                gettext("to learn from"),
-                gettext("{rows} of this mailing", rows=ngettext("{count:,} row", "{count:,} rows", self.usable)),
-            )
-        )
+        found.append((gettext("to learn from"), gettext("{rows} of this mailing", rows=count_rows(self.usable))))
         if self.sent is not None:
             found += [(gettext("service"), line) for line in self.sent.lines()]
-        paths = {
-            gettext("unmatched in"): self.unmatched,
-            gettext("output"): self.output,
-            gettext("book"): self.book,
-        }
+        paths = {gettext("unmatched in"): self.unmatched, gettext("output"): self.output, gettext("book"): self.book}
         return [*found, *((what, path) for what, path in paths.items() if path)]
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from bansong.learning.labelled_file import open_labelled
 from bansong.learning.significance import interval
 from bansong.report_display import Shown
 from bansong.schema import REASON_SEPARATOR
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, gettext, gettext_noop, gettext_of
 
 if TYPE_CHECKING:
     from bansong.charts.library import Chart
@@ -140,7 +140,7 @@ class Calibration(Shown):
             found.append(
                 gettext(
                     "only {rows} with a known outcome, too few to say how good the probabilities are",
-                    rows=ngettext("{count:,} row", "{count:,} rows", self.n),
+                    rows=count_rows(self.n),
                 )
             )
         if self.bounced in (0, self.n):
@@ -177,21 +177,11 @@ class Calibration(Shown):
         found.append(
             (
                 gettext("came back"),
-                gettext(
-                    "{bounced:,}, {share:.2%}; expected {expected:,.1f}",
-                    bounced=self.bounced,
-                    share=self.bounced / self.n,
-                    expected=self.expected,
-                ),
+                gettext_of(self, "{bounced:,}, {share:.2%}; expected {expected:,.1f}", share=self.bounced / self.n),
             )
         )
         if self.ratio is not None and self.low is not None and self.high is not None:
-            share = gettext(
-                "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})",
-                ratio=self.ratio,
-                low=self.low,
-                high=self.high,
-            )
+            share = gettext_of(self, "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})")
             found.append((gettext("in the large"), f"{share}: {self._verdict(self.low, self.high)}"))
         base = self.bounced / self.n
         found.append(
@@ -222,12 +212,9 @@ class Calibration(Shown):
         return gettext("too high, less came back than expected") if high < 1 else gettext("as expected")
 
     def __repr__(self) -> str:
-        rows = ngettext("{count:,} row", "{count:,} rows", self.n)
-        return gettext(
-            "<bansong calibration: {rows}, {bounced:,} bounced, {expected:,.1f} expected>",
-            rows=rows,
-            bounced=self.bounced,
-            expected=self.expected,
+        rows = count_rows(self.n)
+        return gettext_of(
+            self, "<bansong calibration: {rows}, {bounced:,} bounced, {expected:,.1f} expected>", rows=rows
         )
 
     def _repr_html_(self) -> str:

@@ -15,7 +15,15 @@ from bansong.learning.gate import ENOUGH
 from bansong.learning.quarantine import Audit
 from bansong.models.scorecard_levels import levels_of
 from bansong.report_display import Shown, pad_text
-from bansong.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
+from bansong.translation import (
+    count_letters,
+    current_language,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    join_clauses,
+    ngettext,
+)
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -85,7 +93,7 @@ class Calibrated(Shown):
                 gettext("labels"),
                 gettext(
                     "{letters} of {mailings}",
-                    letters=ngettext("{count:,} letter", "{count:,} letters", self.labels),
+                    letters=count_letters(self.labels),
                     mailings=ngettext("{count:,} mailing", "{count:,} mailings", self.mailings),
                 ),
             )
@@ -99,7 +107,7 @@ class Calibrated(Shown):
                 gettext("quarantined"),
                 gettext(
                     "{letters} of mailing {mailing}: {names}",
-                    letters=ngettext("{count:,} letter", "{count:,} letters", letters),
+                    letters=count_letters(letters),
                     mailing=mailing,
                     names=join_clauses(*why),
                 ),
@@ -123,12 +131,7 @@ class Calibrated(Shown):
         found = [
             (
                 gettext("came back"),
-                gettext(
-                    "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)",
-                    bounced=self.bounced,
-                    expected=self.expected,
-                    ratio=ratio,
-                ),
+                gettext_of(self, "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)", ratio=ratio),
             ),
             (
                 gettext("false returns"),
@@ -160,11 +163,7 @@ class Calibrated(Shown):
 
     def _evidence(self) -> str:
         value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
-        after = (
-            gettext(", reached after {letters}", letters=ngettext("{count:,} letter", "{count:,} letters", self.needed))
-            if self.needed
-            else ""
-        )
+        after = gettext(", reached after {letters}", letters=count_letters(self.needed)) if self.needed else ""
         again = (
             gettext(", more than the usual 20 because labels judged before were changed")
             if self.required > ENOUGH
@@ -174,7 +173,7 @@ class Calibrated(Shown):
         return gettext(
             "e-value {value} over {letters} of the contest; {needed}",
             value=value,
-            letters=ngettext("{count:,} letter", "{count:,} letters", self.contest),
+            letters=count_letters(self.contest),
             needed=needed,
         )
 
@@ -204,21 +203,17 @@ class Calibrated(Shown):
         saving = self.saving
         if not saving.held and not saving.mailed:
             return gettext(
-                "of {letters} like these none would be treated otherwise",
-                letters=ngettext("{count:,} letter", "{count:,} letters", saving.letters),
+                "of {letters} like these none would be treated otherwise", letters=count_letters(saving.letters)
             )
-        return gettext(
+        return gettext_of(
+            saving,
             "of {letters} like these {held:,} more would be held (about {held_bouncing:,.0f} of them would "
             "come back), {mailed:,} held ones mailed (about {mailed_bouncing:,.0f} would come back)",
-            letters=ngettext("{count:,} letter", "{count:,} letters", saving.letters),
-            held=saving.held,
-            held_bouncing=saving.held_bouncing,
-            mailed=saving.mailed,
-            mailed_bouncing=saving.mailed_bouncing,
+            letters=count_letters(saving.letters),
         )
 
     def __repr__(self) -> str:
-        letters = ngettext("{count:,} letter", "{count:,} letters", self.labels)
+        letters = count_letters(self.labels)
         return f"<bansong.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
 
 

@@ -23,7 +23,7 @@ from bansong.learning.training_data import RIPE_AT, TrainingData, select_trainin
 from bansong.models.journal import DECIDING, PROMOTED
 from bansong.models.model_store import ModelStore
 from bansong.schema import seoul_day
-from bansong.translation import gettext, join_clauses, ngettext
+from bansong.translation import count_letters, gettext, gettext_of, join_clauses
 
 AUDIT_CANNOT_RELEASE: Final = Problem(
     "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
@@ -192,14 +192,12 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     overall = overall_calibration(letters, bounced, expected)
     if overall is not None and overall.significant:
         found.append(
-            gettext(
+            gettext_of(
+                overall,
                 "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
                 "{low:.2f} to {high:.2f})",
-                letters=ngettext("{count:,} letter", "{count:,} letters", bounced),
+                letters=count_letters(bounced),
                 expected=expected,
-                ratio=overall.ratio,
-                low=overall.low,
-                high=overall.high,
             )
         )
     return tuple(found)

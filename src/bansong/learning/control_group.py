@@ -14,7 +14,7 @@ import polars as pl
 
 from bansong.learning.fit import TERMS, design
 from bansong.learning.significance import USUAL, interval
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import gettext, gettext_noop, gettext_of
 
 CONTROL: Final = ("status", "closed_over_12_months")
 _HALF, _USUAL_SHARE = 0.5, 0.8
@@ -78,12 +78,11 @@ class ControlGroup:
         if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _HALF:
             return None
         share = self.returned / self.letters
-        return gettext(
+        return gettext_of(
+            self,
             "returns seem to be missing: of {letters:,} letters to firms closed for over a year only "
             "{returned:,} came back ({share:.0%}; at least {half:.0%} must), and of no other group more than "
             "half did, so about {value:.0%} of all returns are not recorded; {remedy}",
-            letters=self.letters,
-            returned=self.returned,
             share=share,
             half=_HALF,
             value=max(0.0, 1 - share / _USUAL_SHARE),
@@ -107,11 +106,10 @@ class ControlGroup:
                 enough=_ENOUGH,
                 at_least=_AT_LEAST,
             )
-        return gettext(
+        return gettext_of(
+            self,
             "whether all returns are recorded is not known: of {letters:,} letters to firms closed for over "
             "a year {returned:,} came back, and most must; {remedy}",
-            letters=self.letters,
-            returned=self.returned,
             remedy=gettext(REMEDY),
         )
 

@@ -20,7 +20,7 @@ from bansong.learning.fit import count_patterns, design, numpy
 from bansong.learning.label_noise import FalseBounces, RankedLetters
 from bansong.learning.quarantine import FALSE_BOUNCES
 from bansong.learning.significance import WIDE, interval
-from bansong.translation import gettext
+from bansong.translation import gettext, gettext_of
 
 ENOUGH_TO_JUDGE: Final = 300
 """Letters from which a share of wrong labels is estimated."""
@@ -205,13 +205,11 @@ def _worst(
 
 
 def _wrong_returns(estimate: FalseBounces) -> str:
-    return gettext(
+    return gettext_of(
+        estimate,
         "about {share:.0%} of the letters that arrived seem to be recorded as returned (90 % interval "
         "{low:.1%} to {high:.1%}; at most {false_bounces:.0%} is usual): the rate of returns does not go "
         "on falling towards the safest letters",
-        share=estimate.share,
-        low=estimate.low,
-        high=estimate.high,
         false_bounces=FALSE_BOUNCES,
     )
 

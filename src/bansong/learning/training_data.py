@@ -70,11 +70,7 @@ def select_training_rows(
     rows = _letters(store)
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
-    causes = {
-        YOUNG: ~ripe,
-        UNCERTAIN: ripe & ~known,
-        UNREAD: ripe & known & pl.col("unread"),
-    }
+    causes = {YOUNG: ~ripe, UNCERTAIN: ripe & ~known, UNREAD: ripe & known & pl.col("unread")}
     counts = rows.select(causes[why].sum().alias(why) for why in causes).collect(engine="streaming").row(0, named=True)
     usable = rows.filter(ripe, known, ~pl.col("unread")).sort(_ORDER).collect(engine="streaming")
     judged = _MailingDoubts.of(store, usable, champion, prior, released)

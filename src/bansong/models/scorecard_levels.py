@@ -77,13 +77,7 @@ def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
     """
     others, lang = dict(levels_of(beside)), current_language()
     rows = [
-        (
-            name,
-            level.points,
-            others[name].points if name in others else None,
-            level.source,
-            getattr(level, lang),
-        )
+        (name, level.points, others[name].points if name in others else None, level.source, getattr(level, lang))
         for name, level in levels_of(card)
     ]
     schema = {"level": pl.String, "points": pl.Int32, "beside": pl.Int32, "source": pl.String, "text": pl.String}

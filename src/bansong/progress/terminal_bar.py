@@ -62,13 +62,7 @@ def _align(done: int, total: int) -> str:
 def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
     """Yield a bar on stderr, which is gone when the block ends."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.fields[doing]}"),

@@ -11,15 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.engine.address.gazetteer import (
-    FORMAT,
-    METADATA_KEY,
-    SCHEMA,
-    SECTIONS,
-    building_key,
-    compact_name,
-    lot_key,
-)
+from bansong.engine.address.gazetteer import FORMAT, METADATA_KEY, SCHEMA, SECTIONS, building_key, compact_name, lot_key
 from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.progress.display import Progress

@@ -7,7 +7,7 @@ from typing import Final
 
 from bansong.reference.source_files import format_counts
 from bansong.report_display import Shown
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, gettext_of, ngettext
 
 _NAMED: Final = 5
 """Ignored files that are named."""
@@ -53,15 +53,8 @@ class GazetteerReport(Shown):
 
     def _kept_lines(self) -> list[tuple[str, str]]:
         read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
-        buildings = gettext(
-            "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
-            buildings=self.buildings,
-            roads=self.roads,
-            districts=self.districts,
-        )
-        lots = gettext(
-            "{lots:,}, {additional_lots:,} of them additional", lots=self.lots, additional_lots=self.additional_lots
-        )
+        buildings = gettext_of(self, "{buildings:,} on {roads:,} roads in {districts:,} district(s)")
+        lots = gettext_of(self, "{lots:,}, {additional_lots:,} of them additional")
         dongs = gettext(
             "{legal:,} legal, {administrative:,} administrative", legal=self.dongs, administrative=self.administrative
         )

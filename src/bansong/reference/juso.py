@@ -219,11 +219,7 @@ def _problem(kind: Kind) -> pl.Expr:
         ("management number", "id", _digits("id", 1, 26)),
         (gettext_noop("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
         (gettext_noop("province"), "sido", pl.col("sido").is_not_null()),
-        (
-            gettext_noop("town or dong"),
-            "emd",
-            pl.coalesce("emd", *towns).is_not_null(),
-        ),
+        (gettext_noop("town or dong"), "emd", pl.coalesce("emd", *towns).is_not_null()),
         ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
         ("lot number", "lot_main", _number("lot_main")),
         ("lot number", "lot_sub", _number("lot_sub")),

@@ -19,7 +19,7 @@ from bansong.reference.registry_builder import publish_registry, read_about
 from bansong.reference.source_files import format_counts
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses
 from bansong.reference.status_store import StatusStore
-from bansong.translation import gettext
+from bansong.translation import gettext, gettext_of
 
 SOURCE: Final = "nts"
 """Name of the tax authority's API in a registry's list of sources."""
@@ -54,14 +54,7 @@ class FetchedRegistry:
         """Return the report as (what, how much) for people."""
         fetch = self.fetch
         found = [
-            (
-                gettext("numbers"),
-                gettext(
-                    "{numbers:,}, {from_store:,} of them fresh before",
-                    numbers=fetch.numbers,
-                    from_store=fetch.from_store,
-                ),
-            ),
+            (gettext("numbers"), gettext_of(fetch, "{numbers:,}, {from_store:,} of them fresh before")),
             (gettext("asked nts"), str(fetch)),
         ]
         if fetch.budget_left is not None:

@@ -23,7 +23,7 @@ from bansong.report_display import Shown
 from bansong.run.review_list import MOST, headers
 from bansong.schema import LANGS, seoul_day
 from bansong.tables import open_table
-from bansong.translation import gettext, ngettext, use_language
+from bansong.translation import gettext, gettext_of, ngettext, use_language
 
 NOT_A_REVIEW: Final = Problem(
     "reviews.not_a_review", "{path}: is no review; give a workbook that `bansong enrich --review` wrote"
@@ -61,18 +61,8 @@ class ReviewReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
-        counts = gettext(
-            "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}",
-            new=self.new,
-            changed=self.changed,
-            known=self.known,
-            open=self.open,
-        )
-        return [
-            (gettext("choices"), counts),
-            (gettext("chosen by"), self.by),
-            (gettext("kept in"), self.store),
-        ]
+        counts = gettext_of(self, "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}")
+        return [(gettext("choices"), counts), (gettext("chosen by"), self.by), (gettext("kept in"), self.store)]
 
 
 def apply_review(

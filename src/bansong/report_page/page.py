@@ -19,7 +19,7 @@ from bansong.report_page.tags import Markup, join, tag
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.schema import SEOUL, seoul_day
 from bansong.tables.publish import publish_file
-from bansong.translation import current_language, end_sentence, gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, current_language, end_sentence, gettext, gettext_noop, ngettext
 
 NAME_NOT_HTML: Final = Problem("report.name_not_html", "{path}: a report is a web page; call it .html")
 
@@ -135,7 +135,7 @@ def render(
 
 
 def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
-    rows, started = ngettext("{count:,} row", "{count:,} rows", figures.rows), _in_korea(facts.get("started"))
+    rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
     return gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
 
 

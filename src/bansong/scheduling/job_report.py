@@ -19,7 +19,7 @@ from bansong.scheduling.output_files import set_mode
 from bansong.scheduling.run_message import describe_counts
 from bansong.schema import Alert
 from bansong.tables import publish_file
-from bansong.translation import gettext, gettext_noop, join_clauses, ngettext
+from bansong.translation import count_rows, gettext, gettext_noop, join_clauses, ngettext
 
 PAUSED: Final = 5
 """Exit code of inputs that the next run continues."""
@@ -200,7 +200,7 @@ class JobReport(Shown):
 
 
 def _describe_rows(rows: int, paid: int) -> str:
-    counted = ngettext("{count:,} row", "{count:,} rows", rows)
+    counted = count_rows(rows)
     return gettext("{rows}, paid {paid:,}", rows=counted, paid=paid) if paid else counted
 
 

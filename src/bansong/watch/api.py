@@ -17,7 +17,7 @@ from bansong.options import check_keywords
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.schema import Choice
 from bansong.tables import open_table, reading
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, gettext, gettext_noop, ngettext
 from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bansong.watch.report import History, seoul_iso
 from bansong.watch.service_sync import Done, Steps
@@ -200,11 +200,7 @@ def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
         return None
     unusable = found.unusable.height
     rows = (
-        gettext(
-            "; {unusable:,} of its {rows} have no usable number",
-            unusable=unusable,
-            rows=ngettext("{count:,} row", "{count:,} rows", found.rows),
-        )
+        gettext("; {unusable:,} of its {rows} have no usable number", unusable=unusable, rows=count_rows(found.rows))
         if unusable
         else ""
     )
@@ -304,7 +300,7 @@ def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bo
         notes.append(
             gettext(
                 "without a usable number: {rows}; if one of the watches to be removed is theirs, repair the row first",
-                rows=ngettext("{count:,} row", "{count:,} rows", found.unusable.height),
+                rows=count_rows(found.unusable.height),
             )
         )
     if plan.unnumbered:

@@ -14,7 +14,7 @@ from bansong.engine.text_values import is_blank
 from bansong.report_display import Shown
 from bansong.run.records import DIGITS, RIGHT, ROW_ID
 from bansong.schema import Choice
-from bansong.translation import current_language, gettext, ngettext
+from bansong.translation import count_rows, current_language, gettext, gettext_of, ngettext
 from bansong.watch.report import SHOWN, format_number, name_first, seoul_iso
 from bansong.watch.service_sync import Done
 
@@ -124,12 +124,7 @@ def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
     first = pl.col(_PLACE).sort_by("differs", _PLACE).first().over("biz_no")
     judged = judged.with_columns((pl.col(_PLACE) == first).alias("kept"))
     changed = judged.filter("known", "kept", "differs").select(
-        "watch_id",
-        "biz_no",
-        name="name_in",
-        address="address_in",
-        name_before="name",
-        address_before="address",
+        "watch_id", "biz_no", name="name_in", address="address_in", name_before="name", address_before="address"
     )
     return SyncPlan(
         add=file.join(known, on="biz_no", how="anti", maintain_order="left").select(*BUSINESS),
@@ -255,7 +250,7 @@ class SyncReport(Shown):
             gettext(
                 "{height:,} different numbers in {rows}",
                 height=self.found.frame.height,
-                rows=ngettext("{count:,} row", "{count:,} rows", self.found.rows),
+                rows=count_rows(self.found.rows),
             ),
         )
         yield from self._rows_left_out()
@@ -285,10 +280,7 @@ class SyncReport(Shown):
             words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get(current_language(), problem)
             places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
             more = " …" if len(rows) > SHOWN else ""
-            yield (
-                gettext("no number"),
-                ngettext("{count:,} row", "{count:,} rows", len(rows)) + f" ({places}{more}): {words}",
-            )
+            yield (gettext("no number"), count_rows(len(rows)) + f" ({places}{more}): {words}")
 
     def _outcome(self) -> Iterator[tuple[str, str]]:
         if not self.applied:
@@ -299,15 +291,7 @@ class SyncReport(Shown):
                 else gettext("nothing is to be done"),
             )
             return
-        yield (
-            gettext("done"),
-            gettext(
-                "{added:,} added, {changed:,} changed, {removed:,} removed",
-                added=self.done.added,
-                changed=self.done.changed,
-                removed=self.done.removed,
-            ),
-        )
+        yield (gettext("done"), gettext_of(self.done, "{added:,} added, {changed:,} changed, {removed:,} removed"))
         if self.done.first_check_by is not None:
             by = seoul_iso(self.done.first_check_by)
             yield (

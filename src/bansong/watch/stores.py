@@ -16,7 +16,7 @@ from bansong.errors import Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.options import service_options
 from bansong.progress.display import Progress
-from bansong.translation import Option, gettext
+from bansong.translation import Option, gettext_of
 from bansong.watch import store
 from bansong.watch.local_file import OWNER, LocalFile, watch_path
 from bansong.watch.reconcile import LISTED
@@ -134,11 +134,9 @@ class ServiceStore:
             self._call(main, cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                gettext(
+                gettext_of(
+                    done,
                     "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
-                    added=done.added,
-                    changed=done.changed,
-                    removed=done.removed,
                 )
             ) from None
         if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
