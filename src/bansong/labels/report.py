@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,7 +17,7 @@ from bansong.labels.matching import KINDS, PROBLEMS
 from bansong.report_display import Shown, listed_counts
 from bansong.schema import Choice
 from bansong.tables import publish_file
-from bansong.translation import count_rows, gettext, ngettext
+from bansong.translation import count_rows, gettext, gettext_of, ngettext
 
 if TYPE_CHECKING:
     from bansong.labels.label_sender import SendReport
@@ -115,81 +115,55 @@ class LabelReport(Shown):
         """Return the report as (what, how much) for people."""
         return [*self._outcome_lines(), *self._unused_lines(), *self._book_lines()]
 
-    def _outcome_lines(self) -> list[tuple[str, str]]:
-        rows = count_rows(self.rows)
-        blank = gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""
-        mailed = gettext(
-            "{file}: {rows}, {terms}",
-            file=self.file,
-            rows=count_rows(self.mailed_rows),
-            terms=_describe_terms(self.declaration),
+    def _outcome_lines(self) -> Iterator[tuple[str, str]]:
+        blank = gettext_of(self, ", {blank:,} blank") if self.blank else ""
+        yield gettext("outcomes"), f"{self.outcomes}: {count_rows(self.rows)}{blank}"
+        terms = _describe_terms(self.declaration)
+        yield (
+            gettext("mailing"),
+            gettext_of(self, "{file}: {rows}, {terms}", rows=count_rows(self.mailed_rows), terms=terms),
         )
         ways = {gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}
+        yield gettext("matched"), listed_counts(ways)
         reasons = listed_counts({gettext(code): count for code, count in self.by_reason.items()})
-        found = [
-            (gettext("outcomes"), f"{self.outcomes}: {rows}{blank}"),
-            (gettext("mailing"), mailed),
-            (gettext("matched"), listed_counts(ways)),
-            (gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"),
-            (gettext("not bounced"), f"{self.not_bounced:,}"),
-        ]
+        yield gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"
+        yield gettext("not bounced"), f"{self.not_bounced:,}"
         if self.repeated:
             outcomes = ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated)
-            again = gettext("{outcomes} of a row that another one is of", outcomes=outcomes)
-            found.append((gettext("said again"), again))
-        return found
+            yield gettext("said again"), gettext("{outcomes} of a row that another one is of", outcomes=outcomes)
 
-    def _unused_lines(self) -> list[tuple[str, str]]:
-        kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
-        found = [(gettext(kind.replace("_", " ")), f"{count:,}") for kind, count in kinds.items() if count]
-        found += [("", str(one)) for one in self.listed[:SHOWN]]
+    def _unused_lines(self) -> Iterator[tuple[str, str]]:
+        for kind, codes in KINDS.items():
+            if count := sum(self.problems.get(code, 0) for code in codes):
+                yield gettext(kind.replace("_", " ")), f"{count:,}"
+        yield from (("", str(one)) for one in self.listed[:SHOWN])
         if len(self.listed) > SHOWN:
             rest = gettext("{count:,} more", count=len(self.listed) - SHOWN)
-            found.append(
-                ("", rest if self.unmatched else gettext("{rest}; `unmatched='PATH'` writes them all", rest=rest))
-            )
+            yield "", rest if self.unmatched else gettext("{rest}; `unmatched='PATH'` writes them all", rest=rest)
         if others := self.problems.get(OTHER_MAILING):
-            found.append((gettext("other mailings"), count_rows(others)))
-        return found
+            yield gettext("other mailings"), count_rows(others)
 
-    def _book_lines(self) -> list[tuple[str, str]]:
+    def _book_lines(self) -> Iterator[tuple[str, str]]:
         kept = {gettext("new"): self.new, gettext("known before"): self.known, gettext("replaced"): self.replaced}
-        would = gettext("would record") if self.dry_run else gettext("recorded")
-        found = [(would, listed_counts(kept))]
+        yield gettext("would record") if self.dry_run else gettext("recorded"), listed_counts(kept)
         if self.silent:
-            found.append(
-                (
-                    gettext("silent"),
-                    gettext(
-                        "{mailed_rows} without an outcome, taken as delivered",
-                        mailed_rows=ngettext("{count:,} mailed row", "{count:,} mailed rows", self.silent),
-                    ),
-                )
-            )
+            silent = ngettext("{count:,} mailed row", "{count:,} mailed rows", self.silent)
+            yield gettext("silent"), gettext("{mailed_rows} without an outcome, taken as delivered", mailed_rows=silent)
         if self.unmailed:
-            found.append(
-                (
-                    gettext("not mailed"),
-                    gettext(
-                        "{outcomes} of rows that `sent=` leaves out: not learned from",
-                        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", self.unmailed),
-                    ),
-                )
-            )
+            unmailed = ngettext("{count:,} outcome", "{count:,} outcomes", self.unmailed)
+            left_out = gettext("{outcomes} of rows that `sent=` leaves out: not learned from", outcomes=unmailed)
+            yield gettext("not mailed"), left_out
         if self.unread:
-            found.append(
-                (
-                    gettext("unread"),
-                    gettext(
-                        "{rows} of which no scorecard gave the reasons: not learned from", rows=count_rows(self.unread)
-                    ),
-                )
+            unread = count_rows(self.unread)
+            yield (
+                gettext("unread"),
+                gettext("{rows} of which no scorecard gave the reasons: not learned from", rows=unread),
             )
-        found.append((gettext("to learn from"), gettext("{rows} of this mailing", rows=count_rows(self.usable))))
+        yield gettext("to learn from"), gettext("{rows} of this mailing", rows=count_rows(self.usable))
         if self.sent is not None:
-            found += [(gettext("service"), line) for line in self.sent.lines()]
+            yield from ((gettext("service"), line) for line in self.sent.lines())
         paths = {gettext("unmatched in"): self.unmatched, gettext("output"): self.output, gettext("book"): self.book}
-        return [*found, *((what, path) for what, path in paths.items() if path)]
+        yield from ((what, path) for what, path in paths.items() if path)
 
     def __repr__(self) -> str:
         return f"<bansong.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -40,17 +40,8 @@ GROUPS: Final = ("engine", "model", "grade", "action")
 """Columns by which the report is broken down, as far as the rows have them."""
 
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "n": pl.Int64,
-    "bounced": pl.Int64,
-    "expected": pl.Float64,
-    "mean_p": pl.Float64,
-    "rate": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "lift": pl.Float64,
-    "brier": pl.Float64,
-    "log_loss": pl.Float64,
-    "auc": pl.Float64,
+    **dict.fromkeys(("n", "bounced"), pl.Int64),
+    **dict.fromkeys(("expected", "mean_p", "rate", "low", "high", "lift", "brier", "log_loss", "auc"), pl.Float64),
 }
 """Figures of each bin and group: ``low`` to ``high`` is the 95 % interval (Wilson) of ``rate``, ``lift`` its ratio to
 all rows."""
@@ -143,11 +134,13 @@ class Calibration(Shown):
                     rows=count_rows(self.n),
                 )
             )
-        if self.bounced in (0, self.n):
+        if self.bounced == self.n:
             found.append(
                 gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
-                if self.bounced
-                else gettext(
+            )
+        elif not self.bounced:
+            found.append(
+                gettext(
                     "every one of the letters came back in no case: whether the probabilities rank rightly "
                     "cannot be said"
                 )
@@ -165,44 +158,33 @@ class Calibration(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the figures as (what, how much) for people."""
-        found = [(gettext("probabilities"), self.whose)] if self.whose else []
-        left_out = (
-            gettext(", {left_out:,} without outcome or probability left out", left_out=self.left_out)
-            if self.left_out
-            else ""
-        )
-        found.append((gettext("rows"), gettext("{n:,} with a known outcome{left_out}", n=self.n, left_out=left_out)))
-        if not self.n:
-            return found
-        found.append(
-            (
-                gettext("came back"),
-                gettext_of(self, "{bounced:,}, {share:.2%}; expected {expected:,.1f}", share=self.bounced / self.n),
-            )
-        )
-        if self.ratio is not None and self.low is not None and self.high is not None:
-            share = gettext_of(self, "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})")
-            found.append((gettext("in the large"), f"{share}: {self._verdict(self.low, self.high)}"))
-        base = self.bounced / self.n
-        found.append(
-            (
-                gettext("Brier"),
-                gettext("{brier:.4f}; {base:.4f} if every row had the mean", brier=self.brier, base=base * (1 - base)),
-            )
-        )
-        found.append((gettext("log loss"), f"{self.log_loss:.4f}"))
-        ranked = gettext("not defined, all outcomes are the same") if self.auc is None else f"{self.auc:.3f}"
-        return [
-            *found,
-            ("AUC", ranked),
-            ("ECE", gettext("{ece:.4f} over {bins}", ece=self.ece, bins=_bin_count(self.frame.height))),
-        ]
+        return list(self._describe())
 
     def chart_reliability(self) -> Chart:
         """Return predicted against actual returns, a point a bin; raise :class:`UsageError` without rows or Altair."""
         if not self.n:
             raise UsageError(self.warnings[0])
         return charts.reliability(self.frame)
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        if self.whose:
+            yield gettext("probabilities"), self.whose
+        left_out = gettext_of(self, ", {left_out:,} without outcome or probability left out") if self.left_out else ""
+        yield gettext("rows"), gettext_of(self, "{n:,} with a known outcome{left_out}", left_out=left_out)
+        if not self.n:
+            return
+        share = self.bounced / self.n
+        yield gettext("came back"), gettext_of(self, "{bounced:,}, {share:.2%}; expected {expected:,.1f}", share=share)
+        if self.ratio is not None and self.low is not None and self.high is not None:
+            ratio = gettext_of(self, "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})")
+            yield gettext("in the large"), f"{ratio}: {self._verdict(self.low, self.high)}"
+        base = share * (1 - share)
+        yield gettext("Brier"), gettext_of(self, "{brier:.4f}; {base:.4f} if every row had the mean", base=base)
+        yield gettext("log loss"), f"{self.log_loss:.4f}"
+        yield "AUC", gettext("not defined, all outcomes are the same") if self.auc is None else f"{self.auc:.3f}"
+        count = self.frame.height
+        bins = gettext("{bins} bins of about equal count", bins=count) if count > 1 else gettext("1 bin")
+        yield "ECE", gettext_of(self, "{ece:.4f} over {bins}", bins=bins)
 
     def _verdict(self, low: float, high: float) -> str:
         if self.n < FEW:
@@ -372,10 +354,6 @@ def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.
 
 def _engine_names(engines: pl.DataFrame | None) -> str | None:
     return None if engines is None else gettext(" and ").join(engines["group"].drop_nulls().unique().sort()) or None
-
-
-def _bin_count(bins: int) -> str:
-    return gettext("{bins} bins of about equal count", bins=bins) if bins > 1 else gettext("1 bin")
 
 
 def file_calibration(path: Path) -> Calibration:

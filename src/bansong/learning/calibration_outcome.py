@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -85,96 +85,59 @@ class Calibrated(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
-        found = []
-        if self.audit is not None:
-            found.append((gettext("audit"), _describe_audit(self.audit)))
-        found.append(
-            (
-                gettext("labels"),
-                gettext(
-                    "{letters} of {mailings}",
-                    letters=count_letters(self.labels),
-                    mailings=ngettext("{count:,} mailing", "{count:,} mailings", self.mailings),
-                ),
-            )
-        )
-        found += [
-            (gettext("left out"), gettext("{count:,} {why}", count=count, why=gettext(why)))
-            for why, count in self.left_out.items()
-        ]
-        found += [
-            (
-                gettext("quarantined"),
-                gettext(
-                    "{letters} of mailing {mailing}: {names}",
-                    letters=count_letters(letters),
-                    mailing=mailing,
-                    names=join_clauses(*why),
-                ),
-            )
-            for mailing, (letters, why) in self.set_aside.items()
-        ]
-        if self.set_aside:
-            found.append(("", gettext(_TO_RELEASE)))
-        if not self.labels:
-            return [
-                *found,
-                (
-                    gettext("decision"),
-                    gettext("{champion} stays: there is nothing to learn from", champion=self.champion),
-                ),
-            ]
-        return [*found, *self._findings()]
+        return list(self._describe())
 
-    def _findings(self) -> list[tuple[str, str]]:
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        if self.audit is not None:
+            yield gettext("audit"), _describe_audit(self.audit)
+        mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.mailings)
+        letters = count_letters(self.labels)
+        yield gettext("labels"), gettext("{letters} of {mailings}", letters=letters, mailings=mailings)
+        for why, count in self.left_out.items():
+            yield gettext("left out"), gettext("{count:,} {why}", count=count, why=gettext(why))
+        for mailing, (size, reasons) in self.set_aside.items():
+            about = {"letters": count_letters(size), "mailing": mailing, "names": join_clauses(*reasons)}
+            yield gettext("quarantined"), gettext("{letters} of mailing {mailing}: {names}", **about)
+        if self.set_aside:
+            yield "", gettext(_TO_RELEASE)
+        if self.labels:
+            yield from self._findings()
+        else:
+            yield gettext("decision"), gettext_of(self, "{champion} stays: there is nothing to learn from")
+
+    def _findings(self) -> Iterator[tuple[str, str]]:
         ratio = self.bounced / self.expected if self.expected else float("nan")
-        found = [
-            (
-                gettext("came back"),
-                gettext_of(self, "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)", ratio=ratio),
-            ),
-            (
-                gettext("false returns"),
-                gettext(
-                    "{false_bounces:.1%} of the letters that arrived, by estimate", false_bounces=self.false_bounces
-                ),
-            ),
-            (gettext("evidence"), self._evidence()),
-            (gettext("decision"), self._decision()),
-        ]
+        counts = gettext_of(self, "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)", ratio=ratio)
+        yield gettext("came back"), counts
+        wrong = gettext_of(self, "{false_bounces:.1%} of the letters that arrived, by estimate")
+        yield gettext("false returns"), wrong
+        yield gettext("evidence"), self._evidence()
+        yield gettext("decision"), self._decision()
         moved = self._moved_levels()
         if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
-            return [*found, (gettext("points"), gettext("none would move"))]
-        shown = [_format_level(row) for row in moved.head(_SHOWN).iter_rows(named=True)]
-        found.append(
-            (
-                gettext("points"),
-                ngettext("{count:,} level moves; the most:", "{count:,} levels move; the most:", moved.height)
-                if self.promoted and not self.dry_run
-                else ngettext(
-                    "{count:,} level would move; the most:", "{count:,} levels would move; the most:", moved.height
-                ),
+            yield gettext("points"), gettext("none would move")
+            return
+        if self.promoted and not self.dry_run:
+            count = ngettext("{count:,} level moves; the most:", "{count:,} levels move; the most:", moved.height)
+        else:
+            count = ngettext(
+                "{count:,} level would move; the most:", "{count:,} levels would move; the most:", moved.height
             )
-        )
-        found += [("", line) for line in shown]
+        yield gettext("points"), count
+        yield from (("", _format_level(row)) for row in moved.head(_SHOWN).iter_rows(named=True))
         if self.ceiling[0] != self.ceiling[1]:
-            found.append((gettext("ceiling"), f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"))
-        return [*found, (gettext("effect"), self._effect())]
+            yield gettext("ceiling"), f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"
+        yield gettext("effect"), self._effect()
 
     def _evidence(self) -> str:
         value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
         after = gettext(", reached after {letters}", letters=count_letters(self.needed)) if self.needed else ""
-        again = (
-            gettext(", more than the usual 20 because labels judged before were changed")
-            if self.required > ENOUGH
-            else ""
-        )
-        needed = gettext("{required:,.0f} is needed{again}{after}", required=self.required, again=again, after=after)
+        repeated = gettext(", more than the usual 20 because labels judged before were changed")
+        again = repeated if self.required > ENOUGH else ""
+        needed = gettext_of(self, "{required:,.0f} is needed{again}{after}", again=again, after=after)
+        contest = count_letters(self.contest)
         return gettext(
-            "e-value {value} over {letters} of the contest; {needed}",
-            value=value,
-            letters=count_letters(self.contest),
-            needed=needed,
+            "e-value {value} over {letters} of the contest; {needed}", value=value, letters=contest, needed=needed
         )
 
     def _decision(self) -> str:
@@ -200,16 +163,14 @@ class Calibrated(Shown):
         return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
 
     def _effect(self) -> str:
-        saving = self.saving
-        if not saving.held and not saving.mailed:
-            return gettext(
-                "of {letters} like these none would be treated otherwise", letters=count_letters(saving.letters)
-            )
+        letters = count_letters(self.saving.letters)
+        if not self.saving.held and not self.saving.mailed:
+            return gettext("of {letters} like these none would be treated otherwise", letters=letters)
         return gettext_of(
-            saving,
+            self.saving,
             "of {letters} like these {held:,} more would be held (about {held_bouncing:,.0f} of them would "
             "come back), {mailed:,} held ones mailed (about {mailed_bouncing:,.0f} would come back)",
-            letters=count_letters(saving.letters),
+            letters=letters,
         )
 
     def __repr__(self) -> str:
@@ -218,16 +179,13 @@ class Calibrated(Shown):
 
 
 def _describe_audit(audit: Audit) -> str:
-    verdict = gettext("they are released") if audit.releases else gettext("they stay in quarantine")
-    share = gettext("at most {most:.1%} of all with 95 % confidence", most=audit.most)
-    remedy = gettext("; correct the wrong ones with `bansong label … --replace`") if audit.wrong else ""
-    return gettext(
+    return gettext_of(
+        audit,
         "wrong: {wrong} of {labels}, {share}: {verdict}{remedy}",
-        wrong=audit.wrong,
         labels=ngettext("{count:,} label", "{count:,} labels", audit.checked),
-        share=share,
-        verdict=verdict,
-        remedy=remedy,
+        share=gettext_of(audit, "at most {most:.1%} of all with 95 % confidence"),
+        verdict=gettext("they are released") if audit.releases else gettext("they stay in quarantine"),
+        remedy=gettext("; correct the wrong ones with `bansong label … --replace`") if audit.wrong else "",
     )
 
 
@@ -243,10 +201,5 @@ def _level_name(feature: str, level: str) -> str:
 
 def _format_level(row: Mapping[str, object]) -> str:
     name = _level_name(str(row["feature"]), str(row["level"]))
-    known = gettext(
-        "{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected",
-        bounced=row["bounced"],
-        letters=row["letters"],
-        expected=row["expected"],
-    )
+    known = gettext("{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected", **row)
     return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"

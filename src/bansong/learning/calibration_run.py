@@ -179,12 +179,8 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
             gettext(
                 "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
                 "{after:.0%} (PSI {psi:.2f})",
-                feature=row["feature"],
-                level=row["level"],
-                before=row["before"],
                 newest=newest,
-                after=row["after"],
-                psi=row["psi"],
+                **row,
             )
             for row in shifts.filter("shifted").iter_rows(named=True)
         ]

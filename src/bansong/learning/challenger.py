@@ -84,12 +84,6 @@ def _limit_move(value: float, before: int) -> int:
     return min(max(round(value), before - MOST), before + MOST)
 
 
-def changed_points(before: Scorecard, after: Scorecard) -> dict[tuple[str, str], tuple[int, int]]:
-    """The levels whose points differ, with the points before and after."""
-    pairs = zip(TERMS, expert_points(before), expert_points(after), strict=True)
-    return {term: (one, other) for term, one, other in pairs if one != other}
-
-
 @dataclass(frozen=True, slots=True)
 class Saving:
     """Of ``letters``: how many more the new scorecard would hold and mail, and how many of them come back."""

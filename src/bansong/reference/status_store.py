@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import polars as pl
@@ -152,9 +151,7 @@ class StatusStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def read(self, numbers: pl.Series | None = None) -> pl.DataFrame:
@@ -194,10 +191,8 @@ class StatusStore:
     def oldest(self, numbers: pl.Series) -> date | None:
         """Return the oldest day of a stored status of ``numbers``, if any."""
         query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
-        day = (
-            self._read_of(numbers, query, _DAYS)["as_of"].cast(pl.Date).to_frame().select(pl.col("as_of").min()).item()
-        )
-        return day if isinstance(day, date) else None
+        day: date | None = self._read_of(numbers, query, _DAYS).select(pl.col("as_of").min().cast(pl.Date)).item()
+        return day
 
     def usage(self, key: str, day: date) -> DayUsage:
         """Return the usage of a key's fingerprint on a day in Korea, by all processes."""
@@ -337,15 +332,9 @@ class StatusStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._use() as db:
+        with self._use() as db, db:
             db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+            yield db
 
 
 def _days(day: date) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import polars as pl
@@ -166,67 +165,58 @@ class RunStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._db.close()
 
     def snapshot(self) -> pl.DataFrame | None:
         """Return the newest answers, ``None`` before the first run."""
-        with RUN_FILE.errors(self.path):
-            parts = [_unpack(blob) for (blob,) in self._db.execute("SELECT rows FROM snapshot ORDER BY part")]
+        parts = [_unpack(blob) for (blob,) in self._select("SELECT rows FROM snapshot ORDER BY part")]
         return pl.concat(parts) if parts else None
 
     def known_inputs(self) -> dict[str, KnownInput]:
         """Return verified inputs by path."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(
-                "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
-            ).fetchall()
+        rows = self._select(
+            "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
+        )
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
         """Return all paths that this job ever wrote: they are no inputs, whatever a glob says."""
-        with RUN_FILE.errors(self.path):
-            return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
+        return {path for (path,) in self._select("SELECT path FROM outputs")}
 
     def job_file(self) -> Path | None:
         """Return the job file of the newest run, ``None`` before the first."""
-        with RUN_FILE.errors(self.path):
-            row = self._db.execute("SELECT path FROM job_file").fetchone()
-        return None if row is None else Path(row[0])
+        return next((Path(path) for (path,) in self._select("SELECT path FROM job_file")), None)
 
     def note_job_file(self, path: Path) -> None:
         """Record the running job file."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             text = str(path).encode(errors="backslashreplace").decode()
             self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
 
     def note_outputs(self, paths: Iterable[Path]) -> None:
         """Record outputs before they are written: after a kill they are no inputs of the next run."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
 
     def forget_outputs(self, paths: Iterable[Path]) -> None:
         """Forget outputs that are gone."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             self._db.executemany("DELETE FROM outputs WHERE path = ?", [(str(path),) for path in paths])
 
     def runs(self) -> list[JobRun]:
         """Return the runs, the oldest first."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(f"SELECT {_RUN} FROM runs ORDER BY number").fetchall()  # noqa: S608 - a constant
-        return [_run(row) for row in rows]
+        return [_run(row) for row in self._select(f"SELECT {_RUN} FROM runs ORDER BY number")]  # noqa: S608 - a constant
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
         """Return the changes of each run after one (``None``: from the first) up to another, by ids."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(
-                "SELECT changes FROM runs WHERE changes IS NOT NULL"
-                " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
-                " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
-                (after, until),
-            ).fetchall()
+        rows = self._select(
+            "SELECT changes FROM runs WHERE changes IS NOT NULL"
+            " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
+            " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
+            after,
+            until,
+        )
         return [_unpack(blob) for (blob,) in rows]
 
     def commit_run(
@@ -243,7 +233,7 @@ class RunStore:
         ``snapshot``: ``None`` if it stays; inputs missing in it are forgotten. ``known``: verified inputs; ``keep``:
         runs to remember; ``changes_due``: file of changes still to be written.
         """
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             self._db.execute(
                 "INSERT INTO runs"
                 " (id, started, finished, exit_code, rows, counts, inputs, changes, message, changes_due)"
@@ -271,20 +261,17 @@ class RunStore:
 
     def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
         """Return runs with changes still to be written: id, file, changes, oldest first."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(
-                "SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number"
-            ).fetchall()
+        rows = self._select("SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number")
         return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
 
     def mark_changes_written(self, run_id: str) -> None:
         """Note that a run's changes are written."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             self._db.execute("UPDATE runs SET changes_due = NULL WHERE id = ?", (run_id,))
 
     def note_exit_code(self, run_id: str, exit_code: int) -> None:
         """Record the final exit code of a run, if notifying changed it."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             self._db.execute("UPDATE runs SET exit_code = ? WHERE id = ?", (exit_code, run_id))
 
     def _put_snapshot(self, snapshot: pl.DataFrame) -> None:
@@ -296,7 +283,7 @@ class RunStore:
 
     def mark_taken(self, run_id: str, channels: Collection[str], delivered: float | None) -> None:
         """Record the channels that took a run's message, and when it was ``delivered`` to all."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             taken = json.dumps(sorted(channels))
             self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
 
@@ -313,30 +300,27 @@ class RunStore:
     def erase(self, numbers: Sequence[str]) -> None:
         """Erase business numbers from answers and changes; messages hold none."""
         kept = ~pl.col("b_no").is_in(list(numbers)).fill_null(False)
+        with self._transaction():
+            if (snapshot := self.snapshot()) is not None:
+                self._put_snapshot(snapshot.filter(kept))
+            for number, frame in self._changes().items():
+                self._db.execute("UPDATE runs SET changes = ? WHERE number = ?", (_pack(frame.filter(kept)), number))
         with RUN_FILE.errors(self.path):
-            with self._transaction():
-                if (snapshot := self.snapshot()) is not None:
-                    self._put_snapshot(snapshot.filter(kept))
-                for number, frame in self._changes().items():
-                    packed = _pack(frame.filter(kept))
-                    self._db.execute("UPDATE runs SET changes = ? WHERE number = ?", (packed, number))
             rewrite_file(self._db)
 
     def _changes(self) -> dict[int, pl.DataFrame]:
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute("SELECT number, changes FROM runs WHERE changes IS NOT NULL").fetchall()
+        rows = self._select("SELECT number, changes FROM runs WHERE changes IS NOT NULL")
         return {number: _unpack(blob) for number, blob in rows}
+
+    def _select(self, query: str, *values: object) -> list[Any]:
+        with RUN_FILE.errors(self.path):
+            return self._db.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with RUN_FILE.errors(self.path), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite has undone it by itself where the disk is full
-                self._db.execute("ROLLBACK")
-            raise
 
 
 def _pack(rows: pl.DataFrame) -> bytes:
@@ -355,7 +339,6 @@ def _unpack(blob: bytes) -> pl.DataFrame:
 
 
 def _run(row: tuple[Any, ...]) -> JobRun:
-    id_, started, finished, exit_code, rows, counts, inputs, *tail = row
-    message, taken, delivered = tail
-    done = (json.loads(counts), json.loads(inputs))
-    return JobRun(id_, started, finished, exit_code, rows, *done, message, tuple(json.loads(taken)), delivered)
+    id_, started, finished, exit_code, rows, counts, inputs, message, taken, delivered = row
+    parsed = json.loads(counts), json.loads(inputs)
+    return JobRun(id_, started, finished, exit_code, rows, *parsed, message, tuple(json.loads(taken)), delivered)

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from bansong.errors import Problem, StoreError
@@ -61,14 +60,15 @@ class LocalFile:
     def __enter__(self) -> Self:
         with WATCH_FILE.errors(self.path):
             if not self.path.exists():
-                self._make()
+                if not self._create:
+                    raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
+                WATCH_FILE.prepare_folder(self.path)
+                WATCH_FILE.make(self.path)
         # a webhook is waited for in another thread, which writes down what came of it
         self._connection = WATCH_FILE.open(self.path)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.connection.close()
         self._connection = None
 
@@ -91,21 +91,9 @@ class LocalFile:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Run one transaction: durable when the block ends, undone if it raises."""
-        with WATCH_FILE.errors(self.path):
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self.connection
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
-
-    def _make(self) -> None:
-        if not self._create:
-            raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
-        WATCH_FILE.prepare_folder(self.path)
-        WATCH_FILE.make(self.path)
+        with WATCH_FILE.errors(self.path), self.connection as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import random
 import secrets
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -133,32 +133,34 @@ def add_summaries(
             summary = payload | {"closed": len(numbers), "biz_nos": numbers}
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (as_json(summary), number))
             continue
-        id_ = secrets.token_hex(16)
-        summary = {
-            "event": SUMMARY,
-            "id": id_,
-            "closed": len(numbers),
-            "biz_nos": numbers,
-            "detected_at": korean_iso(now),
-        }
-        made = db.execute(
-            "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
-            (id_, owner, as_json(summary), now),
-        )
-        _begin_deliveries(db, [(made.lastrowid, channel, owner, now, window.until) for channel in channels])
+        facts = {"closed": len(numbers), "biz_nos": numbers}
+        _add_notification(db, owner, SUMMARY, facts, now, channels, due=window.until)
 
 
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
     """Notify that statuses of so many numbers could not be asked, for so many days in a row."""
+    _add_notification(db, owner, UNASKED, {"numbers": numbers, "days": days}, now, channels, due=now)
+
+
+def _add_notification(
+    db: sqlite3.Connection,
+    owner: str,
+    event: str,
+    facts: Mapping[str, object],
+    now: float,
+    channels: Sequence[str],
+    *,
+    due: float,
+) -> None:
     id_ = secrets.token_hex(16)
-    payload = {"event": UNASKED, "id": id_, "numbers": numbers, "days": days, "detected_at": korean_iso(now)}
+    payload = {"event": event, "id": id_, **facts, "detected_at": korean_iso(now)}
     made = db.execute(
         "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
         (id_, owner, as_json(payload), now),
     )
-    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, now) for channel in channels])
+    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, due) for channel in channels])
 
 
 def _open_summary(
@@ -194,8 +196,7 @@ def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
 def next_due(db: sqlite3.Connection, after: float) -> float | None:
     """Return the time of the next delivery after a time, if any."""
     query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
-    found: float | None = db.execute(query, (after,)).fetchone()[0]
-    return found
+    return db.execute(query, (after,)).fetchone()[0]  # type: ignore[no-any-return]
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
@@ -381,20 +382,15 @@ def _is_torn(file: int) -> bool:
 
 def _write_all(file: int, content: bytes) -> None:
     """Write everything, or, if the disk is full, nothing."""
-    about = os.fstat(file)
+    about, left = os.fstat(file), memoryview(content)
     try:
-        _write_bytes(file, content)
+        while left:
+            left = left[os.write(file, left) :]
         os.fsync(file)
     except OSError:
         if stat.S_ISREG(about.st_mode):
             os.ftruncate(file, about.st_size)
         raise
-
-
-def _write_bytes(file: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
 
 
 def korean_iso(seconds: float) -> str:
