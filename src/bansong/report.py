@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
@@ -20,7 +20,7 @@ from bansong.run.purchase_lines import lookups_as_dict, purchase_lines, quote_li
 from bansong.run.status_counts import StatusCounts
 from bansong.schema import Choice
 from bansong.tables.table import Section
-from bansong.translation import count_rows, current_language, gettext, ngettext
+from bansong.translation import count_rows, current_language, gettext, gettext_of, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -179,26 +179,30 @@ class Report(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
+        return list(self._describe())
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
         plan, account = self.plan, self.account
-        found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        if self.statuses is not None:
+            yield gettext("statuses"), self.statuses.summary
         if self._lacks_gazetteer:
-            found.append((gettext("addresses"), no_gazetteer()))
-        found += [(gettext("input"), self.table or self.input), (gettext("rows"), f"{self.rows:,}")]
-        found += self._planned_lines() if account is None else self._answered_lines(account)
-        found += [] if self.asked is None else self.asked.lines()
+            yield gettext("addresses"), no_gazetteer()
+        yield gettext("input"), self.table or self.input
+        yield gettext("rows"), f"{self.rows:,}"
+        yield from self._planned_lines() if account is None else self._answered_lines(account)
+        yield from [] if self.asked is None else self.asked.lines()
         if self.history is not None:
-            found.append((gettext("history"), _render_history(self.history)))
-        found += _doubt_lines(plan, numbered="b_no" in self.columns)
+            yield gettext("history"), _render_history(self.history)
+        yield from _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            found += quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
-        found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
+            yield from quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
+        yield gettext("time"), gettext_of(self, "{seconds:.1f} s, run {run}", run=self.run_id)
         if self.output:
-            found.append((gettext("output"), self.output))
+            yield gettext("output"), self.output
         if self.backup and self.backup not in self.kept.values():  # an alert says where these are
-            found.append((gettext("backup"), self.backup))
-        found += self.beside.lines() if self.beside else []
-        return found
+            yield gettext("backup"), self.backup
+        yield from self.beside.lines() if self.beside else []
 
     def chart_grades(self) -> Chart:
         """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
@@ -239,18 +243,16 @@ class Report(Shown):
         cost = self.beside.letters.cost if self.beside and self.beside.letters else None
         return reason_bars(gettext("What weighs most in a row"), most) + _stake_html(figures.expected, cost)
 
-    def _planned_lines(self) -> list[tuple[str, str]]:
+    def _planned_lines(self) -> Iterator[tuple[str, str]]:
         plan = self.plan
         records = ngettext("{count:,} distinct record", "{count:,} distinct records", plan.lookups)
         if self.purchase is None:
-            records = gettext("{records}, at no cost ({engine} engine)", records=records, engine=self.engine)
-        return [
-            (gettext("would look up"), records),
-            (gettext("repeated rows"), f"{plan.duplicates:,}"),
-            (gettext("invalid numbers"), _render_parts(plan.invalid, plan.invalid_by_problem)),
-        ]
+            records = gettext_of(self, "{records}, at no cost ({engine} engine)", records=records)
+        yield gettext("would look up"), records
+        yield gettext("repeated rows"), f"{plan.duplicates:,}"
+        yield gettext("invalid numbers"), _render_parts(plan.invalid, plan.invalid_by_problem)
 
-    def _answered_lines(self, account: RowCounts) -> list[tuple[str, str]]:
+    def _answered_lines(self, account: RowCounts) -> Iterator[tuple[str, str]]:
         plan = self.plan
         lookups = ngettext(
             "{lookups:,} distinct, {count:,} row repeats one",
@@ -258,17 +260,14 @@ class Report(Shown):
             plan.duplicates,
             lookups=plan.lookups,
         )
-        found = [
-            (gettext("row status"), listed_counts(account.by_row_status)),
-            (gettext("business"), listed_counts(account.by_biz_status)),
-            (gettext("grade"), listed_counts(account.by_grade)),
-            (gettext("action"), listed_counts(account.by_action)),
-            *self._address_lines(),
-            (gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)),
-        ]
+        yield gettext("row status"), listed_counts(account.by_row_status)
+        yield gettext("business"), listed_counts(account.by_biz_status)
+        yield gettext("grade"), listed_counts(account.by_grade)
+        yield gettext("action"), listed_counts(account.by_action)
+        yield from self._address_lines()
+        yield gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)
         if plan.invalid:
-            found.append((gettext("invalid"), _render_parts(plan.invalid, plan.invalid_by_problem)))
-        return found
+            yield gettext("invalid"), _render_parts(plan.invalid, plan.invalid_by_problem)
 
     def _address_lines(self) -> list[tuple[str, str]]:
         if self.versions.gazetteer is None or not self._looked_up:
@@ -348,19 +347,15 @@ def _render_history(history: LetterHistory) -> str:
     )
 
 
-def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> list[tuple[str, str]]:
-    found = []
+def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> Iterator[tuple[str, str]]:
     if wrong := plan.wrong_check_digits:
-        found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))
+        yield gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)
     if missing := plan.without_address:
-        rows = count_rows(missing)
-        if numbered:
-            rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
-        found.append((gettext("no address"), rows))
+        named = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
+        yield gettext("no address"), named if numbered else count_rows(missing)
     if plan.suspect:
         suspect = gettext("{count:,} rows with a wrong check digit (`buy_suspect=True` buys them)", count=plan.suspect)
-        found.append((gettext("not bought"), suspect))
-    return found
+        yield gettext("not bought"), suspect
 
 
 def _render_parts(total: int, parts: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -43,46 +44,39 @@ class GazetteerReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
-        found = self._kept_lines()
-        if any(self.changes.values()):
-            gone = gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished)
-            found += [(gettext("changes"), format_counts(self.changes)), (gettext("abolished"), gone)]
-        found += self._left_lines()
-        found += [(gettext("note"), note) for note in self.notes]
-        return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
+        return list(self._describe())
 
-    def _kept_lines(self) -> list[tuple[str, str]]:
+    def _describe(self) -> Iterator[tuple[str, str]]:
         read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
+        yield gettext("rows read"), read
         buildings = gettext_of(self, "{buildings:,} on {roads:,} roads in {districts:,} district(s)")
-        lots = gettext_of(self, "{lots:,}, {additional_lots:,} of them additional")
-        dongs = gettext(
-            "{legal:,} legal, {administrative:,} administrative", legal=self.dongs, administrative=self.administrative
-        )
-        return [
-            (gettext("rows read"), read),
-            (gettext("buildings"), buildings),
-            (gettext("provinces"), format_counts(self.provinces)),
-            (gettext("lots"), lots),
-            (gettext("dongs"), dongs),
-        ]
+        yield gettext("buildings"), buildings
+        yield gettext("provinces"), format_counts(self.provinces)
+        yield gettext("lots"), gettext_of(self, "{lots:,}, {additional_lots:,} of them additional")
+        yield gettext("dongs"), gettext_of(self, "{legal:,} legal, {administrative:,} administrative", legal=self.dongs)
+        if any(self.changes.values()):
+            yield gettext("changes"), format_counts(self.changes)
+            yield gettext("abolished"), gettext_of(self, "{abolished:,} addresses that are known to be gone")
+        yield from self._left_lines()
+        yield from ((gettext("note"), note) for note in self.notes)
+        yield gettext("version"), self.version
+        yield gettext("output"), self.output
 
-    def _left_lines(self) -> list[tuple[str, str]]:
-        found = []
+    def _left_lines(self) -> Iterator[tuple[str, str]]:
         if self.duplicates:
             repeated = ngettext(
                 "{count:,} row of the same management number",
                 "{count:,} rows of the same management number",
                 self.duplicates,
             )
-            found.append((gettext("repeated"), repeated))
+            yield gettext("repeated"), repeated
         if self.refused:
             lacking = {gettext("no {what}", what=gettext(what)): count for what, count in self.refused.items()}
-            found.append((gettext("refused"), format_counts(lacking)))
-            found += [("", example) for example in self.examples]
-            more = sum(self.refused.values()) - len(self.examples)
-            found += [("", gettext("and {more:,} more", more=more))] if more else []
+            yield gettext("refused"), format_counts(lacking)
+            yield from (("", example) for example in self.examples)
+            if more := sum(self.refused.values()) - len(self.examples):
+                yield "", gettext("and {more:,} more", more=more)
         if self.passed_over:
             named, more = ", ".join(self.passed_over[:_NAMED]), len(self.passed_over) - _NAMED
             others = gettext(" and {count:,} more", count=more) if more > 0 else ""
-            found.append((gettext("passed over"), f"{named}{others}"))
-        return found
+            yield gettext("passed over"), f"{named}{others}"

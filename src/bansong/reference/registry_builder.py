@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -26,7 +26,7 @@ from bansong.tables.detect import EXTENSIONS
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, ngettext, parameter
+from bansong.translation import gettext, gettext_of, ngettext, parameter
 
 OUTPUT_NOT_PARQUET: Final = Problem(
     "registry.output_not_parquet", "{output}: a registry is a Parquet file; call it .parquet"
@@ -82,44 +82,33 @@ class RegistryReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
-        found = [
-            (
-                gettext("rows read"),
-                gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources)),
-            ),
-            (gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"),
-            (gettext("repeated"), gettext("{duplicates:,} older rows of the same number", duplicates=self.duplicates)),
-            (
-                gettext("statuses of"),
-                gettext("{newest} at the newest", newest=self.newest)
-                if self.newest
-                else gettext("a day that no source tells"),
-            ),
-        ]
+        return list(self._describe())
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        counts = gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources))
+        yield gettext("rows read"), counts
+        yield gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"
+        yield gettext("repeated"), gettext_of(self, "{duplicates:,} older rows of the same number")
+        newest = gettext_of(self, "{newest} at the newest") if self.newest else gettext("a day that no source tells")
+        yield gettext("statuses of"), newest
         if self.undated:
             remedy = gettext(
                 "no ground for sending; {parameter} tells it where you know it", parameter=parameter("as_of")
             )
-            found.append(
-                (
-                    gettext("without a day"),
-                    ngettext("{count:,} status: {remedy}", "{count:,} statuses: {remedy}", self.undated, remedy=remedy),
-                )
+            undated = ngettext(
+                "{count:,} status: {remedy}", "{count:,} statuses: {remedy}", self.undated, remedy=remedy
             )
+            yield gettext("without a day"), undated
         if self.known_besides:
-            found.append((gettext("known besides"), format_counts(self.known_besides)))
+            yield gettext("known besides"), format_counts(self.known_besides)
         if self.left_out:
-            found.append((gettext("left out"), format_counts(self.left_out)))
+            yield gettext("left out"), format_counts(self.left_out)
         if self.unknown_words:
-            found.append((gettext("unknown words"), format_counts(self.unknown_words)))
+            yield gettext("unknown words"), format_counts(self.unknown_words)
         if self.strange_words:
-            found.append(
-                (
-                    gettext("passed over"),
-                    gettext("{counts} (said of taxation or merging)", counts=format_counts(self.strange_words)),
-                )
-            )
-        return [*found, (gettext("output"), self.output)]
+            strange = gettext("{counts} (said of taxation or merging)", counts=format_counts(self.strange_words))
+            yield gettext("passed over"), strange
+        yield gettext("output"), self.output
 
 
 def build_registry(
@@ -203,14 +192,24 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
+    """Write the registry without empty columns; return the report's fields about its businesses."""
+    frame = found.collect(engine="streaming")
+    known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
+    frame = frame.drop([name for name, count in known.items() if not count])
     about = {
         "format": FORMAT,
         "version": version,
         "built": datetime.now(UTC).isoformat(timespec="seconds"),
         "sources": list(sources),
+        "rows": frame.height,
     }
     with publish_file(output) as temporary:
-        return _write(found, about, temporary)
+        frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(about, ensure_ascii=False)})
+    return {
+        "by_status": {status: int((frame["biz_status"] == status).sum()) for status in STATUSES},
+        "known_besides": {name: count for name, count in known.items() if count},
+        "undated": frame["as_of"].null_count(),
+    }
 
 
 def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
@@ -313,19 +312,6 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
 def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
     counted = rows.group_by(column).len().sort("len", column, descending=[True, False])
     return counted.head(_UNKNOWN_WORDS_SHOWN)
-
-
-def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> dict[str, Any]:
-    frame = found.collect(engine="streaming")
-    known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
-    frame = frame.drop([name for name, count in known.items() if not count])
-    metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
-    frame.write_parquet(path, metadata=metadata)
-    return {
-        "by_status": {status: int((frame["biz_status"] == status).sum()) for status in STATUSES},
-        "known_besides": {name: count for name, count in known.items() if count},
-        "undated": frame["as_of"].null_count(),
-    }
 
 
 def _digest(paths: list[Path]) -> str:

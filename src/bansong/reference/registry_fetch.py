@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,29 +52,24 @@ class FetchedRegistry:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
+        return list(self._describe())
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
         fetch = self.fetch
-        found = [
-            (gettext("numbers"), gettext_of(fetch, "{numbers:,}, {from_store:,} of them fresh before")),
-            (gettext("asked nts"), str(fetch)),
-        ]
+        yield gettext("numbers"), gettext_of(fetch, "{numbers:,}, {from_store:,} of them fresh before")
+        yield gettext("asked nts"), str(fetch)
         if fetch.budget_left is not None:
-            found.append((gettext("budget left"), gettext("{numbers:,} numbers today", numbers=fetch.budget_left)))
-        found += [
-            (gettext("passed over"), gettext("{rows:,} rows: {problem}", rows=count, problem=gettext(problem)))
-            for problem, count in fetch.problems.items()
-        ]
+            yield gettext("budget left"), gettext("{numbers:,} numbers today", numbers=fetch.budget_left)
+        for problem, count in fetch.problems.items():
+            yield gettext("passed over"), gettext("{rows:,} rows: {problem}", rows=count, problem=gettext(problem))
         if fetch.oldest is not None:
-            found.append((gettext("oldest status"), str(fetch.oldest)))
+            yield gettext("oldest status"), str(fetch.oldest)
         if self.by_status is not None:
-            found.append((gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"))
+            yield gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"
         if fetch.halt is not None:
-            found.append(
-                (
-                    gettext("refused") if fetch.exit_code == AuthenticationError.exit_code else gettext("paused"),
-                    fetch.halt,
-                )
-            )
-        return [*found, (gettext("output"), self.output or gettext("nothing was written"))]
+            is_refused = fetch.exit_code == AuthenticationError.exit_code
+            yield gettext("refused") if is_refused else gettext("paused"), fetch.halt
+        yield gettext("output"), self.output or gettext("nothing was written")
 
 
 def fetch_registry(

@@ -21,7 +21,7 @@ from bansong.options import ENV_NTS_KEY_FILE, StatusOptions
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bansong.schema import seoul_day
-from bansong.translation import gettext, join_clauses, ngettext
+from bansong.translation import gettext, gettext_of, join_clauses, ngettext
 
 STATUS_FETCH_STOPPED: Final = Problem(
     "nts.status_fetch_stopped", "stopped while statuses were fetched; the same call goes on: {halt}"
@@ -63,20 +63,16 @@ class RunStatuses:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what was or would be asked, as (what, how much) for people."""
-        stored = gettext("{from_store:,} from the status store", from_store=self.fetch.from_store)
-        if self.planned:
-            return [
-                (
-                    gettext("would ask nts"),
-                    ngettext(
-                        "{count:,} number, at no cost; {stored}",
-                        "{count:,} numbers, at no cost; {stored}",
-                        self.fetch.left,
-                        stored=stored,
-                    ),
-                )
-            ]
-        return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
+        stored = gettext_of(self.fetch, "{from_store:,} from the status store")
+        if not self.planned:
+            return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
+        free = ngettext(
+            "{count:,} number, at no cost; {stored}",
+            "{count:,} numbers, at no cost; {stored}",
+            self.fetch.left,
+            stored=stored,
+        )
+        return [(gettext("would ask nts"), free)]
 
 
 def status_files(options: StatusOptions) -> dict[str, Path | None]:

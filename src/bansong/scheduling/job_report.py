@@ -19,7 +19,7 @@ from bansong.scheduling.output_files import set_mode
 from bansong.scheduling.run_message import describe_counts
 from bansong.schema import Alert
 from bansong.tables import publish_file
-from bansong.translation import count_rows, gettext, gettext_noop, join_clauses, ngettext
+from bansong.translation import count_rows, gettext, gettext_noop, gettext_of, join_clauses, ngettext
 
 PAUSED: Final = 5
 """Exit code of inputs that the next run continues."""
@@ -174,20 +174,20 @@ class JobReport(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
+        return list(self._describe())
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
         written = "  " + gettext("written to")
-        found = [
-            (
-                gettext("job"),
-                gettext("{job}, run {run_id}, {seconds:.1f} s", job=self.job, run_id=self.run_id, seconds=self.seconds),
-            )
-        ]
+        yield gettext("job"), gettext_of(self, "{job}, run {run_id}, {seconds:.1f} s")
         for one in self.inputs:
             about = one.error or join_clauses(_describe_rows(one.rows, one.paid), *one.problems_of_rows)
-            found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
-            found += [(written, one.output)] if one.output and one.what != "failed" else []
-        found.append((gettext("changes"), self._describe_changes()))
-        found += [(written, self.changes_file)] if self.changes_file else []
-        return [*found, *((gettext("attention"), problem) for problem in self.problems)]
+            yield gettext(WHATS[one.what]), f"{one.path}: {about}"
+            if one.output and one.what != "failed":
+                yield written, one.output
+        yield gettext("changes"), self._describe_changes()
+        if self.changes_file:
+            yield written, self.changes_file
+        yield from ((gettext("attention"), problem) for problem in self.problems)
 
     def _describe_changes(self) -> str:
         if self.since is None:

@@ -241,36 +241,25 @@ class SyncReport(Shown):
         return str(self)
 
     def _describe(self) -> Iterator[tuple[str, str]]:
-        yield (
-            gettext("list"),
-            f"{self.watches}: " + ngettext("{count:,} business", "{count:,} businesses", self.plan.watched),
-        )
-        yield (
-            gettext("file"),
-            gettext(
-                "{height:,} different numbers in {rows}",
-                height=self.found.frame.height,
-                rows=count_rows(self.found.rows),
-            ),
-        )
+        watched = ngettext("{count:,} business", "{count:,} businesses", self.plan.watched)
+        yield gettext("list"), f"{self.watches}: {watched}"
+        numbers, rows = self.found.frame.height, count_rows(self.found.rows)
+        yield gettext("file"), gettext("{height:,} different numbers in {rows}", height=numbers, rows=rows)
         yield from self._rows_left_out()
         yield gettext("unchanged"), f"{self.plan.unchanged:,}"
         yield gettext("to add"), name_first(self.plan.add)
         yield gettext("to change"), name_first(self.plan.change)
+        gone = name_first(self.plan.remove)
         if self.kept:
-            yield (
-                gettext("kept"),
-                gettext("{name_first}; they are not in the file", name_first=name_first(self.plan.remove)),
-            )
+            yield gettext("kept"), gettext("{name_first}; they are not in the file", name_first=gone)
         else:
-            yield gettext("to remove"), name_first(self.plan.remove)
+            yield gettext("to remove"), gone
         if self.plan.repeated.height:
             first = name_first(self.plan.repeated)
+            left = gettext("{first}; the second watch is left", first=first)
             yield (
                 gettext("watched twice"),
-                gettext("{first}; the second watch is left", first=first)
-                if self.kept
-                else gettext("{first}; the second watch is removed, too", first=first),
+                (left if self.kept else gettext("{first}; the second watch is removed, too", first=first)),
             )
         yield from self._outcome()
 
@@ -280,37 +269,34 @@ class SyncReport(Shown):
             words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get(current_language(), problem)
             places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
             more = " …" if len(rows) > SHOWN else ""
-            yield (gettext("no number"), count_rows(len(rows)) + f" ({places}{more}): {words}")
+            yield gettext("no number"), f"{count_rows(len(rows))} ({places}{more}): {words}"
 
     def _outcome(self) -> Iterator[tuple[str, str]]:
+        done = self.done
         if not self.applied:
             yield (
                 "",
-                gettext("nothing was changed; `apply=True` does it")
-                if self.to_do
-                else gettext("nothing is to be done"),
-            )
-            return
-        yield (gettext("done"), gettext_of(self.done, "{added:,} added, {changed:,} changed, {removed:,} removed"))
-        if self.done.first_check_by is not None:
-            by = seoul_iso(self.done.first_check_by)
-            yield (
-                gettext("first check"),
-                gettext("by {by} at the latest; until then what was added has no status", by=by),
-            )
-        for name, note in self.done.refused[:SHOWN]:
-            yield gettext("refused"), f"{format_number(name)}: {note}"
-        if len(self.done.refused) > SHOWN:
-            yield gettext("refused"), gettext("… and {count:,} more", count=len(self.done.refused) - SHOWN)
-        if self.done.doubts:
-            names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
-            yield (
-                gettext("in doubt"),
-                gettext(
-                    "{doubts:,} ({names}); the same command looks first, and goes on",
-                    doubts=len(self.done.doubts),
-                    names=names,
+                (
+                    gettext("nothing was changed; `apply=True` does it")
+                    if self.to_do
+                    else gettext("nothing is to be done")
                 ),
             )
-        if self.done.halt is not None:
-            yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=self.done.halt.note)
+            return
+        yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
+        if done.first_check_by is not None:
+            by = seoul_iso(done.first_check_by)
+            first = gettext("by {by} at the latest; until then what was added has no status", by=by)
+            yield gettext("first check"), first
+        for name, note in done.refused[:SHOWN]:
+            yield gettext("refused"), f"{format_number(name)}: {note}"
+        if len(done.refused) > SHOWN:
+            yield gettext("refused"), gettext("… and {count:,} more", count=len(done.refused) - SHOWN)
+        if done.doubts:
+            about = {"doubts": len(done.doubts), "names": ", ".join(map(format_number, done.doubts[:SHOWN]))}
+            yield (
+                gettext("in doubt"),
+                gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about),
+            )
+        if done.halt is not None:
+            yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=done.halt.note)

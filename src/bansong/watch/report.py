@@ -16,7 +16,7 @@ from bansong.column_words import KOREAN_WORDS, word_of
 from bansong.errors import Problem, UsageError
 from bansong.report_display import Shown, pad_text
 from bansong.schema import GRADES, SEOUL
-from bansong.translation import current_language, gettext, gettext_noop, ngettext
+from bansong.translation import current_language, gettext, gettext_noop, gettext_of, ngettext
 from bansong.watch.notifications import EVENT, SUMMARY, UNASKED
 from bansong.watch.store import Change
 
@@ -104,14 +104,10 @@ class CheckReport(Shown):
     @property
     def progress_line(self) -> tuple[str, str]:
         """How many were checked, or when the next is due."""
-        return gettext("checked"), self._progress()
-
-    def _progress(self) -> str:
-
         if self.due or self.next_due is None:
-            return gettext("{checked:,} of {watched:,}", checked=self.checked, watched=self.watched)
+            return gettext("checked"), gettext_of(self, "{checked:,} of {watched:,}")
         at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
-        return gettext("0 of {watched:,}: nothing was due; the next is due {at}", watched=self.watched, at=at)
+        return gettext("checked"), gettext_of(self, "0 of {watched:,}: nothing was due; the next is due {at}", at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of closures and changes of grade."""
@@ -120,70 +116,49 @@ class CheckReport(Shown):
         others = self.changes.filter(~pl.col("watch_id").is_in(closed))
         for change in others.head(4 * SHOWN).iter_rows(named=True):
             yield gettext("grade"), f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
-        if others.height > 4 * SHOWN:
-            yield (
-                gettext("grade"),
-                gettext("… and {height:,} more; the report as JSON lists all", height=others.height - 4 * SHOWN),
-            )
+        if (more := others.height - 4 * SHOWN) > 0:
+            yield gettext("grade"), gettext("… and {height:,} more; the report as JSON lists all", height=more)
 
     def undelivered_lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of failed deliveries."""
         for one in self.undelivered[:SHOWN]:
             what = format_number(one["biz_no"]) or _describe_notice(one["notice"])
+            about = {"what": what, "channel": one["channel"], "error": one["error"] or gettext("not tried yet")}
+            yield gettext("undelivered"), gettext("{what} by {channel}: {error}", **about)
+        if (more := len(self.undelivered) - SHOWN) > 0:
             yield (
                 gettext("undelivered"),
-                gettext(
-                    "{what} by {channel}: {error}",
-                    what=what,
-                    channel=one["channel"],
-                    error=one["error"] or gettext("not tried yet"),
-                ),
-            )
-        if len(self.undelivered) > SHOWN:
-            yield (
-                gettext("undelivered"),
-                gettext(
-                    "… and {undelivered:,} more; the next check tries again", undelivered=len(self.undelivered) - SHOWN
-                ),
+                gettext("… and {undelivered:,} more; the next check tries again", undelivered=more),
             )
 
     def _closed_lines(self) -> Iterator[tuple[str, str]]:
         for closure in self.notices:
             if closure["event"] == EVENT:
-                before = (
-                    gettext(" (was {status})", status=word_of(closure["status_before"], current_language()))
-                    if closure["status_before"]
-                    else ""
-                )
+                known = closure["status_before"]
+                before = gettext(" (was {status})", status=word_of(known, current_language())) if known else ""
                 yield gettext("closed"), f"{_business(closure)}{before}"
         numbers = [number for one in self._summaries for number in one["biz_nos"]]
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
         first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
-        more = " …" if len(numbers) > SHOWN else ""
-        listed = f"{first}{more}"
+        listed = f"{first} …" if len(numbers) > SHOWN else first
         if len(names) != len(numbers):  # an earlier check found some of them
-            yield (
-                gettext("closed"),
-                ngettext(
-                    "{count:,} checked for the first time was closed already: {listed}",
-                    "{count:,} checked for the first time were closed already: {listed}",
-                    len(numbers),
-                    listed=listed,
-                ),
+            said = ngettext(
+                "{count:,} checked for the first time was closed already: {listed}",
+                "{count:,} checked for the first time were closed already: {listed}",
+                len(numbers),
+                listed=listed,
             )
-            return
-        yield (
-            gettext("closed"),
-            ngettext(
+        else:
+            said = ngettext(
                 "{count:,} of the {first:,} checked for the first time was closed already: {listed}",
                 "{count:,} of the {first:,} checked for the first time were closed already: {listed}",
                 len(numbers),
                 first=self.first,
                 listed=listed,
-            ),
-        )
+            )
+        yield gettext("closed"), said
 
 
 def _describe_notice(notice: Mapping[str, Any]) -> str:
