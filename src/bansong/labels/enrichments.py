@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
 from bansong.errors import LabelError, Problem
 from bansong.tables.publish import same_file
-from bansong.translation import Option, count_rows, gettext
+from bansong.translation import Option, count_rows, gettext, gettext_of
 
 RUN_AMBIGUOUS: Final = Problem(
     "mailings.run_ambiguous",
@@ -136,10 +136,10 @@ def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]
 
     ``before``: only runs before this id; ids begin with their time.
     """
-    folder, replaced = state_directory() / "runs", set[str]()
-    for manifest in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
+    replaced = set[str]()
+    for manifest in _manifests():
+        is_earlier = before is None or manifest.stem < before
         for one in _read_manifest(manifest):
-            is_earlier = before is None or manifest.stem < before
             if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
                 yield one
             replaced.add(one.output)
@@ -155,27 +155,28 @@ def output_of(by: Enrichment) -> Path:
 
 def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
     """Find the last run that wrote a file (table ``name``), by manifests; with a note if it is not known."""
-    folder = state_directory() / "runs"
-    manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
-    written = (one for manifest in manifests for one in _read_manifest(manifest))
-    for found in written:
+    for found in (one for manifest in _manifests() for one in _read_manifest(manifest)):
         if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
             continue
         if found.rows == rows:
             return found, ()
-        return None, (
-            gettext(
-                "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
-                "model answered is not known",
-                path=path,
-                rows=count_rows(rows),
-                run_id=found.run_id,
-                rows_2=found.rows,
-            ),
+        note = gettext_of(
+            found,
+            "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
+            "model answered is not known",
+            path=path,
+            rows=count_rows(rows),
+            rows_2=found.rows,
         )
-    return None, (
-        gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
-    )
+        return None, (note,)
+    note = gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path)
+    return None, (note,)
+
+
+def _manifests() -> list[Path]:
+    """List the manifests in the state directory, the newest first."""
+    folder = state_directory() / "runs"
+    return sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
 
 
 def _headers_of(choice: Mapping[str, Any]) -> Alternatives:

@@ -82,36 +82,27 @@ class SendReport:
         """Yield the lines of the report for people."""
         yield gettext_of(self, "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left")
         if self.without_job:
-            yield gettext(
-                "{labels} of rows that were not bought in an upload: they have no job",
-                labels=ngettext("{count:,} label", "{count:,} labels", self.without_job),
-            )
+            labels = ngettext("{count:,} label", "{count:,} labels", self.without_job)
+            yield gettext("{labels} of rows that were not bought in an upload: they have no job", labels=labels)
         if self.contradictory:
             rows = "; ".join(gettext(" and ").join(map(str, group)) for group in self.contradictory[:_SHOWN])
-            yield gettext(
-                "not sent, rows of one lookup say both: {rows}{value}",
-                rows=rows,
-                value=" …" if len(self.contradictory) > _SHOWN else "",
-            )
+            more = " …" if len(self.contradictory) > _SHOWN else ""
+            yield gettext("not sent, rows of one lookup say both: {rows}{value}", rows=rows, value=more)
         if self.unnumbered:
-            yield (
-                gettext(
-                    "not sent, {labels} of jobs whose results do not say how they number rows; if you know it, give "
-                    "`first_row=`",
-                    labels=ngettext("{count:,} label", "{count:,} labels", self.unnumbered),
-                )
+            yield gettext(
+                "not sent, {labels} of jobs whose results do not say how they number rows; if you know it, give "
+                "`first_row=`",
+                labels=ngettext("{count:,} label", "{count:,} labels", self.unnumbered),
             )
         for label in self.held[:_SHOWN]:
-            what = "bounced" if label.bounced else "arrived"
-            yield gettext_of(
-                label, "{state}: {b_no} {what}, row {place} of job {job_id}: {note}", what=what, place=label.place + 1
-            )
+            about = {"what": "bounced" if label.bounced else "arrived", "place": label.place + 1}
+            yield gettext_of(label, "{state}: {b_no} {what}, row {place} of job {job_id}: {note}", **about)
         if len(self.held) > _SHOWN:
             yield gettext("… and {held:,} more that were refused or are in doubt", held=len(self.held) - _SHOWN)
         if self.held:
             yield gettext("what is in doubt or refused is sent again with `resend=True` only")
         if self.paused:
-            yield gettext("paused: {paused}; the same command goes on", paused=self.paused)
+            yield gettext_of(self, "paused: {paused}; the same command goes on")
 
 
 def labels_with_lookups(

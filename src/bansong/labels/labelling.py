@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from datetime import UTC, date, datetime
@@ -34,7 +34,7 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import Option, current_language, gettext, ngettext
+from bansong.translation import Option, current_language, gettext, gettext_of, ngettext
 
 OUTCOMES_NOT_MATCHED: Final = Problem(
     "labels.outcomes_not_matched",
@@ -148,8 +148,7 @@ def label(
             raise _no_match_error(read, mailing, matched)
         recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
         matched = _add_clashes(matched, recorded)
-        report = _report(read, mailing, matched, recorded, dry_run)
-        report = replaced(report, warnings=(*report.warnings, *notes))
+        report = _report(read, mailing, matched, recorded, notes, dry_run)
         if dry_run:
             return report
         if service_terms is None:
@@ -349,7 +348,12 @@ def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
 
 
 def _report(
-    read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult, dry_run: bool
+    read: Outcomes,
+    mailing: OpenMailing,
+    matched: MatchResult,
+    recorded: RecordResult,
+    notes: tuple[str, ...],
+    dry_run: bool,
 ) -> LabelReport:
     came = matched.labels.filter(pl.col("said"))
     codes = came["reason_code"].fill_null("none").value_counts(sort=True)
@@ -384,55 +388,37 @@ def _report(
         listed=unused_outcomes(matched.listed),
         problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
         dry_run=dry_run,
-        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded)),
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded), *notes),
     )
 
 
-def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> tuple[str, ...]:
-    found = []
+def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> Iterator[str]:
     terms = recorded.declaration
     if read.only_returns:
-        found.append(
-            gettext(
-                "{name} has no column that says whether a letter came back: each of its rows is one that did",
-                name=read.name,
-            )
+        yield gettext_of(
+            read, "{name} has no column that says whether a letter came back: each of its rows is one that did"
         )
     enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
     if enriched is not None and enriched > terms.mailed:
-        found.append(
-            gettext(
-                "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
-                "not be what was known when the letters went out",
-                started=enriched,
-                mailed=terms.mailed,
-            )
+        yield gettext(
+            "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
+            "not be what was known when the letters went out",
+            started=enriched,
+            mailed=terms.mailed,
         )
     if not terms.silence_is_delivery:
-        why = (
-            gettext("returns were not requested")
-            if not terms.returns_requested
-            else gettext("the outcomes are not complete")
-        )
-        found.append(
-            gettext(
-                "{why}: that a letter did not come back does not mean that it arrived, so only returns are "
-                "learned from",
-                why=why,
-            )
+        incomplete = gettext("the outcomes are not complete")
+        yield gettext(
+            "{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from",
+            why=incomplete if terms.returns_requested else gettext("returns were not requested"),
         )
     elif terms.sent is None:
-        found.append(
-            gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
-        )
+        yield gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     elif unplaced := _count_unplaced(mailing, matched):
-        found.append(
-            ngettext(
-                "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
-                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-                "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
-                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-                unplaced,
-            )
+        yield ngettext(
+            "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
+            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
+            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            unplaced,
         )
-    return tuple(found)

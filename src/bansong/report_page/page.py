@@ -19,7 +19,7 @@ from bansong.report_page.tags import Markup, join, tag
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.schema import SEOUL, seoul_day
 from bansong.tables.publish import publish_file
-from bansong.translation import count_rows, current_language, end_sentence, gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, current_language, end_sentence, gettext, gettext_noop, gettext_of, ngettext
 
 NAME_NOT_HTML: Final = Problem("report.name_not_html", "{path}: a report is a web page; call it .html")
 
@@ -203,21 +203,16 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
 
 
 def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
+    """How old the statuses were when the run began, or are today if that is not known."""
     day = started.date() if started else seoul_day()
     most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
     if oldest == newest:
-        return gettext(
-            "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.",
-            dated=figures.dated,
-            newest=newest,
-            age=least,
-            day=day,
+        return gettext_of(
+            figures, "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.", age=least, day=day
         )
-    return gettext(
+    return gettext_of(
+        figures,
         "{dated:,} rows have a status of {oldest} to {newest}: {least:,} to {most:,} days old on {day}.",
-        dated=figures.dated,
-        oldest=oldest,
-        newest=newest,
         least=least,
         most=most,
         day=day,
@@ -271,16 +266,11 @@ def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
 
 
 def _count_lines(counts: Mapping[str, int], rows: int) -> list[Markup]:
-    return [
-        tag(
-            "tr",
-            tag("th", what, scope="row"),
-            tag("td", f"{count:,}", class_="number"),
-            tag("td", f"{count / (rows or 1):.1%}", class_="number"),
-        )
-        for what, count in counts.items()
-        if count
-    ]
+    return [_line(what, f"{count:,}", f"{count / (rows or 1):.1%}") for what, count in counts.items() if count]
+
+
+def _line(what: str, *figures: str) -> Markup:
+    return tag("tr", tag("th", what, scope="row"), *(tag("td", figure, class_="number") for figure in figures))
 
 
 def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
@@ -304,16 +294,9 @@ def _charts(figures: PageFigures) -> Markup:
 
 def _provinces(figures: PageFigures) -> Markup:
     head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
+    rows = figures.regions.sort("rows", "region", descending=[True, False]).select("region", "rows", "expected")
     lines = [
-        tag(
-            "tr",
-            tag("th", _province(level), scope="row"),
-            tag("td", f"{rows:,}", class_="number"),
-            tag("td", f"{expected / rows:.1%}", class_="number"),
-        )
-        for level, rows, expected in figures.regions.sort("rows", "region", descending=[True, False])
-        .select("region", "rows", "expected")
-        .iter_rows()
+        _line(_province(level), f"{count:,}", f"{expected / count:.1%}") for level, count, expected in rows.iter_rows()
     ]
     return tag("table", head, tag("tbody", *lines))
 

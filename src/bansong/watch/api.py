@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, Unpack
@@ -15,9 +15,8 @@ from bansong.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare
 from bansong.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
 from bansong.options import check_keywords
 from bansong.progress.asked import AskedProgress, progress_asked
-from bansong.schema import Choice
 from bansong.tables import open_table, reading
-from bansong.translation import count_rows, gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, gettext, gettext_noop, gettext_of, ngettext
 from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bansong.watch.report import History, seoul_iso
 from bansong.watch.service_sync import Done, Steps
@@ -88,13 +87,15 @@ def sync(
     plan = reconcile(found.frame, watches.frame())
     mistake = None if keep else _likely_mistake(found, plan)
     notes = (*_warnings(stages, found, plan, keep), *([f"{mistake}. {_FORCE}"] if mistake and not apply else []))
-    report = SyncReport(watches.name, str(path), _record_columns(stages), found, plan, keep, warnings=notes)
+    read = {role: choice for role, choice in stages.chosen.items() if role in ("b_no", "name", "address")}
+    report = SyncReport(watches.name, str(path), read, found, plan, keep, warnings=notes)
     if not apply:
         return report
     if mistake and not force:
         raise UsageError(CHANGE_TOO_LARGE, name=watches.name, mistake=mistake, force=gettext(_FORCE))
     with progress_asked(progress, "watches", "syncing") as shown:
-        done = watches.carry_out(_report_steps(report), shown or (lambda _done, _total: None))
+        steps = replace(_plan_steps(plan), remove=report.to_remove["watch_id"].to_list())
+        done = watches.carry_out(steps, shown or (lambda _done, _total: None))
     return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))
 
 
@@ -111,17 +112,17 @@ def add(
     Raises :class:`NumberError` for an invalid number, and the service's errors.
     """
     check_keywords(add, terms, ServiceTerms)
-    watches = open_store(local, **terms)
-    entry = pl.DataFrame(
-        [(business_number.compact(b_no), name or None, address or None)], schema=BUSINESS, orient="row"
-    )
-    plan = _plan_for_one(watches, entry)
+    watches, number = open_store(local, **terms), business_number.compact(b_no)
+    entry = pl.DataFrame([(number, name or None, address or None)], schema=BUSINESS, orient="row")
+    listed = watches.frame()
+    same = business_number.compact_expr(pl.col("biz_no")) == number
+    plan = reconcile(entry, listed.filter(same.fill_null(value=False)))
     if plan.unchanged:
-        return Placed(_watch_id(watches, entry), entry["biz_no"].item(), "unchanged")
+        return Placed(_find_watches(watches, number)["watch_id"][0], number, "unchanged")
     state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
     done = _settle_doubts(watches, entry, watches.carry_out(_plan_steps(plan), lambda _done, _total: None))
     _raise_for(done)
-    return Placed(_watch_id(watches, entry), entry["biz_no"].item(), state, seoul_iso(done.first_check_by))
+    return Placed(_find_watches(watches, number)["watch_id"][0], number, state, seoul_iso(done.first_check_by))
 
 
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
@@ -189,31 +190,17 @@ def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _record_columns(stages: PreparedTable) -> dict[str, Choice]:
-    return {role: choice for role, choice in stages.chosen.items() if role in ("b_no", "name", "address")}
-
-
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
+    """Return why a sync is probably a mistake: it removes most of a long list, or all of any."""
     going = plan.remove["biz_no"].n_unique()
     most = plan.watched >= _SMALL and going * 2 > plan.watched
     if not most and not (going and going == plan.watched):
         return None
-    unusable = found.unusable.height
-    rows = (
-        gettext("; {unusable:,} of its {rows} have no usable number", unusable=unusable, rows=count_rows(found.rows))
-        if unusable
-        else ""
+    about = {"unusable": found.unusable.height, "rows": count_rows(found.rows)}
+    rows = gettext("; {unusable:,} of its {rows} have no usable number", **about) if about["unusable"] else ""
+    return gettext_of(
+        plan, "{going:,} of {watched:,} watched businesses are not in the file{rows}", going=going, rows=rows
     )
-    return gettext(
-        "{going:,} of {watched:,} watched businesses are not in the file{rows}",
-        going=going,
-        watched=plan.watched,
-        rows=rows,
-    )
-
-
-def _report_steps(report: SyncReport) -> Steps:
-    return replace(_plan_steps(report.plan), remove=report.to_remove["watch_id"].to_list())
 
 
 def _plan_steps(plan: SyncPlan) -> Steps:
@@ -249,16 +236,6 @@ def _raise_for(done: Done) -> None:
         raise DoubtError(CHANGE_IN_DOUBT)
 
 
-def _plan_for_one(watches: WatchStore, entry: pl.DataFrame) -> SyncPlan:
-    listed = watches.frame()
-    same = business_number.compact_expr(pl.col("biz_no")) == entry["biz_no"].item()
-    return reconcile(entry, listed.filter(same.fill_null(value=False)))
-
-
-def _watch_id(watches: WatchStore, entry: pl.DataFrame) -> str:
-    return str(_find_watches(watches, entry["biz_no"].item())["watch_id"][0])
-
-
 def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
     listed = watches.frame().with_columns(
         pl.coalesce(business_number.compact_expr(pl.col("biz_no")), "biz_no").alias("biz_no")
@@ -271,43 +248,22 @@ def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
     return found
 
 
-def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> tuple[str, ...]:
-    notes = [note for note in stages.warnings if note != gettext(NO_ADDRESS)]
+def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> Iterator[str]:
+    yield from (note for note in stages.warnings if note != gettext(NO_ADDRESS))
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())
-        more = (
-            gettext(
-                "; {differing:,} with different names or addresses: the first that are given count", differing=differing
-            )
-            if differing
-            else ""
+        more = gettext(
+            "; {differing:,} with different names or addresses: the first that are given count", differing=differing
         )
-        notes.append(
-            gettext(
-                "in several rows: {numbers}{more}",
-                numbers=ngettext("{count:,} number", "{count:,} numbers", found.repeated.height),
-                more=more,
-            )
-        )
+        numbers = ngettext("{count:,} number", "{count:,} numbers", found.repeated.height)
+        yield gettext("in several rows: {numbers}{more}", numbers=numbers, more=more if differing else "")
     if found.suspect:
-        notes.append(
-            gettext(
-                "with a wrong check digit: {numbers}, watched all the same",
-                numbers=ngettext("{count:,} number", "{count:,} numbers", found.suspect),
-            )
-        )
+        numbers = ngettext("{count:,} number", "{count:,} numbers", found.suspect)
+        yield gettext("with a wrong check digit: {numbers}, watched all the same", numbers=numbers)
     if found.unusable.height and plan.remove.height and not keep:
-        notes.append(
-            gettext(
-                "without a usable number: {rows}; if one of the watches to be removed is theirs, repair the row first",
-                rows=count_rows(found.unusable.height),
-            )
+        yield gettext(
+            "without a usable number: {rows}; if one of the watches to be removed is theirs, repair the row first",
+            rows=count_rows(found.unusable.height),
         )
     if plan.unnumbered:
-        notes.append(
-            gettext(
-                "shown without a business number: {unnumbered:,} on the list; they are left alone",
-                unnumbered=plan.unnumbered,
-            )
-        )
-    return tuple(notes)
+        yield gettext_of(plan, "shown without a business number: {unnumbered:,} on the list; they are left alone")

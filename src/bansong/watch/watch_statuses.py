@@ -21,7 +21,7 @@ from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts
 from bansong.reference.status_store import StatusStore
 from bansong.schema import SEOUL
 from bansong.storage.sqlite import is_in_use
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, gettext_of, ngettext
 
 log = logging.getLogger(__name__)
 
@@ -91,26 +91,18 @@ class WatchStatuses:
         days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]
         known = []
         if days:
-            age = (self._day() - min(days)).days
-            known.append(
-                gettext(
-                    "the status store, whose oldest status is of {days} ({days_2} ago)",
-                    days=min(days),
-                    days_2=ngettext("{count:,} day", "{count:,} days", age),
-                )
-            )
+            age = ngettext("{count:,} day", "{count:,} days", (self._day() - min(days)).days)
+            about = {"days": min(days), "days_2": age}
+            known.append(gettext("the status store, whose oldest status is of {days} ({days_2} ago)", **about))
         if registry is not None:
-            known.append(gettext("the registry {version}", version=registry.version))
+            known.append(gettext_of(registry, "the registry {version}"))
         left = ngettext("{count:,} number", "{count:,} numbers", self.unasked)
-        by_what = (
-            gettext("judged by {names}", names=gettext(" and ").join(known))
-            if known
-            else gettext("not judged: nothing is known of their status")
-        )
+        names = gettext(" and ").join(known)
+        unknown = gettext("not judged: nothing is known of their status")
         return gettext(
             "{left} could not be asked of the tax authority and {by_what}: {halt}",
             left=left,
-            by_what=by_what,
+            by_what=gettext("judged by {names}", names=names) if known else unknown,
             halt=self._halted[0].halt,
         )
 
