@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
@@ -123,6 +123,8 @@ class CalibrationRun:
     def _report(self, decision: Decision, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
         patterns = count_patterns(data.rows.lazy())
         frame = points_frame(patterns, Scorecard.load(), self.champion, decision.challenger)
+        unproven = (decision.unproven,) if decision.unproven else ()
+        drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion))
         return Calibrated(
             champion=self.champion.version,
             version=decision.challenger.version,
@@ -132,7 +134,7 @@ class CalibrationRun:
             labels=int(frame["letters"][0]),
             bounced=int(frame["bounced"][0]),
             expected=float(frame["expected"][0]),
-            false_bounces=decision.fit.false_bounces,
+            false_bounces=decision.gate.fit.false_bounces,
             ceiling=(self.champion.ceiling, decision.challenger.ceiling),
             e_value=decision.gate.e_value,
             contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
@@ -143,13 +145,8 @@ class CalibrationRun:
             saving=saving(patterns, self.champion, decision.challenger),
             left_out=data.left_out,
             set_aside=data.set_aside,
-            warnings=(
-                *data.missing,
-                *([decision.unproven] if decision.unproven else ()),
-                *_drift_warnings(data.mailed, frame),
-                *_exploration_warning(patterns, self.champion),
-            ),
-            unproven=decision.unproven is not None,
+            warnings=(*data.missing, *unproven, *drift),
+            unproven=bool(unproven),
             audit=audit,
         )
 
@@ -169,42 +166,32 @@ class CalibrationRun:
         )
 
 
-def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
+def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
+    """Warn if the newest mailing is of other letters than those before, and if too much comes back."""
     newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
     of_newest = pl.col("mailing") == newest
-    found = []
     if not (older := rows.filter(~of_newest)).is_empty():
         shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
-        found += [
-            gettext(
+        for row in shifts.filter("shifted").iter_rows(named=True):
+            yield gettext(
                 "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
                 "{after:.0%} (PSI {psi:.2f})",
                 newest=newest,
                 **row,
             )
-            for row in shifts.filter("shifted").iter_rows(named=True)
-        ]
-    letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
-    overall = overall_calibration(letters, bounced, expected)
+    overall = overall_calibration(*(frame[name][0] for name in ("letters", "bounced", "expected")))
     if overall is not None and overall.significant:
-        found.append(
-            gettext_of(
-                overall,
-                "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
-                "{low:.2f} to {high:.2f})",
-                letters=count_letters(bounced),
-                expected=expected,
-            )
+        yield gettext_of(
+            overall,
+            "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
+            "{low:.2f} to {high:.2f})",
+            letters=count_letters(overall.bounced),
         )
-    return tuple(found)
 
 
-def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
-    if held_share(patterns, champion) >= 0.01:
-        return ()
-    return (
-        gettext(
+def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> Iterator[str]:
+    if held_share(patterns, champion) < 0.01:
+        yield gettext(
             "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it "
             "holds back too many cannot be learned; mail 2 to 10 % of them all the same now and then"
-        ),
-    )
+        )

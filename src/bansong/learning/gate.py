@@ -194,11 +194,6 @@ class Decision:
         enough = math.log(self.required)
         return next((step.labels for step in self.gate.steps if step.log_e >= enough), None)
 
-    @property
-    def fit(self) -> Fit:
-        """The fit to all labels."""
-        return self.gate.fit
-
 
 def evaluate_challenger(
     rows: pl.DataFrame,

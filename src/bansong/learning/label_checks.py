@@ -61,7 +61,8 @@ def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: 
     checks = _MailingChecks(parts, {name: count_patterns(part.lazy()) for name, part in parts.items()}, champion)
     checks.judge_each()
     for group in _groups(checks.remaining()):
-        checks.judge_small(group)
+        if len(group) > 1:
+            checks.doubt(group, label_doubts(checks.together(group), champion, part=True))
     checks.judge_wrong_returns(prior)
     unproven = checks.judge_missing_returns()
     return LabelChecks(checks.found, tuple(dict.fromkeys(checks.missing)), unproven, checks.false_bounces)
@@ -133,10 +134,6 @@ class _MailingChecks:
             if why:
                 self.found[name] = why
 
-    def judge_small(self, group: Sequence[str]) -> None:
-        if len(group) > 1:
-            self._doubt(group, label_doubts(self._together(group), self.champion, part=True))
-
     def judge_wrong_returns(self, prior: Scorecard) -> None:
         """Doubt mailings with surely too many wrong returns, the worst first, then all together.
 
@@ -150,39 +147,34 @@ class _MailingChecks:
             ranked = RankedLetters.of(pl.concat(left[name] for group in groups for name in group), prior)
             worst = _worst(groups, [sum(left[name].height for name in group) for group in groups], ranked)
             for group, estimate in worst:
-                self._doubt(group, (_wrong_returns(estimate),))
+                self.doubt(group, (_wrong_returns(estimate),))
             if not worst:
                 break
         self.ranked, estimate = ranked, ranked.false_bounces()
         self.false_bounces = min(estimate.high, _MOST)
         if estimate.share > _TOO_MANY and estimate.low >= _SOME:
-            self._doubt(list(left), (_wrong_returns(estimate),), "mailings")
+            self.doubt(list(left), (_wrong_returns(estimate),), "mailings")
 
     def judge_missing_returns(self) -> str | None:
         left = list(self.remaining())
         if not left:
             return None
         riskiest = self.ranked.riskiest(LEVEL) if self.ranked is not None else (0, 0)
-        control = ControlGroup.count(self._together(left), riskiest)
+        control = ControlGroup.count(self.together(left), riskiest)
         if lacking := control.describe_loss():
-            self._doubt(left, (lacking,), gettext("mailings"))
+            self.doubt(left, (lacking,), gettext("mailings"))
             self.missing.append(lacking)
             return None
         return control.describe_uncertainty()
 
-    def _together(self, names: Iterable[str]) -> pl.DataFrame:
+    def together(self, names: Iterable[str]) -> pl.DataFrame:
         return pl.concat(self.counted[name] for name in names)
 
-    def _doubt(self, group: Sequence[str], why: tuple[str, ...], others: str | None = None) -> None:
-        together = (
-            gettext(
-                "together with {group:,} other {others}: ",
-                group=len(group) - 1,
-                others=others or gettext("small mailings"),
-            )
-            if len(group) > 1
-            else ""
-        )
+    def doubt(self, group: Sequence[str], why: tuple[str, ...], others: str | None = None) -> None:
+        together = ""
+        if len(group) > 1:
+            of = others or gettext("small mailings")
+            together = gettext("together with {group:,} other {others}: ", group=len(group) - 1, others=of)
         if why:
             self.found |= dict.fromkeys(group, tuple(f"{together}{reason}" for reason in why))
 

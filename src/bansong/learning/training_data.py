@@ -125,14 +125,7 @@ class _MailingDoubts:
         unfit = {name: why for name, part in parts.items() if (why := _declared_doubts(part.height, declared[name]))}
         checks = _check_news(usable.filter(~pl.col("mailing").is_in([*unfit, *trusted])), champion, prior)
         found = {name: why for name, why in unfit.items() if name not in trusted} | {
-            name: (
-                gettext(
-                    "{one_class}; say with `bansong label … --sent` which rows were mailed",
-                    one_class=one_class(parts[name].height),
-                ),
-            )
-            if one_sided[name] and declared[name].sent is None
-            else why
+            name: _returns_only_doubt(parts[name].height) if one_sided[name] and declared[name].sent is None else why
             for name, why in checks.doubts.items()
         }
         released_share = sum(parts[name].height for name in trusted) / max(usable.height, 1)
@@ -152,21 +145,24 @@ def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> La
         missing += checks.missing
 
 
+def _returns_only_doubt(letters: int) -> tuple[str, ...]:
+    only = one_class(letters)
+    return (gettext("{one_class}; say with `bansong label … --sent` which rows were mailed", one_class=only),)
+
+
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
+    """Return why nothing can be learned from a mailing by its terms, with the remedy."""
+    only = one_class(letters)
     if not declared.returns_requested:
-        return (
-            gettext(
-                "{one_class}, since returns were not requested: nothing can be learned from them",
-                one_class=one_class(letters),
-            ),
+        text = gettext(
+            "{one_class}, since returns were not requested: nothing can be learned from them", one_class=only
         )
+        return (text,)
     if not declared.complete:
-        return (
-            gettext(
-                "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`",
-                one_class=one_class(letters),
-            ),
+        text = gettext(
+            "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`", one_class=only
         )
+        return (text,)
     return ()
 
 

@@ -119,15 +119,18 @@ class _Run:
         self._mode = int(job.output.mode, 8)
 
     def carry_out(self) -> JobReport:
+        """Verify what must be, compare, write, remember, tell."""
         try:
-            with (
-                use_language(self._job.lang),
-                use_audience(self._audience),
-            ):  # what is remembered of a run is what its message says
+            with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
                 report, after, changed = self._verify_inputs()
             self._stop.check()
         except (StoppedError, KeyboardInterrupt) as error:
-            raise KeyboardInterrupt(self._explain_stop(error)) from None
+            safe = gettext(
+                "{job}: stopped before the run was written down: each output is whole, the new one or the one before, "
+                "and nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
+                job=self._name,
+            )
+            raise KeyboardInterrupt(join_clauses(safe, str(error))) from None
         try:
             with self._stop.hold_back():  # what is sent and not noted would be told twice
                 return self._conclude(report, after, changed)
@@ -181,14 +184,6 @@ class _Run:
             since=datetime.fromtimestamp(runs[-1].started, SEOUL) if runs else None,
         )
         return replace(report, message=self._compose(report)), after, changed
-
-    def _explain_stop(self, error: BaseException) -> str:
-        safe = gettext(
-            "{job}: stopped before the run was written down: each output is whole, the new one or the one before, and"
-            " nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
-            job=self._name,
-        )
-        return join_clauses(safe, str(error))
 
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
@@ -272,7 +267,7 @@ class _Run:
         earlier = self._earlier_rows(one, known)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrich(one, recorder, earlier)
+            report = self._enrichment().carry_out(one, recorder, earlier, self._budget)
         set_mode(one.output, self._mode)
         kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
         self._verified[str(one.path)] = recorder.snapshot()
@@ -327,9 +322,6 @@ class _Run:
 
     def _name_before(self, one: JobInput) -> str:
         return self._predecessors.get(str(one.path), str(one.path))
-
-    def _enrich(self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows) -> Report | FilesReport:
-        return self._enrichment().carry_out(one, recorder, earlier, self._budget)
 
     def _enrichment(self) -> InputEnrichment:
         from bansong.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights
