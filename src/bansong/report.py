@@ -192,7 +192,14 @@ class Report(Shown):
         yield from self._planned_lines() if account is None else self._answered_lines(account)
         yield from [] if self.asked is None else self.asked.lines()
         if self.history is not None:
-            yield gettext("history"), _render_history(self.history)
+            mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.history.mailings)
+            letters = self.history.letters
+            yield (
+                gettext("history"),
+                ngettext(
+                    "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", letters, mailings=mailings
+                ),
+            )
         yield from _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
@@ -283,7 +290,8 @@ class Report(Shown):
 
     @property
     def _looked_up(self) -> bool:
-        return "address" in self.columns and _answered_locally(self.engine)
+        kind = ENGINE_KINDS.get(self.engine)
+        return "address" in self.columns and (kind is None or kind.answers_locally)
 
     @property
     def _lacks_gazetteer(self) -> bool:
@@ -300,11 +308,6 @@ def _stake_html(expected: float, cost: float | None) -> str:
     if cost:
         said = gettext("{said}: ₩{money:,.0f}", said=said, money=expected * cost)
     return f"<p>{escape(said)}</p>"
-
-
-def _answered_locally(engine: str) -> bool:
-    kind = ENGINE_KINDS.get(engine)
-    return kind is None or kind.answers_locally
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
@@ -337,13 +340,6 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
         Section(title, tuple((word_of(name, lang), count) for name, count in counted.items()))
         for title, counted in blocks.items()
         if counted
-    )
-
-
-def _render_history(history: LetterHistory) -> str:
-    mailings = ngettext("{count:,} mailing", "{count:,} mailings", history.mailings)
-    return ngettext(
-        "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", history.letters, mailings=mailings
     )
 
 

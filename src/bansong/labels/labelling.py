@@ -156,7 +156,9 @@ def label(
         from bansong.labels.label_sender import labels_with_lookups, send_labels
 
         try:  # before the output is written, which may replace the file
-            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+            certain = pl.col("said") | ~pl.col("bounced")  # silence is never sent, whatever it means
+            labels = recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
+            lookups = labels_with_lookups(labels, mailing.table, mailing.columns, mailing.prefix)
         except BansongError:  # nothing can be sent; what was recorded is written all the same
             outputs.write(report, mailing, matched, recorded)
             raise
@@ -225,12 +227,6 @@ def _service_terms(
     # to say it before anything is recorded
     BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     return terms, ()
-
-
-def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
-    """Return labels to send: returns, and certain arrivals. Silence is never sent."""
-    certain = pl.col("said") | ~pl.col("bounced")
-    return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
 
 
 def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:

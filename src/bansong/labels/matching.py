@@ -135,9 +135,8 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
         .otherwise(pl.lit(WAYS[2]))
         .alias("way"),
     )
-    found = found.with_columns(
-        pl.coalesce(_worse_problem("problem"), _match_problem(mailed), "problem").alias("problem")
-    )
+    own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # any other problem is worse
+    found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
     clash = found.filter(_is_usable()).group_by("target").agg(_differs().alias("clash"))
     found = found.join(clash, on="target", how="left", maintain_order="left").with_columns(
         pl.when(_is_usable() & pl.col("clash")).then(pl.lit("contradictory")).otherwise("problem").alias("problem")
@@ -193,10 +192,6 @@ def _match_problem(mailed: pl.Expr) -> pl.Expr:
         "returned_before_mailing": pl.col("returned") < mailed,
     }
     return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
-
-
-def _worse_problem(column: str) -> pl.Expr:
-    return pl.when(pl.col(column) != "date_not_read").then(column)
 
 
 def _is_usable() -> pl.Expr:

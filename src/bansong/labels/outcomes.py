@@ -83,7 +83,7 @@ def reason_code(text: pl.Expr) -> pl.Expr:
 
     Only letters count. ``other`` if no code fits, or several do.
     """
-    plain = _letters_only(text)
+    plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
     words = _vocabulary()["reasons"]
     whole = {word: code for code, forms in words.items() for word in forms["exact"]}
     within = {code: forms["within"] for code, forms in words.items() if forms["within"]}
@@ -115,10 +115,6 @@ def came_back(text: pl.Expr, header: str) -> pl.Expr:
     )
     code = reason_code(text)
     return pl.when(yes).then(True).when(no).then(False).when(code != "other").then(True)
-
-
-def _letters_only(text: pl.Expr) -> pl.Expr:
-    return text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
 
 
 @cache
@@ -287,7 +283,8 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
 def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date | None) -> pl.LazyFrame:
     """Parse the cells; repeated words are parsed once."""
     spoken = [f"written:{role}" for role in _SPOKEN]
-    words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(_code())
+    code = reason_code(pl.col("reason")).alias("reason_code")
+    words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(code)
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
@@ -319,10 +316,6 @@ def _parse_words(chosen: Mapping[str, Choice], mailed: date | None) -> list[pl.E
         pl.coalesce(_parse_day(cell["returned"]), returned).alias("returned"),
         mailed_on.alias("mailed_on"),
     ]
-
-
-def _code() -> pl.Expr:
-    return reason_code(pl.col("reason")).alias("reason_code")
 
 
 def _problem_expr() -> pl.Expr:

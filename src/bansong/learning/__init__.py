@@ -12,7 +12,7 @@ from bansong.labels.label_store import LabelStore
 from bansong.learning.calibration_outcome import Calibrated
 from bansong.learning.calibration_run import CalibrationRun
 from bansong.learning.fit import numpy
-from bansong.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
+from bansong.learning.quarantine import SIZE, draw_sample, evaluate_audit
 from bansong.models.model_store import ModelStore
 
 LABELS_MISSING: Final = Problem(
@@ -40,8 +40,10 @@ def calibrate(
     """
     numpy()  # says at once what is missing
     run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
-    verdict = None if audited is None else _audit(run, Path(audited), dry_run=dry_run)
-    return run.finish(verdict, dry_run=dry_run)
+    audit = None if audited is None else evaluate_audit(run.labels, run.auditable(), Path(audited))
+    if audit is not None and not dry_run:
+        run.models.note("released" if audit.releases else "kept", audit.as_dict())
+    return run.finish(audit, dry_run=dry_run)
 
 
 def audit_sample(
@@ -67,10 +69,3 @@ def _open_store(folder: str | Path | None) -> LabelStore:
     if not store.mailings():
         raise LabelError(LABELS_MISSING, folder=store.folder)
     return store
-
-
-def _audit(run: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
-    verdict = evaluate_audit(run.labels, run.auditable(), path)
-    if not dry_run:
-        run.models.note("released" if verdict.releases else "kept", verdict.as_dict())
-    return verdict

@@ -260,6 +260,7 @@ def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFra
     ece = frame.select(((pl.col("mean_p") - pl.col("rate")).abs() * _N).sum() / n).item() if n else None
     low, high = interval(bounced, n) if n else (None, None)
     large = expected if n and expected > 0 else None
+    engines = parts["engine"]["group"].drop_nulls().unique().sort() if "engine" in parts else ()
     return Calibration(
         n=n,
         left_out=total - n,
@@ -274,7 +275,7 @@ def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFra
         ece=ece,
         frame=frame.select("bin", "lowest", "highest", *GROUP_DTYPES),
         groups={column: _group_frame(part, base, column) for column, part in parts.items() if part["group"].count()},
-        whose=whose or _engine_names(parts.get("engine")),
+        whose=whose or gettext(" and ").join(engines) or None,
     )
 
 
@@ -350,10 +351,6 @@ def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.
     counts = _count_by_probability(known.join(sets, on=keys, nulls_equal=True), [pl.col("labels")])
     each = counts.with_columns(group=pl.col("labels").str.split(" ")).explode("group", empty_as_null=True)
     return [each.filter(pl.col("group") != "").group_by("group", "p").agg(_N.sum(), _BOUNCED.sum())]
-
-
-def _engine_names(engines: pl.DataFrame | None) -> str | None:
-    return None if engines is None else gettext(" and ").join(engines["group"].drop_nulls().unique().sort()) or None
 
 
 def file_calibration(path: Path) -> Calibration:

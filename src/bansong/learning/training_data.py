@@ -116,7 +116,12 @@ class _MailingDoubts:
         parts = {str(mailing): part for (mailing,), part in usable.group_by("mailing", maintain_order=True)}
         declared = {mailing.id: mailing.declaration for mailing in store.mailings()}
         one_sided = {mailing: bool(part["bounced"].all()) for mailing, part in parts.items()}
-        only = frozenset(name for name in parts if one_sided[name] and _tells_returns_only(declared[name]))
+        # all certain outcomes may be returns: silence is no delivery, or the mailed rows were not declared
+        only = frozenset(
+            name
+            for name, terms in declared.items()
+            if one_sided.get(name) and not (terms.silence_is_delivery and terms.sent is not None)
+        )
         trusted = {
             mailing
             for mailing, part in parts.items()
@@ -164,10 +169,6 @@ def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
         )
         return (text,)
     return ()
-
-
-def _tells_returns_only(declared: MailingTerms) -> bool:
-    return not declared.silence_is_delivery or declared.sent is None
 
 
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:

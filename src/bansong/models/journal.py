@@ -67,9 +67,10 @@ def read_events(path: Path) -> list[Event]:
     except OSError as error:
         raise ModelError(JOURNAL_UNREADABLE, path=path, reason=describe_os_error(error)) from error
     *whole, last = content.split(b"\n")
-    events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
-    torn = _parse_event(last)
-    return events if torn is None else [*events, torn]
+    events = [_parse_event(line) for line in whole]
+    if None in events:
+        raise ModelError(JOURNAL_DAMAGED, path=path, place=events.index(None) + 1)
+    return [event for event in (*events, _parse_event(last)) if event is not None]
 
 
 def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
@@ -92,13 +93,6 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
         raise ModelError(JOURNAL_UNWRITABLE, path=path, reason=describe_os_error(error)) from error
     event = _parse_event(line)
     assert event is not None  # noqa: S101 - it has just been written from its parts
-    return event
-
-
-def _parse_line(path: Path, place: int, line: bytes) -> Event:
-    event = _parse_event(line)
-    if event is None:
-        raise ModelError(JOURNAL_DAMAGED, path=path, place=place)
     return event
 
 

@@ -51,6 +51,18 @@ class ProgressDisplay(Protocol):
         """Show how far the fetching of statuses is, which comes before."""
 
 
+def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
+    """Return how far a run is in words: count, share, rate; ``unit`` is translated."""
+    return gettext(
+        "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
+        done=done,
+        total=total,
+        unit=gettext(unit),
+        part=done / max(total, 1),
+        rate=done / max(seconds, 1e-9),
+    )
+
+
 def describe_fetch(fetch: FetchReport) -> str:
     """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
     total = fetch.answered + fetch.left

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bansong.progress.display import FetchReport, describe_fetch
+from bansong.progress.display import FetchReport, describe_fetch, describe_progress
 from bansong.translation import gettext
 
 _LINE_EVERY: Final = 5.0
@@ -26,15 +26,7 @@ class ProgressLines:
         """Show how many are done."""
         now = time.monotonic()
         if self._is_due(now):
-            text = gettext(
-                "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
-                done=done,
-                total=total,
-                unit=gettext(self._unit),
-                part=done / max(total, 1),
-                rate=done / (now - self._started),
-            )
-            self._say(text)
+            self._say(describe_progress(done, total, self._unit, now - self._started))
 
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any, Final
 
-from bansong.progress.display import FetchReport, describe_fetch
+from bansong.progress.display import FetchReport, describe_fetch, describe_progress
 from bansong.translation import gettext
 
 _FIRST_AFTER: Final = 0.5
@@ -30,7 +30,7 @@ class NotebookBar:
     """A bar in a notebook, shown by a display handle of IPython."""
 
     def __init__(self, unit: str, doing: str) -> None:
-        self._unit, self._doing = gettext(unit), gettext(doing)
+        self._unit, self._doing = unit, gettext(doing)
         self._started = time.monotonic()
         self._due = self._started + _FIRST_AFTER
         self._handle: Any = None
@@ -38,15 +38,7 @@ class NotebookBar:
 
     def __call__(self, done: int, total: int, /) -> None:
         """Show how many are done."""
-        seconds = time.monotonic() - self._started
-        figures = gettext(
-            "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
-            done=done,
-            total=total,
-            unit=self._unit,
-            part=done / max(total, 1),
-            rate=done / max(seconds, 1e-9),
-        )
+        figures = describe_progress(done, total, self._unit, time.monotonic() - self._started)
         self._update(self._doing, done / max(total, 1), figures)
 
     def watch(self, fetch: FetchReport) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import IO, Final, Literal
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile
 
 from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.library_messages import describe_os_error
@@ -174,7 +174,9 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
         block = head.removeprefix(_UTF8_BOM)
         digest.update(head)
         while block:
-            whole, rest = _cut(rest + block)
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            whole, rest = block[:end], block[end:]
             if whole:
                 yield first, _decode_block(source, whole, first, encoding)
             first += whole.count(b"\n")
@@ -235,17 +237,13 @@ def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
         raise _unzippable(path, error) from error
     found, others = [], []
     for member in sorted(members, key=lambda member: member.filename):
-        source = _of_member(path, member)
+        dated = _date(*reversed(Path(shown_name(member.filename)).parts), path.name)
+        source = SourceFile(path, member.filename, "buildings", member.file_size, dated)
         if _recognise_kind(source):
             found.append(source)
         else:
             others.append(f"{path.name}: {shown_name(member.filename)}")
     return found, others
-
-
-def _of_member(path: Path, member: ZipInfo) -> SourceFile:
-    parts = Path(shown_name(member.filename)).parts
-    return SourceFile(path, member.filename, "buildings", member.file_size, _date(*reversed(parts), path.name))
 
 
 def _recognise_kind(source: SourceFile) -> bool:
@@ -310,11 +308,6 @@ def _encoding(source: SourceFile, head: bytes) -> str:
     if source.kind != "postal":
         raise GazetteerError(SOURCE_NOT_CP949, name=source.name)
     return "utf-8"
-
-
-def _cut(block: bytes) -> tuple[bytes, bytes]:
-    end = block.rfind(b"\n") + 1
-    return block[:end], block[end:]
 
 
 def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -> bytes:

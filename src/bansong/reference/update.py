@@ -81,7 +81,8 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
             source_date=before.source_date or gettext("a day that is not known"),
         )
         return DataUpdate("gazetteer", str(path), "current", said, gettext(_DOWNLOAD))
-    if before is not None and (lost := _lost_files(found, before)):
+    needed = [one["name"] for one in _sources(before) if one["kind"] in ("buildings", "lots")] if before else []
+    if lost := [name for name in needed if name not in {one.short for one in found}]:
         raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)
     return DataUpdate(
@@ -105,13 +106,6 @@ def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:
         return False
     built = before.path.stat().st_mtime
     return any(one.path.stat().st_mtime > built for one in found)
-
-
-def _lost_files(found: Sequence[SourceFile], before: Gazetteer) -> list[str]:
-    there = {one.short for one in found}
-    return [
-        one["name"] for one in _sources(before) if one["kind"] in ("buildings", "lots") and one["name"] not in there
-    ]
 
 
 def _sources(gazetteer: Gazetteer) -> list[dict[str, Any]]:

@@ -81,7 +81,9 @@ def find_changes(
     try:
         with open_mailing(run.id if run else None, file, besides=BESIDES) as mailing:
             counts, worst = _compare(_snapshot(mailing.letters), _snapshot(after))
-            return RunChanges(file, run or mailing.by, counts, worst if unmask else _mask(worst))
+            if not unmask:
+                worst = worst.with_columns(b_no=mask_number(pl.col("b_no")), name=mask_name(pl.col("name")))
+            return RunChanges(file, run or mailing.by, counts, worst)
     except BansongError:  # no enriched file, or one that was edited since
         return None
 
@@ -145,7 +147,3 @@ def _read_part(folder: Path) -> pl.DataFrame:
 def _first(changed: pl.DataFrame) -> pl.DataFrame:
     order = pl.col(CHANGE).list.first().replace_strict(CHANGES, range(len(CHANGES)), return_dtype=pl.Int8)
     return changed.sort(order, "input", maintain_order=True).head(SHOWN)
-
-
-def _mask(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_columns(mask_number(pl.col("b_no")).alias("b_no"), mask_name(pl.col("name")).alias("name"))

@@ -115,6 +115,7 @@ def render(
         tag("title", title),
         Markup(f"<style>{style}</style>"),
     )
+    corrected = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
     sections = (
         _summary(figures, facts),
         *([_changes(changes)] if changes is not None else []),
@@ -123,20 +124,18 @@ def render(
         _counts(figures),
         _charts(figures),
         _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
-        _corrections(figures),
+        _rows(corrected, figures.corrections.sort("row"), _CORRECTIONS),
         _origin(figures, facts),
     )
+    subtitle, started = count_rows(figures.rows), _in_korea(facts.get("started"))
+    if started:
+        subtitle = gettext("{rows}, verified {day}", rows=subtitle, day=started.date())
     body = join(
-        tag("header", tag("h1", title), tag("p", _subtitle(figures, facts), class_="soft")),
+        tag("header", tag("h1", title), tag("p", subtitle, class_="soft")),
         tag("main", *sections),
         tag("footer", tag("p", _privacy(figures))),
     )
     return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
-
-
-def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
-    rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
-    return gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
 
 
 def _in_korea(written: object) -> datetime | None:
@@ -246,27 +245,23 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
 
 
 def _counts(figures: PageFigures) -> Markup:
-    tables = [
-        _count_table(gettext(title), _with_rest(name, figures.counts[name], figures.rows), figures.rows)
-        for name, title in _TITLES.items()
-        if any(figures.counts[name].values())
-    ]
+    tables = []
+    for name, title in _TITLES.items():
+        counts = figures.counts[name]
+        if any(counts.values()):
+            # an answer without a readable address has no grade
+            rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
+            whole = {**counts, rest: figures.rows - sum(counts.values())}
+            tables.append(_count_table(gettext(title), whole, figures.rows))
     return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
-
-
-def _with_rest(name: str, counts: Mapping[str, int], rows: int) -> dict[str, int]:
-    rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
-    return {**counts, rest: rows - sum(counts.values())}
 
 
 def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
     head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
-    said = {_say_word(word): count for word, count in counts.items()}
-    return tag("table", head, tag("tbody", *_count_lines(said, rows)))
-
-
-def _count_lines(counts: Mapping[str, int], rows: int) -> list[Markup]:
-    return [_line(what, f"{count:,}", f"{count / (rows or 1):.1%}") for what, count in counts.items() if count]
+    lines = [
+        _line(_say_word(word), f"{count:,}", f"{count / (rows or 1):.1%}") for word, count in counts.items() if count
+    ]
+    return tag("table", head, tag("tbody", *lines))
 
 
 def _line(what: str, *figures: str) -> Markup:
@@ -329,11 +324,6 @@ def _say_word(word: str) -> str:
     """Translate a word of a column; return other text unchanged."""
     said = word_of(word, current_language())
     return word if said == word else f"{said} ({word})"
-
-
-def _corrections(figures: PageFigures) -> Markup:
-    title = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
-    return _rows(title, figures.corrections.sort("row"), _CORRECTIONS)
 
 
 def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:

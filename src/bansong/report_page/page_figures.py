@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -180,24 +179,18 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     )
 
 
-_ROOT: Final = re.compile(r"<svg ")
-
-
 def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
     """Return the charts as (name, SVG): grades, reasons, provinces; none if nothing draws.
 
     The tables of the page say the same, so the drawings are hidden from screen readers.
     """
-    wanted: dict[str, Callable[[], Any]] = {
-        "grades": lambda: charts.grades(figures.counts["grade"], figures.rows),
-        "reasons": lambda: charts.reasons(figures.reasons.select("reason", "rows")),
-        "regions": lambda: charts.regions(figures.regions.select("region", "rows", "expected")),
-    }
     try:
-        return [(name, _svg(chart())) for name, chart in wanted.items()]
+        drawn = {
+            "grades": charts.grades(figures.counts["grade"], figures.rows),
+            "reasons": charts.reasons(figures.reasons.select("reason", "rows")),
+            "regions": charts.regions(figures.regions.select("region", "rows", "expected")),
+        }
+        images = {name: charts.as_svg(chart) for name, chart in drawn.items()}
     except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
         return []
-
-
-def _svg(chart: Any) -> Markup:
-    return Markup(_ROOT.sub('<svg aria-hidden="true" ', charts.as_svg(chart), count=1))
+    return [(name, Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))) for name, svg in images.items()]

@@ -104,16 +104,12 @@ def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str,
     """
     found: dict[str, str] = {}
     for path in paths - known.keys():
-        series = [one for one in known if _mask_digits(one) == _mask_digits(path)]
+        series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
         earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
         newest = max(earlier, key=_digits_of, default=None)
         if newest is not None and (newest not in paths or _differ_in_day(newest, path)):
             found[path] = newest
     return found
-
-
-def _mask_digits(path: str) -> str:
-    return _DIGITS.sub("0", path)
 
 
 def _digits_of(path: str) -> list[int]:

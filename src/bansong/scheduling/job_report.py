@@ -180,7 +180,9 @@ class JobReport(Shown):
         written = "  " + gettext("written to")
         yield gettext("job"), gettext_of(self, "{job}, run {run_id}, {seconds:.1f} s")
         for one in self.inputs:
-            about = one.error or join_clauses(_describe_rows(one.rows, one.paid), *one.problems_of_rows)
+            rows = count_rows(one.rows)
+            rows = gettext("{rows}, paid {paid:,}", rows=rows, paid=one.paid) if one.paid else rows
+            about = one.error or join_clauses(rows, *one.problems_of_rows)
             yield gettext(WHATS[one.what]), f"{one.path}: {about}"
             if one.output and one.what != "failed":
                 yield written, one.output
@@ -197,11 +199,6 @@ class JobReport(Shown):
         if not changes and any(one.exit_code for one in self.inputs):
             return gettext("none found, but not all could be verified")
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
-
-
-def _describe_rows(rows: int, paid: int) -> str:
-    counted = count_rows(rows)
-    return gettext("{rows}, paid {paid:,}", rows=counted, paid=paid) if paid else counted
 
 
 _READABLE: Final = 0o644

@@ -220,7 +220,7 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
         pl.col("watch_id").alias("watch id"),
     )
     total = gettext("{count:,} watched", count=frame.height)
-    if closed := _count_closed(frame):
+    if closed := frame.filter(pl.col("biz_status") == "closed").height:
         total += gettext(", {closed:,} of them closed", closed=closed)
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
         shown = shown.drop("checked")  # a service that tells no times
@@ -262,10 +262,6 @@ def _cell(name: str) -> pl.Expr:
 def _pad(name: str) -> pl.Expr:
     width = pl.col(name).str.len_chars() + pl.col(name).str.count_matches(_WIDE)
     return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
-
-
-def _count_closed(frame: pl.DataFrame) -> int:
-    return frame.filter(pl.col("biz_status") == "closed").height
 
 
 def _in_seoul(at: datetime) -> str:

@@ -191,7 +191,9 @@ class _StepRequest(OutgoingRequest[None]):
         self._report_progress()
 
     def _is_held_back(self, error: ServiceError) -> bool:
-        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and _are_changes_spent(error))
+        """Whether an error (in the words of `bansong serve`) will come to every step of this kind, and to no removal."""
+        changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
+        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and changes_are_spent)
 
     def _report_progress(self) -> None:
         self._sync._progress(self._sync._done.settled, self._sync._total)
@@ -201,7 +203,3 @@ def _is_list_full(error: ServiceError) -> bool:
     """Whether the list has no place left, in the words of `bansong serve`."""
     is_conflict = isinstance(error, RejectedError) and error.status == HTTPStatus.CONFLICT
     return is_conflict and "watch_limit" in (error.detail or "")
-
-
-def _are_changes_spent(error: ServiceError) -> bool:
-    return isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
