@@ -191,7 +191,7 @@ class _StepRequest(OutgoingRequest[None]):
         self._report_progress()
 
     def _is_held_back(self, error: ServiceError) -> bool:
-        """Whether an error (in the words of `bansong serve`) will come to every step of this kind, and to no removal."""
+        """Whether an error (as `bansong serve` words it) will come to every step of this kind, and to no removal."""
         changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
         return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and changes_are_spent)
 
