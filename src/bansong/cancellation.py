@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-
 _SIGNAL_POLL: Final = 0.1
 """Seconds between looks for signals: some systems do not wake a thread that waits without end."""
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _TILE: Final = 96
 _BAR: Final = 24
 """Pixels of a tile's side, and of a horizontal bar with its gap."""
-
 _HYPHEN: Final = "replace(datum.label, '\u2212', '-')"
 """Labels of an axis with hyphens: many fonts with Hangul have no minus sign."""
 

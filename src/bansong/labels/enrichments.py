@@ -42,7 +42,6 @@ RUN_UNKNOWN: Final = Problem(
 
 Alternatives = tuple[tuple[str, ...], ...]
 """Headers of a role: alternatives, each of one or more joined columns."""
-
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 

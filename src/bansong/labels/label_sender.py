@@ -39,7 +39,6 @@ FIRST_ROW_INVALID: Final = Problem(
 )
 
 log = logging.getLogger(__name__)
-
 _SHOWN: Final = 5
 
 

@@ -48,7 +48,6 @@ LETTER_SCHEMA: Final = {
     "reasons": pl.String,
 }
 """Mailed rows of the enriched file; ``b_no`` is ten digits, ``reasons`` one text."""
-
 _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
 
 

@@ -48,9 +48,8 @@ MAILING_DATE_AMBIGUOUS: Final = Problem(
 )
 OUTCOME_COLUMN_MISSING: Final = Problem(
     "labels.outcome_column_missing",
-    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name "
-    "one with `columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what "
-    "came back)",
+    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name one with "
+    "`columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what came back)",
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",
@@ -73,7 +72,6 @@ REASON_CODES: Final = (
 
 SAYS_NOTHING: Final = ("refused",)
 """Codes that say nothing about the address: learning leaves them out."""
-
 _RETURNS: Final = ("반송", "반환", "bounce", "return")
 """Words of headers under which a bare ``Y`` means that the letter came back."""
 
@@ -138,7 +136,6 @@ OUTCOME_SCHEMA: Final = {
     "problem": pl.String,
 }
 """One row an outcome: its place (from 1; in a workbook, its row), which letter it means, what it says, its problem."""
-
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
 _SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
 _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"

@@ -26,7 +26,6 @@ REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot b
 
 SHOWN: Final = 20
 """Unusable outcomes listed in the text of a report."""
-
 OTHER_MAILING: Final = "other_mailing"
 
 

@@ -35,7 +35,6 @@ CALIBRATED_COLUMN_MISSING: Final = Problem(
 BINS: Final = 10
 FEW: Final = 50
 """Rows below which the figures are too uncertain to judge by."""
-
 GROUPS: Final = ("engine", "model", "grade", "action")
 """Columns by which the report is broken down, as far as the rows have them."""
 

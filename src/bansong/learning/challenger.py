@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 10
 """Points that a level may move in one promotion, so that a wrong batch of labels does little."""
-
 _CEILING_STEP: Final = 0.05
-
 HELD: Final = ("hold", "do_not_send")
 
 

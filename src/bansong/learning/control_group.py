@@ -19,18 +19,14 @@ from bansong.translation import gettext, gettext_noop, gettext_of
 CONTROL: Final = ("status", "closed_over_12_months")
 _HALF, _USUAL_SHARE = 0.5, 0.8
 """Share of the control group that must come back, and that usually does if all returns are recorded."""
-
 _ENOUGH: Final = 5
 """Letters from which the control group is judged."""
-
 LEVEL: Final = 20
 """Letters from which another group is judged."""
-
 _LIKELY: Final = 0.8
 _RECORDED, _LEFT = 0.7, 0.33
 _TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4
 """Likelihood ratio of the rates above, and share, at which a group shows that returns are recorded."""
-
 _AT_LEAST: Final = 2_500
 """Letters after which a control group is no longer required."""
 

@@ -45,7 +45,6 @@ def numpy() -> ModuleType:
 
 
 LEVELS: Final = tuple(LEVEL_DTYPES)
-
 COUNTS: Final = ("n", "bounced")
 
 
@@ -70,7 +69,6 @@ def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
 """Every level of every feature: the columns of a design."""
-
 _ROWS: Final = 1 << 16
 _SIZES: Final = tuple(map(len, FEATURES.values()))
 
@@ -172,10 +170,8 @@ _STEPS: Final = 60
 _HALVINGS: Final = 30
 _GAIN: Final = 5e-3
 """Log-posterior gain below which the fit ends: less moves no estimate by a tenth of its uncertainty."""
-
 _FAR: Final = 1.0
 """Log-posterior gain above which the curvature is computed again."""
-
 _FEW: Final = 20_000
 _PART: Final = 8
 _E0_MOST: Final = 0.5

@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 
 ENOUGH: Final = 20.0
 """E-value at which the champion is replaced."""
-
 _FIRST: Final = 50
 _GROWTH: Final = 0.25
-
 _RECORDED: Final = 0.4
 """Smallest share of the returns that is recorded, if missing returns are possible."""
 

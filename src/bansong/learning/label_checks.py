@@ -24,16 +24,12 @@ from bansong.translation import gettext, gettext_of
 
 ENOUGH_TO_JUDGE: Final = 300
 """Letters from which a share of wrong labels is estimated."""
-
 _TOO_MANY, _SOME = 0.065, 0.02
 """Wrong returns of all mailings together: doubted if the estimate is above the first and its lower limit above the
 second."""
-
 _MOST, _UNKNOWN = 0.1, 0.25
 """Largest assumed share of wrong returns; and the one assumed if too few letters are judged."""
-
 _NEARLY: Final = 2 / 3
-
 _SAFE: Final = 0.03
 _NONE_EXPECTED: Final = 7.0
 """Expected returns from which none at all is implausible: e⁻⁷ is one mailing in a thousand."""

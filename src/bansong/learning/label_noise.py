@@ -31,15 +31,12 @@ RANKING: Final = Priors(
     false_bounces=(1.0, 200.0),
 )
 """Priors of the fits that rank: a free intercept, and wide deviations."""
-
 MOST: Final = 20_000
 """Letters used for the ranking; more would not sharpen one rate."""
-
 _BINS, _LEAST = 40, 10
 _SHARES: Final = tuple(step / 200 for step in range(51))
 _DROP: Final = 1.35
 """Log-likelihood below the best: the limits of a 90 % interval."""
-
 _STEPS, _STOP, _SHORTEST = 40, 1e-4, 1e-4
 
 

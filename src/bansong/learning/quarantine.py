@@ -34,7 +34,6 @@ AUDIT_COLUMN_MISSING: Final = Problem(
 
 FALSE_BOUNCES: Final = 0.05
 """Highest share of wrong labels in an audit that is accepted as usual."""
-
 MANY_ASIDE: Final = 0.2
 """Share of quarantined letters above which the other labels are not trusted either."""
 
@@ -54,7 +53,6 @@ def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
 
 SIZE: Final = 300
 """Letters of a sample: enough to tell a share of wrong labels under 5 % from one above."""
-
 _KEY: Final = ("mailing", "row_id")
 _CHECKED: Final = "checked"
 _COLUMNS: Final = ("mailing", "file", "row_id", "mailed", "bounced", "reason_code", _CHECKED)

@@ -39,7 +39,6 @@ def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
 
 SHIFTED: Final = 0.2
 """Population stability index above which a feature's shares have shifted (the usual rule of credit scoring)."""
-
 _HALF: Final = 0.5
 NONE: Final = "(none)"
 """Level of rows without a level of a feature."""

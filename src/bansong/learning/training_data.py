@@ -19,14 +19,11 @@ from bansong.translation import gettext, gettext_noop
 
 RIPE_DAYS: Final = 45
 """Days after mailing until which returns trickle in, so that earlier labels are biased."""
-
 RIPE_AT: Final = "ripe_at"
-
 YOUNG: Final = gettext_noop("mailed less than 45 days ago")
 UNCERTAIN: Final = gettext_noop("outcome not certain")
 UNREAD: Final = gettext_noop("reasons of no known scorecard")
 REPEATED: Final = gettext_noop("of an addressee of whom the same was known before")
-
 _ORDER: Final = (RIPE_AT, "mailing", "row_id")
 _ADDRESSEE: Final = ("b_no", "address_key")
 

@@ -30,8 +30,6 @@ JOURNAL_UNWRITABLE: Final = Problem(
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
-
-
 DECIDING: Final = (PROMOTED, ROLLED_BACK)
 """Kinds of events that change the champion; all others are notes."""
 _OWN: Final = ("at", "kind", "version")

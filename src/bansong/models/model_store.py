@@ -66,13 +66,9 @@ STORE_UNWRITABLE: Final = Problem("models.store_unwritable", "{folder}: scorecar
 BUILTIN: Final = "builtin"
 """Name of the release's own scorecard, beside its version."""
 _JOURNAL: Final = "journal.jsonl"
-
-
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """Versions that can be file names everywhere; Windows reserves some names whatever their suffix."""
 _WAIT: Final = 10.0
-
-
 _SINCE: Final = "release"
 """Key in a promotion's event: version of the built-in scorecard at that time."""
 

@@ -45,7 +45,6 @@ _GROUP: Final = 1 << 20
 _LEVEL: Final = 6
 _BEHIND_STREET: Final = 10**11
 _ROAD_NUMBERS: Final = 10**7
-
 _ORDER: Final[tuple[Kind, ...]] = ("buildings", "postal", "lots", "changes", "lot changes", "admins")
 _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "admin", "동리명": "legal", "말소일자": "ended"}
 

@@ -60,7 +60,6 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
 }
 Refused = tuple[dict[str, int], pl.DataFrame]
 """Rows of a block by problem, and the first of them."""
-
 _BELOW_DISTRICT: Final = 10**8
 """The upper half of a management number divided by this is the building's district, five digits."""
 _NO_DATA: Final = b"no data"

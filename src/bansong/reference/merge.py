@@ -23,9 +23,8 @@ DISTRICT_GIVEN_TWICE: Final = Problem(
 )
 LOTS_WITHOUT_BUILDINGS: Final = Problem(
     "gazetteer.lots_without_buildings",
-    "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file "
-    "has; a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set "
-    "of one month",
+    "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file has; a rnaddrkor_*.txt file "
+    "is missing, cut off, or of another month: give the full set of one month",
 )
 
 _DELETES = [int(reason) for reason in DELETE]

@@ -23,7 +23,6 @@ from bansong.translation import gettext, gettext_of
 
 SOURCE: Final = "nts"
 """Name of the tax authority's API in a registry's list of sources."""
-
 Watch = Callable[[StatusFetch], None]
 
 

@@ -57,7 +57,6 @@ SOURCE_CUT_OFF: Final = Problem(
 )
 
 Kind = Literal["buildings", "lots", "changes", "lot changes", "postal", "admins"]
-
 COLUMNS: Final[dict[Kind, int]] = {"buildings": 24, "changes": 24, "lots": 14, "lot changes": 14, "postal": 26}
 REASON: Final[dict[int, tuple[int, Kind, Kind]]] = {24: (20, "buildings", "changes"), 14: (13, "lots", "lot changes")}
 BLOCK: Final = 32 << 20

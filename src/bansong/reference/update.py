@@ -18,9 +18,8 @@ from bansong.translation import gettext, gettext_noop, ngettext
 
 EARLIER_SOURCES_MISSING: Final = Problem(
     "data.earlier_sources_missing",
-    "{path}: was built from {lost}, too, which are not among the files given, so their "
-    "addresses would be lost; put them there, or build it with `bansong data "
-    "build-gazetteer`",
+    "{path}: was built from {lost}, too, which are not among the files given, so their addresses would be lost; put "
+    "them there, or build it with `bansong data build-gazetteer`",
 )
 
 _DOWNLOAD: Final = gettext_noop(

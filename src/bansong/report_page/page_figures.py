@@ -33,7 +33,6 @@ COLUMNS: Final = (
     "row_status",
 )
 """Columns read; missing ones are null."""
-
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
 _REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
 """First reason, without the row's own parts: a date in brackets, an address behind a colon."""

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from bansong.scheduling.input_enrichment import InputEnrichment
 
 _log = logging.getLogger(__name__)
-
 _DAY: Final = 86_400.0
 
 

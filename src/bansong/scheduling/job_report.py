@@ -26,7 +26,6 @@ PAUSED: Final = 5
 _FAILED: Final = 3
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
 """Exit codes by urgency: what somebody must mend goes before what mends itself."""
-
 What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
 WHATS: Final[Mapping[What, str]] = {
     "verified": gettext_noop("verified"),

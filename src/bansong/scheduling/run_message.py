@@ -38,7 +38,6 @@ _WORDS: Final[Mapping[Change, str]] = {
     "gone": gettext_noop("{count:,} gone"),
 }
 _COMMAND_SECONDS: Final = 60.0
-
 Channel = Literal["file", "webhook", "command"]
 
 

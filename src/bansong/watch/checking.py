@@ -54,14 +54,12 @@ SECRET_GUESSABLE: Final = Problem(
 )
 
 log = logging.getLogger(__name__)
-
 SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _SECRET_LENGTH: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again by default."""
 REPORT: Final = "report"
 """Channel of the caller, who gets the report."""
-
 _SELDOM: Final = 1e6
 _AT_ONCE: Final = 10_000
 """Watches in one transaction; a killed check repeats at most these."""
@@ -76,9 +74,8 @@ _PATIENCE: Final = 3
 """Failed deliveries in a row after which a webhook is left to the next check."""
 
 _NO_REGISTRY: Final = gettext_noop(
-    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of "
-    "the tax authority's API (docs/data-sources.md), or build a registry with `bansong data "
-    "build-registry` and give it with `registry=`"
+    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
+    "API (docs/data-sources.md), or build a registry with `bansong data build-registry` and give it with `registry=`"
 )
 _EMPTY: Final = {
     **dict.fromkeys(_SHOWN, pl.String),
@@ -99,7 +96,6 @@ JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "address": pl.String,
 }
 """Columns that a :class:`Judge` gets."""
-
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 

@@ -19,8 +19,6 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
 STATUS_DAY: Final = "status_day"
 """Optional column of a judge: day (String, ISO) of the status, null if unknown."""
 UNKNOWN: Final = "unknown"
-
-
 OPEN: Final = ("active", "suspended")
 """Statuses with which a closed business has opened again; ``unknown`` is none of them."""
 

@@ -22,7 +22,6 @@ WATCH_FILE_MISSING: Final = Problem(
 ENV: Final = "BANSONG_WATCH"
 OWNER: Final = "local"
 """Owner of a local list, in tables that a server shares among its keys."""
-
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
 """Consecutive days, in Korea, on which statuses were due and could not be asked."""
 APPLICATION_ID: Final = 0x62765763  # "bvWc"

@@ -39,7 +39,6 @@ EVENT: Final = "closure"
 """Event of a closure."""
 SUMMARY: Final = "closed_already"
 """Event of one notification of all businesses that were closed at their first check."""
-
 UNASKED: Final = "statuses_not_asked"
 """Event from the second day in a row on which statuses could not be asked."""
 
@@ -50,8 +49,6 @@ _DELIVERY: Final = (
 _LONGEST_ERROR: Final = 300
 _UNDER_WAY: Final = 5.0
 """Seconds before a notification is due in which it is not changed, since it may be on its way."""
-
-
 CLOSED: Final = "closed"
 """The ``biz_status`` that causes a notification."""
 FILE: Final = "file"
@@ -168,11 +165,10 @@ def _open_summary(
 ) -> tuple[int, dict[str, Any]] | None:
     """Return number and payload of an owner's unsent summary for the same channels."""
     row = db.execute(
-        "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since"
-        " AND (SELECT json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number"
-        " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
-        " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
-        " ORDER BY number DESC LIMIT 1",
+        "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since AND (SELECT "
+        "json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number AND attempts = 0 "
+        "AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels AND (SELECT count(*) FROM deliveries d "
+        "WHERE d.notice = n.number) = json_array_length(:channels) ORDER BY number DESC LIMIT 1",
         {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))

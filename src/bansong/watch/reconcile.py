@@ -34,11 +34,9 @@ LISTED: Final = {
 }
 """A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
 so that it can differ."""
-
 BUSINESS: Final = {"biz_no": pl.String, "name": pl.String, "address": pl.String}
 CHANGE: Final = {"watch_id": pl.String, **BUSINESS, "name_before": pl.String, "address_before": pl.String}
 REMOVAL: Final = {"watch_id": pl.String, **BUSINESS}
-
 _PLACE: Final = "place"
 
 

@@ -36,7 +36,6 @@ URL_MISSING: Final = Problem(
 )
 
 T = TypeVar("T")
-
 Local = str | Path | bool | None
 """Which list: ``None`` or false is the service's; true is the user's own local one; else a local list's file."""
 

@@ -24,7 +24,6 @@ from bansong.storage.sqlite import is_in_use
 from bansong.translation import gettext, gettext_of, ngettext
 
 log = logging.getLogger(__name__)
-
 _PAUSED: Final = 5
 _LONGEST: Final = 100_000.0
 """Days; a longer age would be before the first date."""

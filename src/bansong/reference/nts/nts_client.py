@@ -43,7 +43,6 @@ ENV_NTS_URL: Final = "BANSONG_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
 MAX_NUMBERS: Final = 100
 """Numbers a call."""
-
 _PATH: Final = ("api", "nts-businessman", "v1", "status")
 _PATH_END: Final = re.compile(r"(/api(/nts-businessman(/v1(/status)?)?)?)?/?(\?.*)?$")
 """Parts of the path that a URL may have, and a query, which would show a key."""

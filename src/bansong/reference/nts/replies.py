@@ -25,7 +25,6 @@ CONFLICTING: Final = gettext_noop(
     "a number came twice with different statuses and counts as not answered: ask again later"
 )
 NO_STATUS: Final = gettext_noop("a number came without a status and counts as not answered: ask again later")
-
 _FIELDS: Final = ("b_stt", "b_stt_cd", "tax_type", "utcc_yn")
 _LONGEST_FIELD: Final = 160
 _A_NUMBER: Final = "1208800767"  # any: the words are read, not the number
