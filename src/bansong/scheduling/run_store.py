@@ -211,8 +211,9 @@ class RunStore:
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
         """Return the changes of each run after one (``None``: from the first) up to another, by ids."""
         rows = self._select(
-            "SELECT changes FROM runs WHERE changes IS NOT NULL AND number > coalesce((SELECT number FROM runs WHERE "
-            "id = ?), 0) AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
+            "SELECT changes FROM runs WHERE changes IS NOT NULL"
+            " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
+            " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
             after,
             until,
         )
@@ -234,8 +235,9 @@ class RunStore:
         """
         with self._transaction():
             self._db.execute(
-                "INSERT INTO runs (id, started, finished, exit_code, rows, counts, inputs, changes, message, "
-                "changes_due) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO runs"
+                " (id, started, finished, exit_code, rows, counts, inputs, changes, message, changes_due)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(run.id, run.started, run.finished, run.exit_code, run.rows),
                     *(json.dumps(run.counts), json.dumps(run.inputs, ensure_ascii=False)),

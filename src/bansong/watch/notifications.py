@@ -165,10 +165,11 @@ def _open_summary(
 ) -> tuple[int, dict[str, Any]] | None:
     """Return number and payload of an owner's unsent summary for the same channels."""
     row = db.execute(
-        "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since AND (SELECT "
-        "json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number AND attempts = 0 "
-        "AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels AND (SELECT count(*) FROM deliveries d "
-        "WHERE d.notice = n.number) = json_array_length(:channels) ORDER BY number DESC LIMIT 1",
+        "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since"
+        " AND (SELECT json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number"
+        " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
+        " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
+        " ORDER BY number DESC LIMIT 1",
         {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))

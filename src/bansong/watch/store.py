@@ -126,10 +126,11 @@ def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], no
     """Put many businesses on an owner's list as :func:`add` does; new and changed ones are due at once."""
     before = count(db, owner)
     done = db.executemany(
-        "INSERT INTO watches (id, owner, biz_no, name, address, created, due) VALUES (?, ?, ?, nullif(?, ''), "
-        "nullif(?, ''), ?, ?) ON CONFLICT (owner, biz_no) DO UPDATE SET name = coalesce(excluded.name, name), address "
-        "= coalesce(excluded.address, address), due = excluded.due WHERE coalesce(excluded.name, name) IS NOT name OR "
-        "coalesce(excluded.address, address) IS NOT address",
+        "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
+        " VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)"
+        " ON CONFLICT (owner, biz_no) DO UPDATE SET"
+        " name = coalesce(excluded.name, name), address = coalesce(excluded.address, address), due = excluded.due"
+        " WHERE coalesce(excluded.name, name) IS NOT name OR coalesce(excluded.address, address) IS NOT address",
         ((secrets.token_hex(8), owner, entry.biz_no, entry.name, entry.address, now, now) for entry in entries),
     )
     new = count(db, owner) - before
