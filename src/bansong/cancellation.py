@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import partial
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
@@ -158,13 +159,6 @@ def loop_options() -> dict[str, Any]:
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 
-def start_own_loop() -> AbstractContextManager[BlockingPortal]:
-    """Start an event loop in a thread of its own; see :func:`loop_options`."""
-    from anyio.from_thread import start_blocking_portal
-
-    return start_blocking_portal(backend_options=loop_options())
-
-
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     """Run async code in a thread and an event loop of its own; ``KeyboardInterrupt`` cancels it, and is raised.
 
@@ -173,7 +167,7 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()
-    _thread.start_new_thread(_run_in_thread, (main, running, ended, pulse))
+    _thread.start_new_thread(copy_context().run, (_run_in_thread, main, running, ended, pulse))
     try:
         while not ended:
             with suppress(Empty):
@@ -220,8 +214,10 @@ def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
     The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main`` itself.
     Then ``KeyboardInterrupt`` is raised, unless ``main`` raised something itself.
     """
+    from anyio.from_thread import start_blocking_portal
+
     presses = 0
-    with start_own_loop() as portal:
+    with start_blocking_portal(backend_options=loop_options()) as portal:
         cancel.set_portal(portal)
         task = PortalTask(portal, main)
         while True:

@@ -22,6 +22,9 @@ class Shown(ABC):
     def lines(self) -> Sequence[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         return "\n".join(f"{pad_text(what, self.WIDTH)}{value}" for what, value in self.lines())
 

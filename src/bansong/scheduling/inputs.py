@@ -73,7 +73,7 @@ def find_inputs(
     ``written``: the job's outputs, which are no inputs; nor are other files named in the job file. Raises
     :class:`UsageError` if two inputs share an output, or an input would be replaced by an output or ``changes``.
     """
-    used = {str(path) for path in (*_written_files(job, folder), *_read_files(job, folder))}
+    used = {str(path) for path in (*_side_files(job, folder), *_read_files(job, folder))}
     found: dict[Path, JobInput] = {}
     missing: dict[str, str] = {}
     for part in job.inputs:
@@ -92,7 +92,7 @@ def find_inputs(
                 )
             elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
                 found[path] = _job_input(job, names, file, part)
-    _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
+    _refuse_one_output(found.values(), [*_side_files(job, folder), *([changes] if changes else [])])
     return list(found.values()), missing
 
 
@@ -129,18 +129,20 @@ def _is_text(path: Path) -> bool:
     return True
 
 
-def _written_files(job: JobFile, folder: Path) -> list[Path]:
-    named = (job.notify.file, job.run.metrics)
-    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
+def _side_files(job: JobFile, folder: Path) -> list[Path]:
+    """Return the files that a job writes beside its outputs."""
+    return _located(folder, job.notify.file, job.run.metrics)
+
+
+def _located(folder: Path, *names: str | None) -> list[Path]:
+    return [path.resolve() for path in (locate(folder, name) for name in names) if path is not None]
 
 
 def _read_files(job: JobFile, folder: Path) -> list[Path]:
+    """Return the files that a job reads beside its inputs."""
     reference, engine, status = job.reference, job.engine, job.status
-    named = (
-        *(reference.registry, reference.gazetteer, reference.model),
-        *(engine.ledger, engine.key_file, status.key_file, status.store),
-    )
-    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
+    references = (reference.registry, reference.gazetteer, reference.model)
+    return _located(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
 
 
 def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:

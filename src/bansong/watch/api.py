@@ -18,7 +18,7 @@ from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.tables import open_table, reading
 from bansong.translation import count_rows, gettext, gettext_noop, gettext_of, ngettext
 from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
-from bansong.watch.report import History, seoul_iso
+from bansong.watch.report import History, seoul_iso, utc_expr
 from bansong.watch.service_sync import Done, Steps
 from bansong.watch.store import Business
 from bansong.watch.stores import Local, ServiceTerms, WatchStore, open_store
@@ -179,15 +179,8 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
 def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
     """Return a list (:data:`bansong.watch.reconcile.LISTED`) in the public columns."""
     times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
-    return listed.select(
-        *("watch_id", "biz_no", "name", "address", "biz_status", "grade"),
-        **{
-            name: pl.from_epoch((pl.col(column) * 1e6).round().cast(pl.Int64), time_unit="us").dt.replace_time_zone(
-                "UTC"
-            )
-            for name, column in times.items()
-        },
-    )
+    texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
+    return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})
 
 
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:

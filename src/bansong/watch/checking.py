@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import polars as pl
 
+from bansong.cancellation import run_until_interrupted
 from bansong.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bansong.environment import variable
 from bansong.errors import OutputError, Problem, UsageError
@@ -37,7 +38,7 @@ from bansong.watch.notifications import (
     send_notification,
 )
 from bansong.watch.report import CheckReport
-from bansong.watch.stores import Local, run_in_loop
+from bansong.watch.stores import Local
 
 if TYPE_CHECKING:
     from bansong.watch.watch_statuses import WatchStatuses
@@ -302,7 +303,7 @@ class _CheckRun:
         if file is not None and (waiting := self._waiting(FILE)):
             self._append(waiting, file)
         if webhook is not None and (waiting := self._waiting(WEBHOOK)):
-            run_in_loop(lambda: self._send(waiting, webhook))
+            run_until_interrupted(lambda: self._send(waiting, webhook))
 
     def report(self, seconds: float) -> CheckReport:
         with self.file.reading() as db:

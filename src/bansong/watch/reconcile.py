@@ -235,9 +235,6 @@ class SyncReport(Shown):
         """Return the report as (what, how much) for people."""
         return list(self._describe())
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def _describe(self) -> Iterator[tuple[str, str]]:
         watched = ngettext("{count:,} business", "{count:,} businesses", self.plan.watched)
         yield gettext("list"), f"{self.watches}: {watched}"

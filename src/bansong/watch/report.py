@@ -17,7 +17,7 @@ from bansong.errors import Problem, UsageError
 from bansong.report_display import Shown, pad_text
 from bansong.schema import GRADES, SEOUL
 from bansong.translation import current_language, gettext, gettext_noop, gettext_of, ngettext
-from bansong.watch.notifications import EVENT, SUMMARY, UNASKED
+from bansong.watch.notifications import EVENT, SUMMARY, UNASKED, korean_iso
 from bansong.watch.store import Change
 
 if TYPE_CHECKING:
@@ -92,9 +92,6 @@ class CheckReport(Shown):
     def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
         return [self.progress_line, *self.news(), *self.undelivered_lines()]
-
-    def __repr__(self) -> str:
-        return str(self)
 
     @property
     def _summaries(self) -> list[dict[str, Any]]:
@@ -294,8 +291,7 @@ class History(Shown):
         frame = pl.DataFrame(
             rows, schema={name: pl.Float64 if name == "at" else pl.String for name in names}, orient="row"
         )
-        at = (pl.col("at") * 1e6).round().cast(pl.Int64)
-        return frame.with_columns(pl.from_epoch(at, time_unit="us").dt.replace_time_zone("UTC").alias("at"))
+        return frame.with_columns(utc_expr("at"))
 
     @property
     def title(self) -> str:
@@ -346,8 +342,7 @@ class History(Shown):
             (end, known[-1].after, None),
         ]
         frame = pl.DataFrame(steps, schema={"at": pl.Float64, "grade": pl.String, "said": pl.String}, orient="row")
-        at = pl.from_epoch((pl.col("at") * 1e6).round().cast(pl.Int64), time_unit="us").dt.replace_time_zone("UTC")
-        frame = frame.with_columns(at.alias("at"), pl.col("grade").fill_null("–"))
+        frame = frame.with_columns(utc_expr("at"), pl.col("grade").fill_null("–"))
         return charts.grade_history(frame, _levels(known), gettext("Grade of {title} over time", title=self.title))
 
     def _drawing(self) -> str:
@@ -366,8 +361,12 @@ def _levels(changes: list[Change]) -> list[str]:
     return list(GRADES) if set(seen) <= set(GRADES) else sorted(seen, key=lambda grade: (grade == "–", grade))
 
 
+def utc_expr(seconds: str) -> pl.Expr:
+    """Return a column of seconds since 1970 as Datetime (UTC, microseconds)."""
+    micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
+    return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
+
+
 def seoul_iso(seconds: float | None) -> str | None:
     """Return a time as ISO 8601 in Korea's time zone, to the second; ``None`` if unknown."""
-    if seconds is None or math.isnan(seconds):
-        return None
-    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
+    return None if seconds is None or math.isnan(seconds) else korean_iso(seconds)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
-from bansong.cancellation import CancelToken, run_async
+from bansong.cancellation import CancelToken, run_async, run_until_interrupted
 from bansong.dispatch import Halt
 from bansong.environment import variable
 from bansong.errors import Problem, UsageError
@@ -153,7 +153,7 @@ class ServiceStore:
             async with client:
                 return await ask(client)
 
-        return run_in_loop(main) if cancel is None else run_async(main, cancel)
+        return run_until_interrupted(main) if cancel is None else run_async(main, cancel)
 
 
 class LocalStore:
@@ -218,18 +218,3 @@ def _change(change: WatchChange) -> Change:
     return Change(
         float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
     )
-
-
-def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
-    """Run async code in an event loop of its own thread; Ctrl-C cancels it."""
-    from anyio.from_thread import start_blocking_portal
-
-    from bansong.cancellation import PortalTask
-
-    with start_blocking_portal() as portal:
-        task = PortalTask(portal, main)
-        try:
-            return task.wait()
-        except KeyboardInterrupt:
-            task.cancel()
-            raise
