@@ -247,8 +247,10 @@ class Report(Shown):
         except BansongError:  # moved or changed since: what is shown needs no error
             return ""
         most = [(reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_TOP).iter_rows()]
-        cost = self.beside.letters.cost if self.beside and self.beside.letters else None
-        return reason_bars(gettext("What weighs most in a row"), most) + _stake_html(figures.expected, cost)
+        stake = gettext_of(figures, "{expected:,.0f} letters may come back if every row is mailed")
+        if self.beside and self.beside.letters and (cost := self.beside.letters.cost):
+            stake = gettext("{said}: ₩{money:,.0f}", said=stake, money=figures.expected * cost)
+        return reason_bars(gettext("What weighs most in a row"), most) + f"<p>{escape(stake)}</p>"
 
     def _planned_lines(self) -> Iterator[tuple[str, str]]:
         plan = self.plan
@@ -301,13 +303,6 @@ class Report(Shown):
         done = listed_counts(self.counts) if self.account else gettext("planned")
         rows = count_rows(self.rows)
         return f"<bansong.Report {self.run_id}: {self.input}, {rows}, {done}>"
-
-
-def _stake_html(expected: float, cost: float | None) -> str:
-    said = gettext("{expected:,.0f} letters may come back if every row is mailed", expected=expected)
-    if cost:
-        said = gettext("{said}: ₩{money:,.0f}", said=said, money=expected * cost)
-    return f"<p>{escape(said)}</p>"
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,6 @@ from bansong.column_words import HEADERS, KOREAN_WORDS, word_of
 from bansong.errors import Problem, UsageError
 from bansong.report_display import pad_text
 from bansong.report_html import facts_table, grade_badge, reason_bars
-from bansong.schema import Lang
 from bansong.translation import current_language, gettext
 
 if TYPE_CHECKING:
@@ -77,18 +76,17 @@ class Verification:
 
     def _facts(self) -> list[tuple[str, str]]:
         lang = current_language()
-        known = {name: getattr(self, name) for name in _FACTS if getattr(self, name) is not None}
-        headers = {**HEADERS[lang], "b_no": gettext("b_no")}
-        return [(headers[name], _format_fact(name, value, lang)) for name, value in known.items()]
+        headers, facts = {**HEADERS[lang], "b_no": gettext("b_no")}, []
+        for name in _FACTS:
+            value = getattr(self, name)
+            if isinstance(value, float):
+                facts.append((headers[name], f"{value:.1%}"))
+            elif value is not None:
+                facts.append((headers[name], word_of(str(value), lang) if name in KOREAN_WORDS else str(value)))
+        return facts
 
 
 _FACTS: Final = (
     *("b_no", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
 )
-
-
-def _format_fact(name: str, value: object, lang: Lang) -> str:
-    if isinstance(value, float):
-        return f"{value:.1%}"
-    return word_of(str(value), lang) if name in KOREAN_WORDS else str(value)

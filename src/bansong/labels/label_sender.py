@@ -203,6 +203,7 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
 def _end_of_day(mailed: date | None) -> float:
     if mailed is None:
         return float("inf")
+    # 12 hours more: wherever the letters were mailed, it was not later
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 

@@ -276,10 +276,8 @@ class LabelStore:
         path = self.path(batch.about.id)
         before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
         if path.exists():
-            before, about = (
-                collect_rows(scan_rows(path), path),
-                merge_metadata(read_metadata(path), batch.about, replace),
-            )
+            before, earlier = self.read(path)
+            about = merge_metadata(earlier, batch.about, replace)
         known = before.filter(pl.col("said").is_not_null())
         labels, clashing, replaced = merge_recorded(known, batch.labels, replace)
         again = batch.labels.join(known, on="row_id", how="semi").height - clashing.len() - replaced
@@ -307,12 +305,10 @@ class LabelStore:
 
     def _write(self, recorded: RecordResult, about: MailingMetadata) -> None:
         path = recorded.path
-        if (
-            path.exists()
-            and read_metadata(path) == about
-            and collect_rows(scan_rows(path), path).equals(recorded.frame)
-        ):
-            return
+        if path.exists():
+            rows, known = self.read(path)
+            if known == about and rows.equals(recorded.frame):
+                return
         self._publish(path, recorded.frame, about)
 
     @staticmethod

@@ -81,11 +81,8 @@ def write_labels(
             counts, count_written = write_table(result, temporary, target.format, target.encoding)
             found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
-            faults = (
-                [gettext("in no row: {labels}", labels=ngettext("{count:,} label", "{count:,} labels", lost))]
-                if lost
-                else []
-            )
+            missing = ngettext("{count:,} label", "{count:,} labels", lost)
+            faults = [gettext("in no row: {labels}", labels=missing)] if lost else []
             accounting.check_rows(
                 table.count(), found["rows"], count_written(), *faults, in_order=bool(found["in_order"])
             )

@@ -279,7 +279,7 @@ def _list_versions(events: Sequence[Event]) -> str:
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # single verifications in a loop ask for the champion again and again
 def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
     card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
     return check_scorecard(card, version), added

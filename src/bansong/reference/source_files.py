@@ -143,17 +143,16 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
         if same_file(source, output):
             raise UsageError(OUTPUT_IS_SOURCE, output=output)
         try:
-            sources, left = _find_in(source)
+            source.stat()
+            parts = [_in_file(path) for path in (files_below(source) if source.is_dir() else [source])]
         except OSError as error:
-            reason = (
-                gettext("there is no such file or folder")
-                if isinstance(error, FileNotFoundError)
-                else describe_os_error(error)
-            )
+            is_missing = isinstance(error, FileNotFoundError)
+            reason = gettext("there is no such file or folder") if is_missing else describe_os_error(error)
             raise GazetteerError(f"{error.filename or source}: {reason or error}") from error
-        if not source.is_dir() and not sources:
+        left = [name for _, names in parts for name in names]
+        if not source.is_dir() and not parts[0][0]:
             raise GazetteerError(NOT_ADDRESS_FILE, source=source, describe_expected=_describe_expected(left))
-        found += sources
+        found += [one for sources, _ in parts for one in sources]
         others += left
     if not found:
         raise GazetteerError(ADDRESS_FILES_MISSING, describe_expected=_describe_expected(others))
@@ -194,17 +193,6 @@ def shown_name(member: str) -> str:
         return member.encode("cp437").decode("cp949")
     except (UnicodeEncodeError, UnicodeDecodeError):
         return member
-
-
-def _find_in(source: Path) -> tuple[list[SourceFile], list[str]]:
-    source.stat()
-    found: list[SourceFile] = []
-    others: list[str] = []
-    for path in files_below(source) if source.is_dir() else [source]:
-        sources, left = _in_file(path)
-        found += sources
-        others += left
-    return found, others
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -78,7 +78,9 @@ def find_inputs(
     missing: dict[str, str] = {}
     for part in job.inputs:
         try:
-            named = _expand(folder, part.path)
+            named = find_files(part.path, folder)
+            if not named[0].listed and not is_remote(named[0].path) and not named[0].path.exists():
+                raise InputError(INPUT_MISSING, path=named[0].path)
         except InputError as error:
             missing[describe_given(part.path)] = str(error)
             continue
@@ -107,18 +109,16 @@ def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str,
         series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
         earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
         newest = max(earlier, key=_digits_of, default=None)
-        if newest is not None and (newest not in paths or _differ_in_day(newest, path)):
+        if newest is None:
+            continue
+        pairs = zip(as_path(newest).parts, as_path(path).parts, strict=False)
+        if newest not in paths or any(one != two and _DAY.search(one) and _DAY.search(two) for one, two in pairs):
             found[path] = newest
     return found
 
 
 def _digits_of(path: str) -> list[int]:
     return [int(digits) for digits in _DIGITS.findall(path)]
-
-
-def _differ_in_day(path: str, other: str) -> bool:
-    pairs = zip(as_path(path).parts, as_path(other).parts, strict=False)
-    return any(one != two and _DAY.search(one) and _DAY.search(two) for one, two in pairs)
 
 
 def _is_text(path: Path) -> bool:
@@ -151,13 +151,6 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
     if latest is not None and latest.suffix != output.suffix:
         raise UsageError(COPY_NAME_MISMATCHED, latest=latest, output=output, suffix=output.suffix)
     return JobInput(file.path.resolve(), part, output, latest, file.listed)
-
-
-def _expand(folder: Path, pattern: str) -> list[InputFile]:
-    found = find_files(pattern, folder)
-    if not found[0].listed and not is_remote(found[0].path) and not found[0].path.exists():
-        raise InputError(INPUT_MISSING, path=found[0].path)
-    return found
 
 
 def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -> None:
@@ -195,7 +188,10 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
     digest.update(resolve_model(locate(folder, job.reference.model)).version.encode())
-    for path in _reference_files(job, folder):
+    references = [locate(folder, name) for name in (job.reference.registry, job.reference.gazetteer)]
+    labels = LabelStore(locate(folder, job.reference.labels)).folder
+    read = [path for path in references if path is not None and path.exists()]
+    for path in [*read, *(sorted(labels.glob("*")) if labels.is_dir() else ())]:
         digest.update(f"{path}\0{about_file(path)}".encode())
     return digest.hexdigest()
 
@@ -203,11 +199,3 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 def is_asking(job: JobFile, folder: Path) -> bool:
     """Return whether the job asks the tax authority: ``auto`` does if there is a key."""
     return StatusOptions(source=job.status.source, key_file=locate(folder, job.status.key_file)).is_asking
-
-
-def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:
-    for name in (job.reference.registry, job.reference.gazetteer):
-        if (path := locate(folder, name)) is not None and path.exists():
-            yield path
-    labels = LabelStore(locate(folder, job.reference.labels)).folder
-    yield from sorted(labels.glob("*")) if labels.is_dir() else ()
