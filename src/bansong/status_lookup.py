@@ -119,7 +119,6 @@ def fetch_files(
     encoding: str | None = None,
     delimiter: str | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
-    cancel: CancelToken | None = None,
 ) -> FetchedRegistry:
     """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry.
 
@@ -131,7 +130,7 @@ def fetch_files(
             raise UsageError(REGISTRY_IS_INPUT, output=output)
     keep_apart(status_files(options), {"output": output}, in_place=False)
     found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
-    return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
+    return fetch_registry(found, output, [path.name for path in files], options, watch=watch)
 
 
 def _numbers_in(

@@ -24,7 +24,6 @@ from bansong.labels.output_columns import check_labels
 from bansong.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
 from bansong.ledger.schema import ledger_path
 from bansong.options import ServiceOptions
-from bansong.progress.display import Progress
 from bansong.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bansong.run.records import ROW_ID, records
 from bansong.schema import RECORD_COLUMNS
@@ -131,7 +130,6 @@ def send_labels(
     resend: bool = False,
     first_row: int | None = None,
     cancel: CancelToken | None = None,
-    progress: Progress = lambda _done, _total: None,
 ) -> SendReport:
     """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once.
 
@@ -152,7 +150,7 @@ def send_labels(
         run = LedgerRun(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
-        sender = LabelSender(ledger, terms, url, first_row, progress)
+        sender = LabelSender(ledger, terms, url, first_row)
         halt = sender.send_all(run.run_id, queue.labels, cancel or CancelToken()) if queue.labels else None
         return _report(found, queue, sender, halt)
 

@@ -38,7 +38,6 @@ from bansong.ledger import (
 )
 from bansong.ledger.label_outbox import LabelChange
 from bansong.options import ServiceOptions
-from bansong.progress.display import Progress
 from bansong.purchase.batch_jobs import UploadedJob, find_base
 from bansong.purchase.purchase_context import PurchaseContext
 from bansong.run.lookups import scope_of
@@ -58,7 +57,6 @@ class LabelSender:
     terms: ServiceOptions
     url: BaseUrl
     first_row: int | None
-    progress: Progress
     sent: int = field(default=0, init=False)
     refused: int = field(default=0, init=False)
     doubts: int = field(default=0, init=False)
@@ -106,14 +104,13 @@ class LabelSender:
             try:
                 await self._number_rows(context, {label.upload for label in labels})
                 numbered = [label for label in labels if self._bases.get(label.upload) is not None]
-                self.progress(0, len(numbered))
                 source = iter(numbered)
 
                 def next_task() -> Task | None:
                     label = next(source, None)
                     if label is None:
                         return None
-                    return partial(dispatcher.deliver, _LabelRequest(self, context, label, len(numbered)))
+                    return partial(dispatcher.deliver, _LabelRequest(self, context, label))
 
                 await dispatcher.run(next_task, min(self.terms.concurrency, max(len(numbered), 1)))
             finally:
@@ -160,10 +157,10 @@ class LabelSender:
 
 
 class _LabelRequest(OutgoingRequest[None]):
-    """One label, sent again only if it surely did not arrive; ``total``: all labels of the run."""
+    """One label, sent again only if it surely did not arrive."""
 
-    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel, total: int) -> None:
-        self._sender, self._context, self._label, self._total = sender, context, label, total
+    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel) -> None:
+        self._sender, self._context, self._label = sender, context, label
 
     async def skip(self) -> bool:
         note = self._sender._lost_jobs.get(self._label.upload)
@@ -210,4 +207,3 @@ class _LabelRequest(OutgoingRequest[None]):
         sender.sent += isinstance(change, LabelDone)
         sender.refused += isinstance(change, LabelRefused)
         sender.doubts += isinstance(change, LabelDoubted)
-        sender.progress(sender.sent + sender.refused + sender.doubts, self._total)

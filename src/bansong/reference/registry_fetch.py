@@ -72,19 +72,13 @@ class FetchedRegistry:
 
 
 def fetch_registry(
-    numbers: pl.Series,
-    output: Path,
-    sources: Sequence[str],
-    options: StatusOptions,
-    *,
-    watch: Watch | None = None,
-    cancel: CancelToken | None = None,
+    numbers: pl.Series, output: Path, sources: Sequence[str], options: StatusOptions, *, watch: Watch | None = None
 ) -> FetchedRegistry:
     """Fetch stale statuses of ``numbers`` (UInt64), and write all stored ones as a registry.
 
     ``sources``: names of the files with the numbers. A run that ended early writes what is known.
     """
-    fetch = _fetch(numbers, None, options, watch, cancel)
+    fetch = _fetch(numbers, None, options, watch)
     with StatusStore(options.store) as store:
         found = store.read(numbers.unique()).sort("b_no")
     if found.is_empty():
@@ -92,9 +86,7 @@ def fetch_registry(
     return _publish(found, output, [*sources, SOURCE], fetch, found.height)
 
 
-def refresh_registry(
-    path: Path, options: StatusOptions, *, watch: Watch | None = None, cancel: CancelToken | None = None
-) -> FetchedRegistry:
+def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> FetchedRegistry:
     """Ask for the numbers of a registry with the oldest statuses, and replace its file in one step.
 
     Name, day of opening and a taxation that the tax authority does not say stay.
@@ -102,7 +94,7 @@ def refresh_registry(
     registry = Registry.open(path)
     registry.check()
     before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
-    fetch = _fetch(before["b_no"], before, options, watch, cancel)
+    fetch = _fetch(before["b_no"], before, options, watch)
     with StatusStore(options.store) as store:
         overlay = StatusOverlay(store.read(before["b_no"]))
     merged = overlay.attach(before.lazy().select("b_no"), "b_no", registry).drop(BY_NTS.values()).collect()
@@ -115,15 +107,9 @@ def refresh_registry(
     return _publish(merged, path, [*sources, SOURCE], fetch, updated)
 
 
-def _fetch(
-    numbers: pl.Series,
-    known: pl.DataFrame | None,
-    options: StatusOptions,
-    watch: Watch | None,
-    cancel: CancelToken | None,
-) -> StatusFetch:
+def _fetch(numbers: pl.Series, known: pl.DataFrame | None, options: StatusOptions, watch: Watch | None) -> StatusFetch:
     """Run :func:`fetch_statuses` from blocking code; Ctrl-C waits for open calls."""
-    token = cancel or CancelToken()
+    token = CancelToken()
     seen: list[StatusFetch] = []
 
     def watch_all(report: StatusFetch) -> None:

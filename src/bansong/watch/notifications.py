@@ -240,13 +240,13 @@ def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> No
     )
 
 
-def list_undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -1) -> list[PendingDelivery]:
+def list_undelivered(db: sqlite3.Connection, owner: str | None = None) -> list[PendingDelivery]:
     """Return unacknowledged deliveries, the oldest first: waiting, given up, or without a channel."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
         f" WHERE d.delivered IS NULL {'' if owner is None else 'AND n.owner = :owner'}"
-        " ORDER BY n.number, d.channel LIMIT :limit",
-        {"owner": owner, "limit": limit},
+        " ORDER BY n.number, d.channel",
+        {"owner": owner},
     )
     return [PendingDelivery(*row) for row in rows]
 
