@@ -177,10 +177,6 @@ class Report(Shown):
             "warnings": list(self.warnings),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return list(self._describe())
-
     def _describe(self) -> Iterator[tuple[str, str]]:
         plan, account = self.plan, self.account
         if self.statuses is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from bansong.column_words import word_of
@@ -11,16 +10,19 @@ from bansong.report_html import facts_table, warning_list
 from bansong.translation import current_language, gettext
 
 
-class Shown(ABC):
+class Shown:
     """A report that consists of lines (what, how much); ``WIDTH``: characters of the first column as text."""
 
     __slots__ = ()
 
     WIDTH: ClassVar[int] = 16
 
-    @abstractmethod
-    def lines(self) -> Sequence[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
         """Return the report as (what, how much) for people."""
+        return list(self._describe())
+
+    def _describe(self) -> Iterable[tuple[str, str]]:
+        raise NotImplementedError  # unless a report overrides `lines`
 
     def __repr__(self) -> str:
         return str(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -91,19 +91,14 @@ def find_run(run: str | Path, file: Path | None) -> Enrichment:
     found = _read_manifest(manifest)
     if not found:
         raise LabelError(MANIFEST_FOREIGN, manifest=manifest)
-    return _pick_part(found, part, file)
-
-
-def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None) -> Enrichment:
     meant = [one for one in found if part in (None, one.id)]
     if file is not None and len(meant) > 1:
         meant = [one for one in meant if same_file(as_path(one.output), file)]
     if len(meant) == 1:
         return meant[0]
     parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
-    raise LabelError(
-        RUN_AMBIGUOUS, run=found[0].run_id, count=len(found), parts=f"{parts}, …" if len(found) > _SHOWN else parts
-    )
+    parts = f"{parts}, …" if len(found) > _SHOWN else parts
+    raise LabelError(RUN_AMBIGUOUS, run=found[0].run_id, count=len(found), parts=parts)
 
 
 def _read_manifest(path: Path) -> list[Enrichment]:

@@ -110,9 +110,10 @@ class LabelReport(Shown):
             "warnings": list(self.warnings),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return [*self._outcome_lines(), *self._unused_lines(), *self._book_lines()]
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        yield from self._outcome_lines()
+        yield from self._unused_lines()
+        yield from self._book_lines()
 
     def _outcome_lines(self) -> Iterator[tuple[str, str]]:
         blank = gettext_of(self, ", {blank:,} blank") if self.blank else ""

@@ -155,10 +155,6 @@ class Calibration(Shown):
             "warnings": list(self.warnings),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the figures as (what, how much) for people."""
-        return list(self._describe())
-
     def chart_reliability(self) -> Chart:
         """Return predicted against actual returns, a point a bin; raise :class:`UsageError` without rows or Altair."""
         if not self.n:

@@ -83,10 +83,6 @@ class Calibrated(Shown):
             "points": self.frame.to_dicts(),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return list(self._describe())
-
     def _describe(self) -> Iterator[tuple[str, str]]:
         if self.audit is not None:
             yield gettext("audit"), _describe_audit(self.audit)

@@ -66,22 +66,15 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         read["bounce_prob"] = _non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
     for name, expression in read.items():
         text = _non_blank(pl.col(name))
-        odd = (
-            rows.select(name)
-            .with_row_index("row", table.first_row)
-            .filter(text.is_not_null() & expression.is_null())
-            .head(1)
-        )
-        for row, value in odd.select("row", text).collect().iter_rows():
-            expected = {
-                "bounced": gettext("true, false or nothing"),
-                "bounce_prob": gettext("a fraction between 0 and 1"),
-            }[name]
+        odd = rows.select(name).with_row_index("row", table.first_row)
+        odd = odd.filter(text.is_not_null() & expression.is_null()).head(1).select("row", text)
+        for row, value in odd.collect().iter_rows():
+            fraction = gettext("a fraction between 0 and 1")
+            expected = fraction if name == "bounce_prob" else gettext("true, false or nothing")
             raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, name_2=name, value=value, expected=expected)
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
-    return rows.with_columns(**read).with_columns(
-        code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts
-    )
+    codes = [code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts]
+    return rows.with_columns(**read).with_columns(codes)
 
 
 def _non_blank(text: pl.Expr) -> pl.Expr:

@@ -42,10 +42,6 @@ class GazetteerReport(Shown):
         """Return the report as plain values for JSON."""
         return asdict(self)
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return list(self._describe())
-
     def _describe(self) -> Iterator[tuple[str, str]]:
         read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
         yield gettext("rows read"), read

@@ -133,7 +133,8 @@ class Content:
             )
             self.lot_districts.append(districts.with_columns(pl.lit(number, pl.UInt16).alias("source")))
             return frame.select(*ID, *LOT, "reason")
-        frame, streets = _number_streets(frame, self.street_count)
+        streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", self.street_count)
+        frame = frame.join(streets, on=list(STREET), how="left", maintain_order="left")
         self.street_count += streets.height
         self.streets.append(streets.with_columns(pl.lit(number, pl.UInt16).alias("source")))
         admins = frame.select(*DONG, "admin").filter(pl.col("admin") != "").unique(maintain_order=True)
@@ -294,11 +295,6 @@ def _numbers(columns: list[str]) -> list[pl.Expr]:
         apartment = (pl.col("apartment") == "1").fill_null(False) if "apartment" in columns else pl.lit(False)
         made.append(apartment.alias("apartment"))
     return made
-
-
-def _number_streets(frame: pl.DataFrame, start: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", start)
-    return frame.join(streets, on=list(STREET), how="left", maintain_order="left"), streets
 
 
 def _date_of(source: SourceFile, newest: object) -> None:

@@ -32,6 +32,10 @@ _INSERTS = [int(reason) for reason in INSERT]
 _HEIR: Final = {"id_high": "heir_high", "id_low": "heir_low"}
 _PLACE: Final = (*LOT, DAY)
 _REGION: Final = ("sido", "sigungu")
+_LOTS: Final = {
+    **dict.fromkeys((*ID, "dong_code"), pl.UInt64),
+    **{"san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "reason": pl.UInt8},
+}
 _ORPHANS_SHARE: Final = 20
 _ORPHANS_ALWAYS: Final = 10
 _SHOWN: Final = 5
@@ -113,7 +117,8 @@ def put_together(content: Content, found: list[SourceFile]) -> Together:
     _refuse_twice(streets, found, "postal")
     _refuse_lots_twice(content, found)
     dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)
-    made = Together(pl.DataFrame(), _empty_lots(), streets, dongs.select(DONG).unique(maintain_order=True))
+    lots = pl.DataFrame(schema=_LOTS)
+    made = Together(pl.DataFrame(), lots, streets, dongs.select(DONG).unique(maintain_order=True))
     _add_buildings(made, content)
     _add_lots(made, content, found)
     _apply_changes(made, content)
@@ -277,10 +282,3 @@ def _say_old_changes(made: Together, found: list[SourceFile]) -> None:
 def _rows(content: Content, kind: Kind) -> pl.DataFrame | None:
     frames = content.rows.get(kind)
     return pl.concat(frames) if frames else None
-
-
-def _empty_lots() -> pl.DataFrame:
-    small, large = dict.fromkeys(ID, pl.UInt64), {"dong_code": pl.UInt64}
-    return pl.DataFrame(
-        schema={**small, **large, "san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "reason": pl.UInt8}
-    )

@@ -80,10 +80,6 @@ class RegistryReport(Shown):
         """Return the report as plain values for JSON."""
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return list(self._describe())
-
     def _describe(self) -> Iterator[tuple[str, str]]:
         counts = gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources))
         yield gettext("rows read"), counts

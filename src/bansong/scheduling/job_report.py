@@ -171,10 +171,6 @@ class JobReport(Shown):
             "problems": list(self.problems),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return list(self._describe())
-
     def _describe(self) -> Iterator[tuple[str, str]]:
         written = "  " + gettext("written to")
         yield gettext("job"), gettext_of(self, "{job}, run {run_id}, {seconds:.1f} s")

@@ -80,15 +80,18 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
         return Businesses(pl.DataFrame(schema=BUSINESS), 0, _unusable(pl.DataFrame()), nothing, 0)
+    missing = pl.lit(None, pl.String)
+    cells = {name: pl.col(name).cast(pl.String) if name in names else missing for name in ("name", "address")}
+    texts = [pl.when(~is_blank(cell)).then(cell.str.strip_chars()).alias(name) for name, cell in cells.items()]
     read = rows.select(
         ROW_ID,
         pl.when(pl.col(ROW_PROBLEM).is_null()).then(DIGITS).alias("biz_no"),
         pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no"))).alias("problem"),
         pl.col(RIGHT).alias("right"),
-        *(_sent_text(name, names) for name in ("name", "address")),
+        *texts,
     ).collect(engine="streaming")
     given = read.drop_nulls("biz_no").sort(ROW_ID)
-    texts = [pl.col(name).drop_nulls() for name in ("name", "address")]
+    texts = [pl.col(name).drop_nulls() for name in cells]
     grouped = given.group_by("biz_no", maintain_order=True).agg(
         *(text.first() for text in texts),
         pl.len().cast(pl.UInt32).alias("rows"),
@@ -144,23 +147,11 @@ def _normalise(text: pl.Expr) -> pl.Expr:
     return text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
 
 
-def _sent_text(name: str, names: list[str]) -> pl.Expr:
-    """Return a cell stripped, null for words that say nothing (``없음``, a dash)."""
-    if name not in names:
-        return pl.lit(None, pl.String).alias(name)
-    text = pl.col(name).cast(pl.String)
-    return pl.when(~is_blank(text)).then(text.str.strip_chars()).alias(name)
-
-
 def _unusable(read: pl.DataFrame) -> pl.DataFrame:
     schema = {ROW_ID: pl.Int64, "problem": pl.String}
     if read.is_empty():
         return pl.DataFrame(schema=schema)
-    return (
-        read.filter(pl.col("biz_no").is_null())
-        .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
-        .sort(ROW_ID)
-    )
+    return read.filter(pl.col("biz_no").is_null()).select(*schema).cast(schema).sort(ROW_ID)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -230,10 +221,6 @@ class SyncReport(Shown):
             "paused": self.done.halt.note if self.done.halt else None,
             "warnings": list(self.warnings),
         }
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return list(self._describe())
 
     def _describe(self) -> Iterator[tuple[str, str]]:
         watched = ngettext("{count:,} business", "{count:,} businesses", self.plan.watched)

@@ -89,9 +89,10 @@ class CheckReport(Shown):
             "warnings": list(self.warnings),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
-        return [self.progress_line, *self.news(), *self.undelivered_lines()]
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        yield self.progress_line
+        yield from self.news()
+        yield from self.undelivered_lines()
 
     @property
     def _summaries(self) -> list[dict[str, Any]]:

@@ -126,7 +126,10 @@ class NtsClient:
         """
         if self._transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
-        asked = _unique_digits(numbers)
+        given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
+        if not 1 <= len(given) <= MAX_NUMBERS:
+            raise UsageError(NUMBER_COUNT_INVALID, parameter=Option("numbers"), count=len(given), most=MAX_NUMBERS)
+        asked = list(dict.fromkeys(map(_digits_of, given)))
         day = self._today()
         outcome = await self._ask(self._transport, json.dumps({"b_no": asked}, separators=(",", ":")).encode())
         if isinstance(outcome, ServiceResponse):
@@ -165,13 +168,6 @@ def _base_url(given: str | None) -> BaseUrl:
     if base.scheme == "http" and not base.is_loopback:
         raise UsageError(URL_NOT_ENCRYPTED, host=base.host, name=gettext(NtsKey.NAME), variable=ENV_NTS_URL)
     return base
-
-
-def _unique_digits(numbers: pl.Series | Sequence[str] | Sequence[int]) -> list[str]:
-    given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
-    if not 1 <= len(given) <= MAX_NUMBERS:
-        raise UsageError(NUMBER_COUNT_INVALID, parameter=Option("numbers"), count=len(given), most=MAX_NUMBERS)
-    return list(dict.fromkeys(map(_digits_of, given)))
 
 
 def _digits_of(number: str | int) -> str:
