@@ -38,6 +38,10 @@ _SHARES: Final = tuple(step / 200 for step in range(51))
 _DROP: Final = 1.35
 """Log-likelihood below the best: the limits of a 90 % interval."""
 _STEPS, _STOP, _SHORTEST = 40, 1e-4, 1e-4
+_MIDDLE: Final = (0.0, 0.0, 2.6)
+"""Prior means of a curve (a, log b, logit of the ceiling): the score is right, and 93 % of the returns come back."""
+_SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)
+"""One over their standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class RankedLetters:
 
     def false_bounces(self) -> FalseBounces:
         """Estimate the share of wrong returns, with the best curve for each share."""
-        bins, theta, values = _Bins.of(self), _middle(), list[float]()
+        bins, theta, values = _Bins.of(self), numpy().array(_MIDDLE), list[float]()
         for share in _SHARES:
             theta, value = bins.climb(theta, share)
             values.append(value)
@@ -110,7 +114,7 @@ class _Bins:
         np = numpy()
         p = share + (1 - share) * _sigmoid(theta[2]) * _sigmoid(theta[0] + math.exp(theta[1]) * self.score)
         likelihood = self.bounced @ np.log(p) + (self.n - self.bounced) @ np.log1p(-p)
-        return float(likelihood) - 0.5 * float((((theta - _middle()) * _spread()) ** 2).sum())
+        return float(likelihood) - 0.5 * float((((theta - _MIDDLE) * _SPREAD) ** 2).sum())
 
     def climb(self, theta: Array, share: float) -> tuple[Array, float]:
         value = self.value(theta, share)
@@ -130,9 +134,9 @@ class _Bins:
         p = share + (1 - share) * ceiling * sigma
         rise = (1 - share) * ceiling * sigma * (1 - sigma)
         slopes = np.stack([rise, rise * slope * self.score, (1 - share) * sigma * ceiling * (1 - ceiling)])
-        away = theta - _middle()
-        gradient = slopes @ ((self.bounced - self.n * p) / (p * (1 - p))) - away * _spread() ** 2
-        information = (slopes * (self.n / (p * (1 - p)))) @ slopes.T + np.diag(_spread() ** 2)
+        away, precision = theta - _MIDDLE, np.square(_SPREAD)
+        gradient = slopes @ ((self.bounced - self.n * p) / (p * (1 - p))) - away * precision
+        information = (slopes * (self.n / (p * (1 - p)))) @ slopes.T + np.diag(precision)
         step: Array = np.linalg.solve(information, gradient)
         return step
 
@@ -148,18 +152,6 @@ def _likeliest(values: list[float]) -> FalseBounces:
     best = max(values)
     within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
     return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
-
-
-def _middle() -> Array:
-    np = numpy()
-    middle: Array = np.array([0.0, 0.0, 2.6])
-    return middle
-
-
-def _spread() -> Array:
-    np = numpy()
-    spread: Array = 1 / np.array([3.0, 0.5, 0.5])
-    return spread
 
 
 def _sigmoid(x: Array) -> Array:
