@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-_SIGNAL_POLL: Final = 0.1
+_SIGNAL_POLL_S: Final = 0.1
 """Seconds between looks for signals: some systems do not wake a thread that waits without end."""
 
 
@@ -146,7 +146,7 @@ class PortalTask(Generic[R]):
         """Return the result, or raise what the task raised (``CancelledError`` of futures if it was cancelled)."""
         while not self._over:
             with suppress(Empty):
-                self._pulse.get(timeout=_SIGNAL_POLL)
+                self._pulse.get(timeout=_SIGNAL_POLL_S)
         return self._future.result()
 
     def cancel(self) -> None:
@@ -171,14 +171,14 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     try:
         while not ended:
             with suppress(Empty):
-                pulse.get(timeout=_SIGNAL_POLL)
+                pulse.get(timeout=_SIGNAL_POLL_S)
     except KeyboardInterrupt:
         while not ended:
             for loop, task in running:
                 with suppress(RuntimeError):  # it has just ended
                     loop.call_soon_threadsafe(task.cancel)
             with suppress(Empty):
-                pulse.get(timeout=_SIGNAL_POLL)
+                pulse.get(timeout=_SIGNAL_POLL_S)
         raise
     return ended[0]()
 

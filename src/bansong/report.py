@@ -36,9 +36,8 @@ OUTPUT_NOT_WRITTEN: Final = Problem(
 )
 
 
-_SOON_READ: Final = 200_000
-"""Rows of an output that a notebook may read for its display."""
-_TOP: Final = 5
+_MAX_ROWS_READ_FOR_DISPLAY: Final = 200_000
+_REASONS_SHOWN: Final = 5
 
 
 class RunFigures(Protocol):
@@ -236,13 +235,15 @@ class Report(Shown):
         return grade_bar(self.account.by_grade, self.rows) + Shown._repr_html_(self) + self._reasons_html()
 
     def _reasons_html(self) -> str:
-        if self.read_figures is None or self.rows > _SOON_READ:
+        if self.read_figures is None or self.rows > _MAX_ROWS_READ_FOR_DISPLAY:
             return ""
         try:
             figures = self.read_figures()
         except BansongError:  # moved or changed since: what is shown needs no error
             return ""
-        most = [(reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_TOP).iter_rows()]
+        most = [
+            (reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_REASONS_SHOWN).iter_rows()
+        ]
         stake = gettext_of(figures, "{expected:,.0f} letters may come back if every row is mailed")
         if self.beside and self.beside.letters and (cost := self.beside.letters.cost):
             stake = gettext("{said}: ₩{money:,.0f}", said=stake, money=figures.expected * cost)

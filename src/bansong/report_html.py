@@ -12,7 +12,7 @@ from bansong.translation import end_sentence, gettext
 
 _DARK_INK: Final = ("C", "D")
 """Grades whose colour is too light for white letters."""
-_LABELLED: Final = 0.05
+_MIN_LABELLED_SHARE: Final = 0.05
 """Share of the bar from which a part has room for its letter."""
 
 
@@ -46,7 +46,7 @@ def grade_bar(counts: Mapping[str, int], rows: int) -> str:
 
 def _segment(name: str, count: int, rows: int) -> str:
     colour, ink = GRADE_COLOURS.get(name, NEUTRAL), "#202124" if name in _DARK_INK else "#fff"
-    label = name if name in GRADE_COLOURS and count / rows >= _LABELLED else ""
+    label = name if name in GRADE_COLOURS and count / rows >= _MIN_LABELLED_SHARE else ""
     style = f"flex:{count} 0 0;background:{colour};color:{ink};text-align:center;line-height:1.6em;font-weight:600"
     return f'<div title="{escape(f"{name} {count:,} ({count / rows:.1%})")}" style="{style}">{escape(label)}</div>'
 

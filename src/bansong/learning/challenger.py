@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 10
 """Points that a level may move in one promotion, so that a wrong batch of labels does little."""
-_CEILING_STEP: Final = 0.05
+_MAX_CEILING_STEP: Final = 0.05
 HELD: Final = ("hold", "do_not_send")
 
 
@@ -36,7 +36,7 @@ def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
         for feature, levels in champion.features.items()
     }
     base = msgspec.structs.replace(champion.base, points=_limit_move(fit.base, champion.base.points))
-    ceiling = min(max(fit.ceiling, champion.ceiling - _CEILING_STEP), champion.ceiling + _CEILING_STEP, 1.0)
+    ceiling = min(max(fit.ceiling, champion.ceiling - _MAX_CEILING_STEP), champion.ceiling + _MAX_CEILING_STEP, 1.0)
     return msgspec.structs.replace(champion, base=base, features=features, ceiling=round(ceiling, 3))
 
 

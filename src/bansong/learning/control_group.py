@@ -17,17 +17,16 @@ from bansong.learning.significance import USUAL, interval
 from bansong.translation import gettext, gettext_noop, gettext_of
 
 CONTROL: Final = ("status", "closed_over_12_months")
-_HALF, _USUAL_SHARE = 0.5, 0.8
+_MIN_SHARE, _USUAL_SHARE = 0.5, 0.8
 """Share of the control group that must come back, and that usually does if all returns are recorded."""
-_ENOUGH: Final = 5
-"""Letters from which the control group is judged."""
+_MIN_CONTROL_LETTERS: Final = 5
 LEVEL: Final = 20
 """Letters from which another group is judged."""
-_LIKELY: Final = 0.8
+_LIKELY_CONFIDENCE: Final = 0.8
 _RECORDED, _LEFT = 0.7, 0.33
 _TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4
 """Likelihood ratio of the rates above, and share, at which a group shows that returns are recorded."""
-_AT_LEAST: Final = 2_500
+_LETTERS_WITHOUT_CONTROL: Final = 2_500
 """Letters after which a control group is no longer required."""
 
 REMEDY: Final = gettext_noop(
@@ -60,7 +59,8 @@ class ControlGroup:
             for letters, returned in zip(levels.sums(n), levels.sums(bounced), strict=True)
         ]
         complete = any(
-            letters >= LEVEL and interval(returned, letters)[0] > _HALF for letters, returned in (*counts, riskiest)
+            letters >= LEVEL and interval(returned, letters)[0] > _MIN_SHARE
+            for letters, returned in (*counts, riskiest)
         )
         return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), riskiest, complete)
 
@@ -70,8 +70,8 @@ class ControlGroup:
         Give :data:`bansong.learning.significance.WIDE` as ``confidence`` when judging one of many mailings.
         """
         ranked, of_ranked = self.riskiest
-        possible = ranked > 0 and interval(of_ranked, ranked)[1] > _HALF
-        if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _HALF:
+        possible = ranked > 0 and interval(of_ranked, ranked)[1] > _MIN_SHARE
+        if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _MIN_SHARE:
             return None
         share = self.returned / self.letters
         return gettext_of(
@@ -80,7 +80,7 @@ class ControlGroup:
             "{returned:,} came back ({share:.0%}; at least {half:.0%} must), and of no other group more than "
             "half did, so about {value:.0%} of all returns are not recorded; {remedy}",
             share=share,
-            half=_HALF,
+            half=_MIN_SHARE,
             value=max(0.0, 1 - share / _USUAL_SHARE),
             remedy=gettext(REMEDY),
         )
@@ -88,19 +88,22 @@ class ControlGroup:
     def describe_uncertainty(self) -> str | None:
         """Return why missing returns cannot be excluded yet, and what to do; ``None`` if they can."""
         groups = [(self.letters, self.returned)]
-        if self.letters < _ENOUGH or interval(self.returned, self.letters, _LIKELY)[1] >= _HALF:
+        if (
+            self.letters < _MIN_CONTROL_LETTERS
+            or interval(self.returned, self.letters, _LIKELY_CONFIDENCE)[1] >= _MIN_SHARE
+        ):
             groups.append(self.riskiest)  # where the control group speaks against it, they do not outweigh it
         if self.complete or any(_shows_returns(returned, letters) for letters, returned in groups):
             return None
-        if self.letters < _ENOUGH:
-            if self.of >= _AT_LEAST:
+        if self.letters < _MIN_CONTROL_LETTERS:
+            if self.of >= _LETTERS_WITHOUT_CONTROL:
                 return None
             return gettext(
                 "whether all returns are recorded is not known: only {letters:,} letters went to firms closed "
                 "for over a year, {enough} are needed, or {at_least:,} letters in all; mail some of the held rows",
                 letters=self.letters,
-                enough=_ENOUGH,
-                at_least=_AT_LEAST,
+                enough=_MIN_CONTROL_LETTERS,
+                at_least=_LETTERS_WITHOUT_CONTROL,
             )
         return gettext_of(
             self,

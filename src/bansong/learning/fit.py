@@ -166,15 +166,15 @@ def _term_columns() -> list[int]:
     return kept
 
 
-_STEPS: Final = 60
-_HALVINGS: Final = 30
-_GAIN: Final = 5e-3
+_MAX_STEPS: Final = 60
+_MAX_HALVINGS: Final = 30
+_MIN_GAIN: Final = 5e-3
 """Log-posterior gain below which the fit ends: less moves no estimate by a tenth of its uncertainty."""
 _FAR: Final = 1.0
 """Log-posterior gain above which the curvature is computed again."""
 _FEW: Final = 20_000
 _PART: Final = 8
-_E0_MOST: Final = 0.5
+_MAX_E0: Final = 0.5
 _SURE: Final = 1e-9
 
 
@@ -239,17 +239,17 @@ def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None =
     problem = _Problem.of(patterns, prior, priors)
     here = problem.at(problem.mode if start is None else start.theta())
     gained, halved = math.inf, 0
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         if gained > _FAR:
             information = problem.information(here)
         step = problem.step(here, information)
         halved = max(halved - 1, 0)
         while (there := problem.at(here.theta + step / 2**halved)).value < here.value:
             halved += 1
-            if halved > _HALVINGS:
+            if halved > _MAX_HALVINGS:
                 return problem.fit(here)
         gained, here = there.value - here.value, there
-        if gained < _GAIN:
+        if gained < _MIN_GAIN:
             break
     return problem.fit(here)
 
@@ -311,7 +311,7 @@ class _Problem:
 
     def at(self, theta: Array) -> _Point:
         np = numpy()
-        theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _E0_MOST)
+        theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _MAX_E0)
         sigma = 1 / (1 + np.exp(-(self.offset + theta[0] + theta[1] * self.expert + self.design @ theta[2:-2])))
         label = np.clip(e0 + (1 - e0) * _sigmoid(float(theta[-2])) * sigma, _SURE, 1 - _SURE)
         likelihood = self.bounced @ np.log(label) + (self.n - self.bounced) @ np.log1p(-label)

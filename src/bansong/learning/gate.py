@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 ENOUGH: Final = 20.0
 """E-value at which the champion is replaced."""
 _FIRST: Final = 50
-_GROWTH: Final = 0.25
-_RECORDED: Final = 0.4
+_BLOCK_GROWTH: Final = 0.25
+_MIN_RECORDED_SHARE: Final = 0.4
 """Smallest share of the returns that is recorded, if missing returns are possible."""
 
 
@@ -74,7 +74,7 @@ def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield evidence in its order as patterns of blocks: 50 letters, then a quarter of what went before."""
     first = 0
     while first < evidence.height:
-        size = max(_FIRST, int(first * _GROWTH))
+        size = max(_FIRST, int(first * _BLOCK_GROWTH))
         yield count_patterns(evidence.slice(first, size).lazy())
         first += size
 
@@ -217,7 +217,7 @@ def evaluate_challenger(
     ways = tuple(
         Recording(wrong, returns)
         for wrong in dict.fromkeys((None, false_bounces))
-        for returns in ((1.0,) if unproven is None else (1.0, _RECORDED))
+        for returns in ((1.0,) if unproven is None else (1.0, _MIN_RECORDED_SHARE))
     )
     contest = run_gate(known, list(blocks(rows.filter(fresh))), champion, prior, ways)
     counted = count_patterns(rows.lazy())

@@ -29,8 +29,8 @@ _TOO_MANY, _SOME = 0.065, 0.02
 second."""
 _MOST, _UNKNOWN = 0.1, 0.25
 """Largest assumed share of wrong returns; and the one assumed if too few letters are judged."""
-_NEARLY: Final = 2 / 3
-_SAFE: Final = 0.03
+_NEARLY_WORST: Final = 2 / 3
+_SAFE_PROBABILITY: Final = 0.03
 _NONE_EXPECTED: Final = 7.0
 """Expected returns from which none at all is implausible: e⁻⁷ is one mailing in a thousand."""
 
@@ -84,7 +84,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
                 expected=expected,
             ),
         )
-    safe = probabilities < _SAFE
+    safe = probabilities < _SAFE_PROBABILITY
     (few, of_few), (many, of_many) = ((int(bounced[chosen].sum()), int(n[chosen].sum())) for chosen in (safe, ~safe))
     if interval(few, of_few, WIDE)[0] <= interval(many, of_many, WIDE)[1]:
         return ()
@@ -92,7 +92,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
         gettext(
             "the order is upside down: of the safest letters (under {safe:.0%}) {few:,} of {of_few:,} came "
             "back ({few_2:.0%}), of the others {many:,} of {of_many:,} ({many_2:.0%})",
-            safe=_SAFE,
+            safe=_SAFE_PROBABILITY,
             few=few,
             of_few=of_few,
             few_2=few / of_few,
@@ -189,7 +189,7 @@ def _worst(
                 found.append((group, estimate))
         first += size
     most = max((estimate.share for _, estimate in found), default=0.0)
-    return [(group, estimate) for group, estimate in found if estimate.share >= _NEARLY * most]
+    return [(group, estimate) for group, estimate in found if estimate.share >= _NEARLY_WORST * most]
 
 
 def _wrong_returns(estimate: FalseBounces) -> str:

@@ -33,11 +33,11 @@ RANKING: Final = Priors(
 """Priors of the fits that rank: a free intercept, and wide deviations."""
 MOST: Final = 20_000
 """Letters used for the ranking; more would not sharpen one rate."""
-_BINS, _LEAST = 40, 10
+_MAX_BINS, _LEAST = 40, 10
 _SHARES: Final = tuple(step / 200 for step in range(51))
 _DROP: Final = 1.35
 """Log-likelihood below the best: the limits of a 90 % interval."""
-_STEPS, _STOP, _SHORTEST = 40, 1e-4, 1e-4
+_MAX_STEPS, _MIN_GAIN, _MIN_STEP = 40, 1e-4, 1e-4
 _MIDDLE: Final = (0.0, 0.0, 2.6)
 """Prior means of a curve (a, log b, logit of the ceiling): the score is right, and 93 % of the returns come back."""
 _SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)
@@ -102,7 +102,7 @@ class _Bins:
     @classmethod
     def of(cls, letters: RankedLetters) -> _Bins:
         np = numpy()
-        count = max(1, min(_BINS, len(letters.score) // _LEAST))
+        count = max(1, min(_MAX_BINS, len(letters.score) // _LEAST))
         parts = np.array_split(np.argsort(letters.score, kind="stable"), count)
         return cls(
             np.array([letters.score[part].mean() for part in parts]),
@@ -118,11 +118,11 @@ class _Bins:
 
     def climb(self, theta: Array, share: float) -> tuple[Array, float]:
         value = self.value(theta, share)
-        for _ in range(_STEPS):
+        for _ in range(_MAX_STEPS):
             step, length = self._step(theta, share), 1.0
-            while (there := self.value(theta + length * step, share)) < value and length > _SHORTEST:
+            while (there := self.value(theta + length * step, share)) < value and length > _MIN_STEP:
                 length /= 2
-            if there - value < _STOP:
+            if there - value < _MIN_GAIN:
                 break
             theta, value = theta + length * step, there
         return theta, value

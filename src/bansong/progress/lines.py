@@ -10,8 +10,7 @@ from typing import Final
 from bansong.progress.display import FetchReport, describe_fetch, describe_progress
 from bansong.translation import gettext
 
-_LINE_EVERY: Final = 5.0
-"""Seconds between lines."""
+_LINE_INTERVAL_S: Final = 5.0
 
 
 class ProgressLines:
@@ -36,7 +35,7 @@ class ProgressLines:
 
     def _is_due(self, now: float) -> bool:
         with self._lock:
-            if now - self._last < _LINE_EVERY:
+            if now - self._last < _LINE_INTERVAL_S:
                 return False
             self._last = now
             return True

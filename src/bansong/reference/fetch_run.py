@@ -27,18 +27,17 @@ from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bansong.reference.status_store import DayUsage, StatusStore
 from bansong.translation import gettext, ngettext
 
-_COMMIT_EVERY: Final = 0.2
+_COMMIT_INTERVAL_S: Final = 0.2
 """Seconds between commits; a killed run repeats no more than that."""
-_MOST_TAKEN: Final = 10_000
-"""Largest block of numbers reserved of the day's budget."""
-_TRIES: Final = 3
+_MAX_RESERVED_BLOCK: Final = 10_000
+_MAX_TRIES: Final = 3
 """How often to ask a number that replies leave out, or to retry a refused call of a key that worked."""
 _CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
 _CLAIM_S: Final = 10.0
 """Seconds of a claim on numbers, renewed while the run lasts: a killed run delays others no longer."""
-_LOOK_EVERY_S: Final = 0.5
-_PAUSED: Final = 5
-_INTERRUPTED: Final = 130
+_LOOK_INTERVAL_S: Final = 0.5
+_PAUSED_EXIT_CODE: Final = 5
+_INTERRUPTED_EXIT_CODE: Final = 130
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class FetchRun:
         self._watch = watch
         self._today = today
         self._account = account_of(key)
-        block = max(MAX_NUMBERS, int(min(_MOST_TAKEN, options.rate * MAX_NUMBERS)))
+        block = max(MAX_NUMBERS, int(min(_MAX_RESERVED_BLOCK, options.rate * MAX_NUMBERS)))
         self._allowance = DayAllowance(store, self._account, options.budget, block, today)
         self._run_id = secrets.token_hex(8)
         self._queue = self._elsewhere = pl.Series("b_no", dtype=pl.UInt64)
@@ -83,7 +82,7 @@ class FetchRun:
         self._claimed: list[int] = []
         self._waits = False
         self._halves: list[tuple[list[int], int]] = []
-        self._again: list[list[int]] = [[] for _ in range(_TRIES)]
+        self._again: list[list[int]] = [[] for _ in range(_MAX_TRIES)]
         self._group = _Group()
         self._total = 0
         self.has_answered = store.has_answered(self._account)
@@ -115,7 +114,7 @@ class FetchRun:
         """Return the next call, ``None`` if nothing is left to ask."""
         if self._halves:
             return self._call(*self._halves.pop(), is_first=False)
-        for tries in range(_TRIES):
+        for tries in range(_MAX_TRIES):
             numbers = self._take_again(tries) if tries else self._take_new()
             if numbers:
                 return self._call(numbers, tries, is_first=not tries)
@@ -160,13 +159,13 @@ class FetchRun:
             self._group.in_vain += numbers
 
     def keep(self, reply: StatusReply, tries: int) -> None:
-        """Keep a reply for the next commit; missing numbers are asked again, up to :data:`_TRIES` times."""
+        """Keep a reply for the next commit; missing numbers are asked again, up to :data:`_MAX_TRIES` times."""
         self._unanswered_since = None
         self._answers += reply.statuses.height
         self.has_answered |= bool(self._answers)
         self._group.statuses.append(reply.statuses)
         missing = [int(number) for number in reply.missing]
-        (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
+        (self._again[tries + 1] if tries + 1 < _MAX_TRIES else self._group.in_vain).extend(missing)
         for problem, count in reply.problems.items():
             self._report.problems[problem] = self._report.problems.get(problem, 0) + count
 
@@ -197,7 +196,7 @@ class FetchRun:
     async def _look_again(self, _: Slot) -> None:
         if self._waits:
             self._unanswered_since = self._unanswered_since or anyio.current_time()
-            await self.dispatcher.sleep(_LOOK_EVERY_S)
+            await self.dispatcher.sleep(_LOOK_INTERVAL_S)
         if self._place == len(self._queue):
             self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
             self._elsewhere = self._elsewhere[_CLAIMED_AT_ONCE:]
@@ -225,7 +224,7 @@ class FetchRun:
     async def _store_often(self) -> None:
         renewed = time.time()
         while True:
-            await anyio.sleep(_COMMIT_EVERY)
+            await anyio.sleep(_COMMIT_INTERVAL_S)
             try:
                 group = self._take_group()
                 with anyio.CancelScope(shield=True):
@@ -322,7 +321,9 @@ class FetchRun:
             self._report.left,
             note=note,
         )
-        self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
+        self._report.exit_code = (
+            _INTERRUPTED_EXIT_CODE if halt is not None and halt.why == "interrupted" else _PAUSED_EXIT_CODE
+        )
         if halt is not None and isinstance(halt.error, BansongError):  # a refused key
             self._report.exit_code = halt.error.exit_code
         self._report.refused = self._exhausted or self._report.exit_code == AuthenticationError.exit_code
@@ -338,7 +339,7 @@ class _StatusCall(OutgoingRequest[StatusReply]):
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         is_refusal = isinstance(error, AuthenticationError | PlanError)
-        if is_refusal and self._run.has_answered and attempt < _TRIES - 1:
+        if is_refusal and self._run.has_answered and attempt < _MAX_TRIES - 1:
             return Action.RETRY
         return super().choose_action(error, attempt)
 

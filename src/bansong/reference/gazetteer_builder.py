@@ -42,7 +42,7 @@ SOURCE_COLUMN_MISSING: Final = Problem(
 REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
 _GROUP: Final = 1 << 20
-_LEVEL: Final = 6
+_COMPRESSION_LEVEL: Final = 6
 _BEHIND_STREET: Final = 10**11
 _ROAD_NUMBERS: Final = 10**7
 _ORDER: Final[tuple[Kind, ...]] = ("buildings", "postal", "lots", "changes", "lot changes", "admins")
@@ -175,7 +175,7 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
         path,
         schema,
         compression="zstd",
-        compression_level=_LEVEL,
+        compression_level=_COMPRESSION_LEVEL,
         use_dictionary=[name for name in schema.names if name not in ("key", "building")],
         column_encoding={"key": "DELTA_BINARY_PACKED"},
         write_page_checksum=True,

@@ -10,8 +10,7 @@ from bansong.reference.source_files import format_counts
 from bansong.report_display import Shown
 from bansong.translation import gettext, gettext_of, ngettext
 
-_NAMED: Final = 5
-"""Ignored files that are named."""
+_MAX_FILES_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,6 @@ class GazetteerReport(Shown):
             if more := sum(self.refused.values()) - len(self.examples):
                 yield "", gettext("and {more:,} more", more=more)
         if self.passed_over:
-            named, more = ", ".join(self.passed_over[:_NAMED]), len(self.passed_over) - _NAMED
+            named, more = ", ".join(self.passed_over[:_MAX_FILES_NAMED]), len(self.passed_over) - _MAX_FILES_NAMED
             others = gettext(" and {count:,} more", count=more) if more > 0 else ""
             yield gettext("passed over"), f"{named}{others}"

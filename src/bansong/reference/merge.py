@@ -38,7 +38,7 @@ _LOTS: Final = {
 }
 _ORPHANS_SHARE: Final = 20
 _ORPHANS_ALWAYS: Final = 10
-_SHOWN: Final = 5
+_MAX_FILES_SHOWN: Final = 5
 
 
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
@@ -239,7 +239,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
     orphans = once.height - made.lots.height
     if orphans > max(_ORPHANS_ALWAYS, once.height // _ORPHANS_SHARE):
         files = [source.name for source in found if source.kind == "lots"]
-        shown = ", ".join(files[:_SHOWN]) + (", …" if len(files) > _SHOWN else "")
+        shown = ", ".join(files[:_MAX_FILES_SHOWN]) + (", …" if len(files) > _MAX_FILES_SHOWN else "")
         raise GazetteerError(LOTS_WITHOUT_BUILDINGS, shown=shown, orphans=orphans, height=once.height)
     if orphans:
         made.notes.append(

@@ -37,7 +37,7 @@ _CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, MOST + 1))
 _NEEDED: Final = ("row", "b_no", "address", "choice", *_CANDIDATES)
 _CHOSEN: Final = r"^(.+) \[([0-9]{5})\]$"
 _SHOWN: Final = 5
-_LONGEST_NAME: Final = 60
+_MAX_NAME_CHARACTERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ def apply_review(
 
 def _name(by: str | None) -> str:
     given = " ".join((getpass.getuser() if by is None else by).split())
-    if not given or len(given) > _LONGEST_NAME or any(mark in given for mark in "|()"):
-        raise UsageError(REVIEWER_NAME_INVALID, by=by, most=_LONGEST_NAME)
+    if not given or len(given) > _MAX_NAME_CHARACTERS or any(mark in given for mark in "|()"):
+        raise UsageError(REVIEWER_NAME_INVALID, by=by, most=_MAX_NAME_CHARACTERS)
     return given
 
 

@@ -74,7 +74,7 @@ _COUNTED: Final = (
     *(gettext_noop("active"), gettext_noop("suspended"), gettext_noop("closed"), gettext_noop("unregistered")),
 )
 _DATE: Final = re.compile(r"(?<![0-9])(20[0-9]{2})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])?(?![0-9])")
-_HEAD: Final = 1 << 16
+_HEAD_BYTES: Final = 1 << 16
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -242,7 +242,7 @@ def _recognise_kind(source: SourceFile) -> bool:
     if not name.endswith(".txt"):
         return False
     with source.open() as file:
-        first = file.read(_HEAD).removeprefix(_UTF8_BOM).split(b"\n", 1)[0].rstrip(b"\r")
+        first = file.read(_HEAD_BYTES).removeprefix(_UTF8_BOM).split(b"\n", 1)[0].rstrip(b"\r")
     fields = first.split(b"|")
     if len(fields) == COLUMNS["postal"] and fields[0] in ("우편번호".encode(), "우편번호".encode("cp949")):
         source.kind = "postal"
@@ -285,7 +285,7 @@ def _date(*names: str) -> date | None:
 
 def _encoding(source: SourceFile, head: bytes) -> str:
     """Return CP949, as the official files are; the post office also gives UTF-8."""
-    start = head.removeprefix(_UTF8_BOM)[:_HEAD]
+    start = head.removeprefix(_UTF8_BOM)[:_HEAD_BYTES]
     if start.isascii():
         return "cp949"
     try:

@@ -10,7 +10,7 @@ from bansong.engine.address.regions import names_region
 _HIDDEN = "…"
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
-_WORD = 7
+_MAX_WORD_CHARACTERS = 7
 """Shown characters of a word of an address, as many as 전북특별자치도 has: an address may be one word."""
 
 
@@ -37,5 +37,5 @@ def mask_address(address: pl.Expr) -> pl.Expr:
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
-    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _WORD))
+    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
     return pl.concat_str(hidden.list.join(" "), pl.lit(f" {_HIDDEN}")).str.strip_chars_start(" ")

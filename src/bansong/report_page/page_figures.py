@@ -39,7 +39,7 @@ _REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
 _CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
 """Difference between an address and its correction."""
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
-_LONG: Final = 60
+_MAX_REASON_CHARACTERS: Final = 60
 _BATCH: Final = 100_000
 """Rows that are counted together."""
 _EXPECTED: Final = pl.col("bounce_prob").sum()
@@ -150,7 +150,7 @@ def _is_corrected() -> pl.Expr:
 
 def _first_reason() -> pl.Expr:
     said = pl.col("reasons").str.extract(_REASON).str.replace_all(r"\p{N}{5,}", "…")
-    return said.str.strip_chars().str.slice(0, _LONG)
+    return said.str.strip_chars().str.slice(0, _MAX_REASON_CHARACTERS)
 
 
 def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:

@@ -21,8 +21,7 @@ NUMBERS_NOT_FOUND: Final = Problem(
     "business numbers, or name it with `columns` of the input",
 )
 
-_SMALL: Final = 20
-"""Rows from which an input is protected against the loss of most of them."""
+_PROTECTED_ROWS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class EarlierRows:
         if count and len(self.numbers) and numbers.is_empty():
             raise InputError(NUMBERS_NOT_FOUND, numbers=len(self.numbers))
         lost = len(self.numbers.filter(~self.numbers.is_in(numbers.implode())))
-        is_shorter = 2 * count < self.rows and (self.rows >= _SMALL or not count)
-        if self.may_lose or not (is_shorter or (2 * lost > len(self.numbers) >= _SMALL)):
+        is_shorter = 2 * count < self.rows and (self.rows >= _PROTECTED_ROWS or not count)
+        if self.may_lose or not (is_shorter or (2 * lost > len(self.numbers) >= _PROTECTED_ROWS)):
             return
         raise InputError(
             NUMBERS_LOST, count=count, where=self.where, rows=self.rows, lost=lost, numbers=len(self.numbers)

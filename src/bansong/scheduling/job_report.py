@@ -196,7 +196,7 @@ class JobReport(Shown):
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 
-_READABLE: Final = 0o644
+_METRICS_MODE: Final = 0o644
 """Mode for all readers: the collector runs as another user, and only figures are in it."""
 
 
@@ -219,7 +219,7 @@ def write_metrics(report: JobReport, target: Path) -> None:
     lines = [f"# TYPE {name} gauge" for name in names] + [f"{name} {value}" for name, value in figures.items()]
     with publish_file(target) as temporary:
         temporary.write_text("\n".join(sorted(lines, key=_by_name)) + "\n", encoding="utf-8")
-    set_mode(target, _READABLE)
+    set_mode(target, _METRICS_MODE)
 
 
 def _by_name(line: str) -> tuple[str, bool]:

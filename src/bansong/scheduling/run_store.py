@@ -70,7 +70,7 @@ RUN_FILE: Final = FileKind(
     gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
 )  # "bvRn"
 _TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
-_PART: Final = 1_000_000
+_ROWS_A_CELL: Final = 1_000_000
 """Rows of a snapshot in one cell: SQLite's cells end at a gigabyte."""
 _RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
 
@@ -276,7 +276,7 @@ class RunStore:
 
     def _put_snapshot(self, snapshot: pl.DataFrame) -> None:
         self._db.execute("DELETE FROM snapshot")
-        for part, rows in enumerate(snapshot.iter_slices(_PART)):
+        for part, rows in enumerate(snapshot.iter_slices(_ROWS_A_CELL)):
             self._db.execute("INSERT INTO snapshot VALUES (?, ?)", (part, _pack(rows)))
         if snapshot.is_empty():
             self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))

@@ -35,8 +35,7 @@ WATCH_UNKNOWN: Final = Problem(
 )
 
 _FORCE: Final = gettext_noop("If they shall all be removed, give `force=True`; `keep=True` removes nothing")
-_SMALL: Final = 20
-"""Size from which a list is protected against a sync that removes most of it."""
+_PROTECTED_SIZE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
     """Return why a sync is probably a mistake: it removes most of a long list, or all of any."""
     going = plan.remove["biz_no"].n_unique()
-    most = plan.watched >= _SMALL and going * 2 > plan.watched
+    most = plan.watched >= _PROTECTED_SIZE and going * 2 > plan.watched
     if not most and not (going and going == plan.watched):
         return None
     about = {"unusable": found.unusable.height, "rows": count_rows(found.rows)}

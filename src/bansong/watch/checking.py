@@ -56,21 +56,20 @@ SECRET_GUESSABLE: Final = Problem(
 
 log = logging.getLogger(__name__)
 SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
-_SECRET_LENGTH: Final = 16
+_MIN_SECRET_CHARACTERS: Final = 16
 EVERY: Final = 24.0
 """Hours after which a watch is due again by default."""
 REPORT: Final = "report"
 """Channel of the caller, who gets the report."""
-_SELDOM: Final = 1e6
+_MAX_INTERVAL_H: Final = 1e6
 _AT_ONCE: Final = 10_000
 """Watches in one transaction; a killed check repeats at most these."""
 _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
-_GATHERED: Final = 3600.0
+_SUMMARY_WINDOW_S: Final = 3600.0
 """Seconds in which a check is done: its lots share one notification of businesses closed before."""
-_KEPT: Final = 90 * 86400.0
-"""Seconds after which a fully delivered notification is deleted."""
+_KEEP_DELIVERED_S: Final = 90 * 86400.0
 _PATIENCE: Final = 3
 """Failed deliveries in a row after which a webhook is left to the next check."""
 
@@ -87,8 +86,8 @@ _EMPTY: Final = {
 }
 _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
 """The reason of a status, with source and day; it holds no user text."""
-_SLACK: Final = 0.1
-_MOST_SLACK: Final = 2 * 3600.0
+_SLACK_SHARE: Final = 0.1
+_MAX_SLACK_S: Final = 2 * 3600.0
 """Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
 JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
@@ -154,7 +153,7 @@ def recheck_wait(interval: float) -> float:
     >>> recheck_wait(24 * 3600) / 3600, recheck_wait(3600) / 60
     (22.0, 54.0)
     """
-    return interval - min(interval * _SLACK, _MOST_SLACK)
+    return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +200,8 @@ def check(
     running), and what the engine raises.
     """
     refuse_after_fork()
-    if not 0 < every <= _SELDOM:
-        raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_SELDOM)
+    if not 0 < every <= _MAX_INTERVAL_H:
+        raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_MAX_INTERVAL_H)
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known, statuses = read_history(labels), _open_statuses(status, now)
@@ -272,7 +271,7 @@ class _CheckRun:
             checked = judge_watches(due, LocalJudge(engine))
             at = max(self.now(), self.started)
             with self.file.writing() as db:
-                window = SummaryWindow(self.started, at + _GATHERED)
+                window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
                 recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
                 still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
@@ -333,7 +332,7 @@ class _CheckRun:
         waiting = [one for one in self._waiting(REPORT) if one.id in ids]
         with self.file.writing() as db:
             notifications.mark_delivered(db, [(one.number, REPORT) for one in waiting], self.now())
-            notifications.purge(db, self.now() - _KEPT)
+            notifications.purge(db, self.now() - _KEEP_DELIVERED_S)
 
     def _waiting(self, channel: str) -> list[PendingDelivery]:
         with self.file.reading() as db:
@@ -405,6 +404,6 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
     secret = variable(SECRET) or ""
     if not secret.strip():
         raise UsageError(SECRET_MISSING, secret=SECRET)
-    if len(secret.strip()) < _SECRET_LENGTH:
-        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_SECRET_LENGTH)
+    if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
+        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())

@@ -46,8 +46,8 @@ _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
-_LONGEST_ERROR: Final = 300
-_UNDER_WAY: Final = 5.0
+_MAX_ERROR_CHARACTERS: Final = 300
+_UNDER_WAY_S: Final = 5.0
 """Seconds before a notification is due in which it is not changed, since it may be on its way."""
 CLOSED: Final = "closed"
 """The ``biz_status`` that causes a notification."""
@@ -170,7 +170,7 @@ def _open_summary(
         " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
         " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
         " ORDER BY number DESC LIMIT 1",
-        {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": as_json(sorted(channels))},
+        {"owner": owner, "since": since, "soon": now + _UNDER_WAY_S, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))
 
@@ -228,7 +228,7 @@ def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
-        [(due, error[:_LONGEST_ERROR], number, channel) for number, channel, error, due in deliveries],
+        [(due, error[:_MAX_ERROR_CHARACTERS], number, channel) for number, channel, error, due in deliveries],
     )
 
 

@@ -198,8 +198,7 @@ _WIDE: Final = (
 )
 """Characters that take two columns of a terminal."""
 _UNSEEN: Final = r"[\p{Cc}\p{Zl}\p{Zp}]+"
-_LONGEST_CELL: Final = 24
-"""Characters of a name or an address in a line."""
+_MAX_CELL_CHARACTERS: Final = 24
 
 
 def list_lines(frame: pl.DataFrame) -> list[str]:
@@ -253,7 +252,11 @@ def _cell(name: str) -> pl.Expr:
     text = pl.col(name).cast(pl.String).fill_null("").str.replace_all(_UNSEEN, " ")
     if name not in ("name", "address"):
         return text
-    return pl.when(text.str.len_chars() > _LONGEST_CELL).then(text.str.head(_LONGEST_CELL - 1) + "…").otherwise(text)
+    return (
+        pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS)
+        .then(text.str.head(_MAX_CELL_CHARACTERS - 1) + "…")
+        .otherwise(text)
+    )
 
 
 def _pad(name: str) -> pl.Expr:
@@ -267,7 +270,7 @@ def _in_seoul(at: datetime) -> str:
 
 _AFTER: Final = 0.06
 """Length of the last grade's line behind the last change, as a share of the width."""
-_DAY: Final = 86400.0
+_DAY_S: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -335,7 +338,7 @@ class History(Shown):
             raise UsageError(HISTORY_EMPTY, title=self.title)
         begin = known[0].at if self.created is None else min(self.created, known[0].at)
         if begin == known[-1].at:
-            begin -= _DAY
+            begin -= _DAY_S
         end = known[-1].at + (known[-1].at - begin) * _AFTER
         steps = [
             (begin, known[0].before, None),

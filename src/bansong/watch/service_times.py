@@ -25,7 +25,7 @@ def watch_time(entry: WatchEntry, of: str) -> float | None:
     return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
 
 
-_MILLISECONDS: Final = 1e11
+_MIN_MILLISECONDS: Final = 1e11
 """Numbers from here on are milliseconds; as seconds they would be in the year 5138."""
 
 
@@ -49,6 +49,6 @@ def parse_time(text: object) -> float | None:
         number = float(text)
     except (ValueError, OverflowError):
         return None
-    if not math.isfinite(number) or not 0 <= number < _MILLISECONDS * 1000:
+    if not math.isfinite(number) or not 0 <= number < _MIN_MILLISECONDS * 1000:
         return None
-    return number / 1000 if number >= _MILLISECONDS else number
+    return number / 1000 if number >= _MIN_MILLISECONDS else number

@@ -24,7 +24,7 @@ from bansong.storage.sqlite import is_in_use
 from bansong.translation import gettext, gettext_of, ngettext
 
 log = logging.getLogger(__name__)
-_PAUSED: Final = 5
+_PAUSED_EXIT_CODE: Final = 5
 _LONGEST: Final = 100_000.0
 """Days; a longer age would be before the first date."""
 
@@ -60,7 +60,9 @@ class WatchStatuses:
         except StoreError as error:
             if not is_in_use(error):
                 raise
-            self._halted.append(StatusFetch(numbers=len(keys), left=len(keys), halt=str(error), exit_code=_PAUSED))
+            self._halted.append(
+                StatusFetch(numbers=len(keys), left=len(keys), halt=str(error), exit_code=_PAUSED_EXIT_CODE)
+            )
             return engine
 
     def _fetch(self, keys: pl.Series) -> StatusOverlay:

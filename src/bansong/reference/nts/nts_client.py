@@ -47,7 +47,7 @@ _PATH: Final = ("api", "nts-businessman", "v1", "status")
 _PATH_END: Final = re.compile(r"(/api(/nts-businessman(/v1(/status)?)?)?)?/?(\?.*)?$")
 """Parts of the path that a URL may have, and a query, which would show a key."""
 _SUBJECT: Final = gettext_noop("the tax authority's API")
-_TIMEOUT: Final = 35.0
+_TIMEOUT_S: Final = 35.0
 """Seconds: an overloaded portal says so (504) after 30."""
 
 
@@ -67,7 +67,7 @@ class NtsClient:
         base_url: str | None = None,
         *,
         concurrency: int = 8,
-        timeout: float | Timeouts = _TIMEOUT,
+        timeout: float | Timeouts = _TIMEOUT_S,
         verify: bool | str | os.PathLike[str] | ssl.SSLContext = True,
         http: HttpTransport | None = None,
         app: object | None = None,

@@ -26,7 +26,7 @@ CONFLICTING: Final = gettext_noop(
 )
 NO_STATUS: Final = gettext_noop("a number came without a status and counts as not answered: ask again later")
 _FIELDS: Final = ("b_stt", "b_stt_cd", "tax_type", "utcc_yn")
-_LONGEST_FIELD: Final = 160
+_MAX_FIELD_CHARACTERS: Final = 160
 _A_NUMBER: Final = "1208800767"  # any: the words are read, not the number
 _NUMBER: Final = re.compile("[0-9]{10}")
 _DAY: Final = re.compile("[0-9]{8}")
@@ -118,7 +118,7 @@ def _read_number(row: object) -> int | None:
 
 def _read_text(row: dict[str, Any], name: str) -> str:
     found = row.get(name)
-    return "" if found is None else str(found).strip()[:_LONGEST_FIELD]
+    return "" if found is None else str(found).strip()[:_MAX_FIELD_CHARACTERS]
 
 
 def _read_day(text: str) -> date | None:

@@ -33,7 +33,7 @@ from bansong.translation import gettext, gettext_noop
 _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
 _LONGEST: Final = 60
-_DEEPEST: Final = 4
+_MAX_DEPTH: Final = 4
 _QUOTA_WORDS: Final = b"quota exceeded"
 """Part of the plain text ``API token quota exceeded``, with 429 or 200: the day's limit."""
 
@@ -240,7 +240,7 @@ def _read_xml(body: bytes) -> object:
 
 
 def _reasons(value: object, depth: int = 0) -> Iterator[object]:
-    if isinstance(value, dict) and depth < _DEEPEST:
+    if isinstance(value, dict) and depth < _MAX_DEPTH:
         if _is_code(value.get(_REASON)):
             yield value[_REASON]
         for inner in value.values():
