@@ -131,10 +131,10 @@ def _is_text(path: Path) -> bool:
 
 def _side_files(job: JobFile, folder: Path) -> list[Path]:
     """Return the files that a job writes beside its outputs."""
-    return _located(folder, job.notify.file, job.run.metrics)
+    return _locate_all(folder, job.notify.file, job.run.metrics)
 
 
-def _located(folder: Path, *names: str | None) -> list[Path]:
+def _locate_all(folder: Path, *names: str | None) -> list[Path]:
     return [path.resolve() for path in (locate(folder, name) for name in names) if path is not None]
 
 
@@ -142,7 +142,7 @@ def _read_files(job: JobFile, folder: Path) -> list[Path]:
     """Return the files that a job reads beside its inputs."""
     reference, engine, status = job.reference, job.engine, job.status
     references = (reference.registry, reference.gazetteer, reference.model)
-    return _located(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
+    return _locate_all(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
 
 
 def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:
