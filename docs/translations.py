@@ -28,7 +28,13 @@ CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
-KEYWORDS = {"gettext": slice(1), "gettext_noop": slice(1), "ngettext": slice(2), "Problem": slice(1, 3)}
+KEYWORDS = {
+    "gettext": slice(1),
+    "gettext_of": slice(1, 2),
+    "gettext_noop": slice(1),
+    "ngettext": slice(2),
+    "Problem": slice(1, 3),
+}
 """What takes messages, and which of its arguments are the forms of one."""
 
 HELP = {"help", "off_help", "short_help", "epilog"}
@@ -216,7 +222,7 @@ _TECHNICAL = re.compile(
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {
-    *("gettext", "gettext_noop", "ngettext", "Problem"),
+    *KEYWORDS,
     *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }

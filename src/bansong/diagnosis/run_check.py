@@ -216,7 +216,7 @@ def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T
     """Ask in an event loop; raise :class:`TransportError` where a reply that has begun goes on and on."""
     import anyio
 
-    from bansong.watch.stores import run_in_loop
+    from bansong.cancellation import run_until_interrupted
 
     seconds = timeout * _WHOLE
 
@@ -225,7 +225,7 @@ def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T
             return await ask()
 
     try:
-        return run_in_loop(ask_until)
+        return run_until_interrupted(ask_until)
     except TimeoutError as error:
         raise TransportError(CHECK_TIMED_OUT, who=who, seconds=seconds) from error
 

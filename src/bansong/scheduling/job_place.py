@@ -1,4 +1,4 @@
-"""What a job is called, and where its state lies."""
+"""Name and state file of a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB_NAME_TAKEN: Final = Problem(
 
 
 def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
-    """Return a job's name and the file of its state. Without a name in it, a job file is a job where it lies."""
+    """Return a job's name and state file. Without a name in it, a job file is a job at its path."""
     if job.name is not None:
         return job.name, state_folder() / f"{job.name}.sqlite"
     place = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
@@ -29,9 +29,9 @@ def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
 
 
 def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
-    """Raise :class:`UsageError` where the state is that of another job file that still has this name.
+    """Raise :class:`UsageError` if another job file has this name: each would lose the other's rows.
 
-    Each would have lost the other's rows. A file that was moved or renamed keeps its state.
+    A job file that was moved or renamed keeps its state.
     """
     if other is None or other == path or not other.is_file() or other.samefile(path):
         return
@@ -44,7 +44,7 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
 
 
 def locate(folder: Path, name: str | None) -> Path | None:
-    """Return the path that a name in the job file means; ``folder``: where the job file lies."""
+    """Return the path of a name in the job file; ``folder``: the job file's."""
     return None if name is None else folder / as_path(name).expanduser()
 
 
