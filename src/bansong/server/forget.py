@@ -1,7 +1,6 @@
-"""What a server's file and folder hold of a number, and how it is erased while no server runs on them.
+"""Erase business numbers from a server's file and folder while no server runs on them.
 
-A job's rows stay, without content: row ids and what was charged go on to be right. Its client sees such a row as one
-without a number.
+The rows of jobs stay without content, so that row ids and charges remain right; clients see a row without a number.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ FILE_DAMAGED: Final = Problem(
 )
 
 ERASED: Final = "the business was forgotten"
-"""The ``error`` of a row whose content was erased."""
+"""``error`` of an erased row."""
 _JOB_FILES: Final = ("records.parquet", "results.parquet")
 _ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
 _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
@@ -44,7 +43,7 @@ _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reas
 class ServerErasure:
     """A server's file and folder, locked: ``with ServerErasure(path) as server: server.erase(numbers)``.
 
-    Entering raises :class:`StoreError` where the file does not exist, or a server runs on it.
+    Entering raises :class:`StoreError` if the file is missing or a server runs on it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +65,7 @@ class ServerErasure:
         self._stack.close()
 
     def holdings(self, numbers: Collection[str]) -> dict[str, int]:
-        """Return how many rows are held of numbers (ten digits), by kind."""
+        """Count the rows of numbers (ten digits) by kind."""
         found: Counter[str] = Counter()
         with SERVER_FILE.errors(self.path):
             for b_no in numbers:
@@ -126,14 +125,12 @@ class ServerErasure:
                 raise
 
     def _job_files(self) -> list[Path]:
-        """Return the files of all jobs; raise :class:`StoreError` for a folder that cannot be looked through."""
         with SERVER_FILE.errors(self._files):
             folders = list_folder(results.job_folder(self._files, "any").parent)
             files = [path for folder in folders for path in list_folder(folder)]
         return [path for path in files if path.name in _JOB_FILES]
 
     def _label_stores(self) -> list[LabelStore]:
-        """Return the label stores of all keys; each raises :class:`LabelError` where it cannot be looked through."""
         with SERVER_FILE.errors(self._files):
             folders = [path for scope in list_folder(learning_folder(self._files)) for path in list_folder(scope)]
         return [LabelStore(folder) for folder in folders if folder.name == "labels"]
@@ -144,7 +141,6 @@ def _is_of(numbers: Collection[str]) -> pl.Expr:
 
 
 def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
-    """Return the row ids that a job's file has of the numbers."""
     try:
         return pl.scan_parquet(path, glob=False).filter(_is_of(numbers)).select(ROW_ID).collect().to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -152,7 +148,6 @@ def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
 
 
 def _erase_rows(path: Path, numbers: Collection[str]) -> None:
-    """Write a job's file anew: the rows of the numbers have their row id and nothing else."""
     frame = pl.scan_parquet(path, glob=False)
     schema = frame.collect_schema()
     blank = [

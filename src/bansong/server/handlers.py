@@ -1,4 +1,4 @@
-"""Handlers of the operations (``operations``), and the parts of a running server that they share."""
+"""Handlers of the operations, and the parts of a running server that they share."""
 
 from __future__ import annotations
 
@@ -80,7 +80,6 @@ class Context:
 
 
 def context_of(request: Request) -> Context:
-    """The running server's parts."""
     context: Context = request.app.state.context
     return context
 
@@ -90,13 +89,13 @@ def _reply(payload: object, status: int = 200) -> Response:
 
 
 async def check_health(request: Request) -> Response:
-    """Answer ``{"status": "ok"}`` if the database can be read and written, else the refusal 503. Needs no key."""
+    """Answer ``{"status": "ok"}`` if the database is readable and writable, else 503. Needs no key."""
     await context_of(request).store.check()
     return _reply({"status": "ok"})
 
 
 async def show_account(request: Request) -> Response:
-    """Answer what the key may do, and how much of the month's quota is left (INTERFACE §4.9). Costs nothing."""
+    """INTERFACE §4.9: what the key may do, and what is left of its quota."""
     context, key = context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
     used, changes = await context.store.read(
@@ -131,7 +130,7 @@ async def show_account(request: Request) -> Response:
 
 
 async def verify_business(request: Request) -> Response:
-    """Answer one lookup (INTERFACE §4.1); it is taken from the quota, and given back if it cannot be answered."""
+    """INTERFACE §4.1: answer one lookup; the quota is given back if there is no answer."""
     context = context_of(request)
     context.lookups.answerer.admit(key_of(request).scope)
     token = token_from(request, "POST /verify")
@@ -143,7 +142,7 @@ async def verify_business(request: Request) -> Response:
 
 
 async def create_job(request: Request) -> Response:
-    """Receive a file and queue it (INTERFACE §4.2): all its rows are taken from the quota, or none."""
+    """INTERFACE §4.2: receive a file and queue it; all its rows are taken from the quota, or none."""
     context, key = context_of(request), key_of(request)
     plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
@@ -180,10 +179,10 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 async def record_label(request: Request) -> Response:
-    """Record what became of a row's letter (INTERFACE §4.4); a later outcome of the row replaces it. Costs nothing.
+    """INTERFACE §4.4: record the outcome of a row's letter; a later one replaces it.
 
-    Refused with 404 for a job or row that is not there or not this key's, with 409 for a job that is not done, and with
-    429 `limit_exceeded` where what the key has on the disk leaves no room.
+    Refused with 404 for an unknown job or row, 409 for a job that is not done, 429 `limit_exceeded` if the key's disk
+    quota is full.
     """
     context, job_id = context_of(request), request.path_params["job_id"]
     label, key = await read_json(request, LabelRequest), await renew_key(request)
@@ -215,12 +214,10 @@ async def record_label(request: Request) -> Response:
 
 
 async def add_watch(request: Request) -> Response:
-    """Put a business on the list: 201 with the new entry, or 200 with that which was there, name and address updated.
+    """INTERFACE §4.5: add a business (201), or update name and address of a watched one (200).
 
-    It is checked when the list is checked next: at once, it would be a lookup without quota. Refused with 409
-    `watch_limit` when the plan's number of watches is reached: neither a function that the plan does not have (403) nor
-    the monthly quota (429), and remedied by removing a watch; with 429 `limit_exceeded` when the month's changes are
-    used up. Watches cost no quota (INTERFACE §4.5 to §4.8).
+    The first check is a scheduled one: an immediate one would be a lookup without quota. Refused with 409 `watch_limit`
+    if the list is full, with 429 `limit_exceeded` if the month's changes are used up.
     """
     context = context_of(request)
     wanted, key = await read_json(request, WatchRequest), await renew_key(request)
@@ -245,13 +242,12 @@ async def add_watch(request: Request) -> Response:
 
 
 async def list_watches(request: Request) -> Response:
-    """Answer the whole watch list, piece by piece, as fast as it is taken."""
     context, key = context_of(request), key_of(request)
     return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
 
 
 async def remove_watch(request: Request) -> Response:
-    """Take a business off the list, its history with it. It counts as a change, and is never refused as one."""
+    """Remove a business and its history. It counts as a change, but is never refused as one."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     month = context.clock.month()
 
@@ -269,7 +265,7 @@ async def remove_watch(request: Request) -> Response:
 
 
 async def show_watch_history(request: Request) -> Response:
-    """Answer the changes of grade of one watched business, the oldest first; for plans with `watch_history` only."""
+    """INTERFACE §4.8: the changes of grade of a business, oldest first; for plans with `watch_history`."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
         raise not_in_plan(gettext("the watch history"), key.plan)

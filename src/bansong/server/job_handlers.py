@@ -1,4 +1,4 @@
-"""Handlers of the jobs that there are: one with its results, the list of a key, and what deletes one."""
+"""Handlers of jobs: show, list, delete."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ from bansong.translation import gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
-PREVIEW: Final = 10
-"""Results that are shown where the request does not say how many."""
-PAGE: Final = 20
-"""Jobs of a page where the request does not say how many."""
-MOST: Final = 100
-"""Jobs of a page at most."""
+DEFAULT_PREVIEW: Final = 10
+DEFAULT_PAGE: Final = 20
+MAX_PAGE: Final = 100
 _GONE: Final = gettext_noop("the job's results are not on the server's disk any more; send the file again")
 
 
 async def show_job(request: Request) -> Response:
-    """Answer how far a job is, with its results of highest risk once it is done (INTERFACE §4.3)."""
+    """INTERFACE §4.3: the progress of a job, and its results of highest risk once it is done."""
     context, key = context_of(request), key_of(request)
     preview = _preview(request)
     job_id = request.path_params["job_id"]
@@ -56,12 +53,10 @@ async def show_job(request: Request) -> Response:
 
 
 def _job_status(context: Context, job: StoredJob) -> JobStatus:
-    """The status of a job, without results."""
     return JobStatus(**_summarize_job(context, job), results=[])
 
 
 def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
-    """The fields that a job has wherever it is shown."""
     processed = context.jobs.processed_rows(job)
     expires = None if job.finished is None else job.finished + context.settings.keep_days * 86_400
     return {
@@ -81,14 +76,13 @@ def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
 def _preview(request: Request) -> int:
     text = request.query_params.get("preview")
     if text is None:
-        return PREVIEW
+        return DEFAULT_PREVIEW
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise invalid(gettext("preview must be a whole number of rows, 0 or more"))
     return int(text)
 
 
 async def list_jobs(request: Request) -> Response:
-    """Answer a page of the key's jobs, the newest first, without results. Costs nothing."""
     context, key = context_of(request), key_of(request)
     limit, after = _limit(request), _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
@@ -98,11 +92,10 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job, its files and results: nobody finds them from now on, and at 200 they are gone from the disk.
+    """Delete a job and its files; cancel it if it is not done, and give back the rows without an answer.
 
-    One that is not done is cancelled, and what was taken for rows that have no answer yet is given back. One that runs
-    is answered 202: its files go when the slice that is being answered has been written. Outcomes told of it before are
-    recorded first: what was learned stays.
+    200: the files are gone. 202: the job was running, and its files go after the current slice. Outcomes are learned
+    first.
     """
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
@@ -115,18 +108,17 @@ async def delete_job(request: Request) -> Response:
 
 
 class _Cursor(NamedTuple):
-    """Where a page ends: when its last job was made, and its id."""
+    """The last job of a page."""
 
     created: float
     job_id: str
 
     def encode(self) -> str:
-        """Return it as clients get it, and give it back."""
         return base64.urlsafe_b64encode(f"{self.created!r} {self.job_id}".encode()).decode()
 
     @classmethod
     def decode(cls, text: str) -> _Cursor:
-        """Return what :meth:`encode` made a text of; raise :class:`ValueError` for another."""
+        """Parse a text of :meth:`encode`; raise :class:`ValueError` for others."""
         created, _, job_id = base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
         if not job_id or not math.isfinite(float(created)):
             raise ValueError(text)
@@ -146,9 +138,9 @@ def _cursor(request: Request) -> _Cursor | None:
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit")
     if text is None:
-        return PAGE
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MOST)) and 0 < int(text) <= MOST):
-        raise invalid(gettext("limit must be a whole number of jobs, 1 to {most}", most=MOST))
+        return DEFAULT_PAGE
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 0 < int(text) <= MAX_PAGE):
+        raise invalid(gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE))
     return int(text)
 
 
