@@ -1,4 +1,4 @@
-"""The command line: parse, print, exit codes. No logic, and nothing heavy is imported before it is needed."""
+"""The command line: parsing, printing, exit codes. Heavy modules are imported when needed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ add_language_option(app)
 
 
 def main() -> None:
-    """Run the command line; errors raised on purpose become one line on stderr and an exit code."""
+    """Run the command line; expected errors become one line on stderr and an exit code."""
     open_closed_streams()
     escape_what_stdout_lacks()
     set_up_logging()

@@ -125,7 +125,6 @@ def _pair_lines(pairs: list[tuple[str, str]]) -> list[str]:
 
 
 def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:
-    """Return a frame as columns of text: numbers to the right, a float with four places, null as nothing."""
     if frame.is_empty():
         return []
     from bansong.learning.calibration import FIGURE_WORDS

@@ -43,7 +43,6 @@ _progress_option = click.option(
 
 
 _STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
-"""What became of a file that was to be brought up to date."""
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""``bansong forget``: erase a business number everywhere on this machine."""
+"""``bansong forget``."""
 
 from __future__ import annotations
 

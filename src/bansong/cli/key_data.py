@@ -1,4 +1,4 @@
-"""``bansong keys export``, ``erase``, ``audit``: what is stored of a key, and what operators did."""
+"""``bansong keys export``, ``erase`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
 
 
 def _ask_server_to_erase(db: Path, key_id: str) -> None:
-    """Let the server that runs on the file erase a key; end with exit code 5 where that is not done in a minute."""
+    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
     from bansong.server.account_erasure import ask_for_erasure
     from bansong.server.store import key_table
 

@@ -1,4 +1,4 @@
-"""``bansong keys``: the API keys of the user's own server, and their secrets."""
+"""``bansong keys``: the API keys of one's own server, and their secrets."""
 
 from __future__ import annotations
 
@@ -335,9 +335,9 @@ for _command in (export, erase, audit):
 
 
 def _customer_name(given: str | None) -> str | None:
-    """Return a customer's name as it is stored, so that spellings which look alike are the same customer.
+    """Normalise a customer's name, so that spellings that look alike are equal.
 
-    Raises :class:`UsageError` for one that is longer than the name of a business may be.
+    Raises :class:`UsageError` if it is too long.
     """
     from bansong.server.payloads import LONGEST_NAME
 

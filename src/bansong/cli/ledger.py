@@ -1,4 +1,4 @@
-"""``bansong ledger``, ``resolve`` and ``me``: what was paid, what is in doubt, what is left of the quota."""
+"""``bansong ledger``, ``resolve`` and ``me``."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
 
 
 _NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
-"""What the ledger notes in place of a file's name."""
+"""Noted in the ledger instead of a file's name."""
 
 
 def _file_words(file: str) -> str:

@@ -45,7 +45,6 @@ _EVENT_WORDS: Final = {
     "released": gettext_noop("released"),
     "kept": gettext_noop("kept"),
 }
-"""What the journal calls what happened → what people are told."""
 
 
 @click.group(short_help="The scorecards: which one answers, and those before it.")
@@ -134,7 +133,6 @@ def rollback(version: str | None, as_json: bool) -> None:
 
 
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
-    """Return a scorecard and its name for people: by default the champion."""
     from bansong.engine.risk.scorecard import Scorecard
     from bansong.models.model_store import BUILTIN, StoredScorecard, resolve_model
 
@@ -177,7 +175,6 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
 
 
 def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
-    """What a learned scorecard was learned from."""
     labels = ngettext(
         "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
         "e-value of {e_value}",
@@ -194,7 +191,6 @@ def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
 
 
 def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
-    """Which scores are which grade, and what is done with each."""
     actions, lang = card.actions, current_language()
     cuts = " · ".join(
         gettext(
@@ -251,7 +247,7 @@ def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
 
 
 def _difference_words(what: str) -> str:
-    """Return what differs in words; a name of the file stays as it is."""
+    """Return what differs in words; names in the scorecard file stay."""
     if found := re.fullmatch("grade (?P<grade>[A-E]) up to", what):
         return gettext("grade {grade} up to", **found.groupdict())
     name, _, points = what.rpartition(" ")
@@ -271,7 +267,7 @@ def _event_lines(events: list[Event]) -> list[str]:
 
 
 def _why(event: Event) -> str:
-    """Return the reason of an event in words: the mailing and its faults, or the scorecard that was replaced."""
+    """The reason of an event: the mailing and its faults, or the replaced scorecard."""
     data = event.data
     why = data.get("why") or (
         gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""

@@ -1,4 +1,4 @@
-"""``bansong run JOB.toml`` and ``bansong runs …``: scheduled jobs, and what their runs did."""
+"""``bansong run JOB.toml`` and ``bansong runs …``: scheduled jobs and their runs."""
 
 from __future__ import annotations
 
@@ -124,10 +124,7 @@ def _now() -> str:
 
 
 class _JsonFormatter(logging.Formatter):
-    """A formatter that makes one JSON object of a record."""
-
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as a line."""
         fields = {"at": _now(), "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
         return json.dumps(fields, ensure_ascii=False)
 
@@ -138,7 +135,7 @@ def _log_as_json() -> None:
 
 
 def _write_template(path: Path) -> None:
-    """Write the template and, beside it, the schema that editors complete it by; neither replaces a file."""
+    """Write the template and, for editors, its schema; replace no file."""
     from bansong.scheduling.job_file import job_template, json_schema
 
     schema = path.with_name("bansong-job.schema.json")

@@ -34,7 +34,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    """Return the value of an option; refuse "nan", which lies in every range."""
+    """Refuse "nan", which is in every range."""
     if math.isnan(value):
         raise click.BadParameter(gettext("nan is no number"), context, option)
     return value
@@ -214,7 +214,7 @@ def _check(**options: Any) -> NoReturn:
 
 
 def _announce(url: str, *, behind_proxy: bool) -> None:
-    """Print where the server listens; warn where other machines can reach it and no proxy is known to speak TLS."""
+    """Print where the server listens; warn if others reach it without TLS."""
     from bansong.client.base_url import BaseUrl
 
     say(gettext("serving on {url}; stop with Ctrl-C", url=url))

@@ -1,6 +1,6 @@
-"""What ``bansong serve --check`` looks at: all that a server is given, before it is started, or beside it.
+"""Checks of ``bansong serve --check``, also beside a running server.
 
-Nothing is changed: no file is made, brought forward or locked for longer than a look, nobody is asked anything.
+Nothing is changed: no file is made, migrated or locked for long, and no network is used.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or ru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceToCheck:
-    """What a server would be started with; as :class:`bansong.server.settings.Settings` has it.
+    """Options of a server; see :class:`bansong.server.settings.Settings`.
 
-    ``plans``: the file of plans, ``None`` for the built-in ones.
+    ``plans``: a file of plans, ``None`` for the built-in ones.
     """
 
     db: Path
@@ -76,7 +76,7 @@ class ServiceToCheck:
 
 
 def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
-    """Look at everything that a server is given. Raises nothing: what is wrong is a finding."""
+    """Check everything that a server is given. Raises nothing: errors are findings."""
     today = today or seoul_day()
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
@@ -99,7 +99,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
 
 
 def _is_running(db: Path) -> bool:
-    """Return whether a server has the file: whether the lock beside it is taken. It is held for no longer than that."""
+    """Return whether a server holds the lock of the file; the lock is taken only for this test."""
     try:
         descriptor = os.open(f"{os.path.realpath(db)}.lock", os.O_RDWR)
     except OSError:
@@ -166,7 +166,6 @@ def _has_journal(db: Path) -> bool:
 
 
 def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
-    """Look at the keys' plans and webhooks, if the file can be read as it is."""
     if SERVER_FILE.stored_version(service.db) != SERVER_FILE.version:
         return
     try:
@@ -268,7 +267,7 @@ def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator[Finding]:
-    """Look whether an address can be had: by binding to it, without listening, so that nobody connects meanwhile."""
+    """Bind without listening, so that nobody can connect."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)

@@ -1,4 +1,4 @@
-"""The fakes as processes of their own: ``python -m bansong.testing``, and the tax authority's API with ``nts``."""
+"""Serve a fake: ``python -m bansong.testing``, or with ``nts`` the tax authority's API."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _service(given: Namespace) -> FakeService:
         quota=given.quota,
         used=given.used,
         plan=given.plan,
-        dialect=DIALECTS[given.dialect],
+        dialect=DIALECTS.get(given.dialect),
         max_rows=given.max_rows,
         max_bytes=given.max_bytes,
         batch_quota=given.batch_quota,
@@ -100,7 +100,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--quota", type=int, help="lookups a month; by default there is no limit")
     parser.add_argument("--used", type=int, default=0, help="lookups of it that are used already")
     parser.add_argument("--plan", default="business")
-    parser.add_argument("--dialect", choices=sorted(DIALECTS), default="plain")
+    parser.add_argument("--dialect", choices=["plain", *sorted(DIALECTS)], default="plain")
     parser.add_argument("--max-rows", type=int, help="413 for larger uploads")
     parser.add_argument("--max-bytes", type=int, help="413 for larger requests")
     parser.add_argument("--batch-quota", choices=("whole", "partial"), default="whole")
