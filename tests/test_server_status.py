@@ -23,7 +23,7 @@ from bansong.errors import StoreError
 from bansong.options import StatusOptions
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import StatusStore
-from bansong.server.forget import ServerErasure
+from bansong.server.forget import open_stopped_server
 from bansong.server.jobs import results, worker
 from bansong.server.settings import as_text
 from bansong.server.status.circuit_breaker import FAILURES, PAUSES_S, CircuitBreaker
@@ -613,7 +613,7 @@ def test_forgetting_reaches_the_servers_statuses(tmp_path: Path) -> None:
     with asking(tmp_path, known()) as it:
         it.verify(NUMBER)
         it.verify(OTHER)
-    with ServerErasure(tmp_path / "db.sqlite") as erasure:
+    with open_stopped_server(tmp_path / "db.sqlite") as erasure:
         assert erasure.holdings([NUMBER])["statuses"] == 1
         erasure.erase([NUMBER])
         assert erasure.holdings([NUMBER])["statuses"] == 0

@@ -300,10 +300,10 @@ def _open_job(path: Path) -> Iterator[_OpenStore]:
 
 @contextmanager
 def _open_server(path: str | Path) -> Iterator[_OpenStore]:
-    from bansong.server.forget import ServerErasure
+    from bansong.server.forget import open_stopped_server
 
     _check_named("db", path)
-    with ServerErasure(Path(path)) as server:
+    with open_stopped_server(Path(path)) as server:
         yield _OpenStore(lambda numbers: StoreHoldings("server", str(path), server.holdings(numbers)), server.erase)
 
 

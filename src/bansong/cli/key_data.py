@@ -79,7 +79,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     A running server erases it when the key's requests and jobs have ended. The command waits a minute for that, and
     ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
-    from bansong.server.account_erasure import AccountErasure
+    from bansong.server.account_erasure import open_account
     from bansong.server.settings import as_text
     from bansong.storage.sqlite import is_in_use
 
@@ -93,7 +93,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         say(gettext("nothing was erased"))
         return
     try:
-        with AccountErasure(db, key_id) as account:
+        with open_account(db, key_id) as account:
             held = account.holdings()
             account.erase(time.time())
     except StoreError as error:

@@ -30,12 +30,14 @@ key_argument = click.argument("key_id", metavar="KEY_ID")
 def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
     """Run ``change`` in a transaction on the server's file and return its result."""
     from bansong.server.store.schema import SERVER_FILE, open_server_file
+    from bansong.storage.sqlite import transaction
 
-    with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db):
-        connection.execute("BEGIN IMMEDIATE")
-        result = change(connection)
-        connection.execute("COMMIT")
-        return result
+    with (
+        closing(open_server_file(db, create=make)) as connection,
+        SERVER_FILE.errors(db),
+        transaction(connection),
+    ):
+        return change(connection)
 
 
 def act_on_file(

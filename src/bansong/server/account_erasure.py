@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from bansong.server.engine_pool import learning_folder, remove_training_folder
 from bansong.server.former_pool import FORMER_POOL
 from bansong.server.jobs import results
 from bansong.server.settings import Settings
-from bansong.server.store import SERVER_FILE, audit_table, job_table, key_table, lock_server_file, open_server_file
+from bansong.server.store import SERVER_FILE, audit_table, hold_server_file, job_table, key_table
 from bansong.storage.filesystem import list_folder
-from bansong.storage.sqlite import rewrite_file
+from bansong.storage.sqlite import rewrite_file, transaction
 from bansong.translation import gettext_noop
 
 OWNED: Final = {
@@ -93,32 +92,26 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
             shutil.rmtree(folder)
 
 
-class AccountErasure:
-    """Erase a key's account in a server's file that no server uses: ``with AccountErasure(path, key_id) as account``.
+@contextmanager
+def open_account(path: Path, key_id: str) -> Iterator[AccountErasure]:
+    """Open a server's file, which no server may use meanwhile, to erase a key's account.
 
-    Entering raises :class:`StoreError` if the file is missing or a server runs on it, :class:`UsageError` for an
-    unknown key.
+    Raises :class:`StoreError` if the file is missing or a server runs on it, :class:`UsageError` for an unknown key.
     """
+    with hold_server_file(path) as db:
+        with SERVER_FILE.errors(path):
+            key_table.require_key(db, key_id, path)
+        yield AccountErasure(path, db, key_id)
 
-    def __init__(self, path: Path, key_id: str) -> None:
+
+class AccountErasure:
+    """Erases the account of a key; see :func:`open_account`."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, key_id: str) -> None:
         self.path = path
         self.key_id = key_id
+        self._db = db
         self._files = Settings(db=path).files
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(lock_server_file(self.path).release)
-            self._db = stack.enter_context(closing(open_server_file(self.path, create=False)))
-            with SERVER_FILE.errors(self.path):
-                self.key = key_table.require_key(self._db, self.key_id, self.path)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def holdings(self) -> dict[str, int]:
         with SERVER_FILE.errors(self.path):
@@ -128,14 +121,12 @@ class AccountErasure:
         """Revoke the key and erase its account; after a kill, call it again. Raises StoreError."""
         held = self.holdings()
         with SERVER_FILE.errors(self.path):
-            with self._db:
-                self._db.execute("BEGIN IMMEDIATE")
+            with transaction(self._db):
                 ask_for_erasure(self._db, self.key_id, now)
             jobs = job_table.list_job_ids(self._db, self.key_id)
             remove_files(self._files, self.key_id, jobs)
             remove_training_folder(self._files)
-            with self._db:
-                self._db.execute("BEGIN IMMEDIATE")
+            with transaction(self._db):
                 erase_rows(self._db, self.key_id)
                 key_table.mark_erased(self._db, self.key_id, now)
                 counts = {what: count for what, count in held.items() if count}

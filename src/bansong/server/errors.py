@@ -13,6 +13,12 @@ from starlette.responses import Response
 from bansong.translation import gettext, gettext_noop
 
 JSON: Final = "application/json"
+
+
+def reply(payload: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(payload), status, media_type=JSON)
+
+
 _TOO_LARGE: Final = {
     "bytes": gettext_noop("{what} is too large: at most {limit:,} bytes are taken at a time; send it in parts"),
     "rows": gettext_noop("{what} is too large: at most {limit:,} rows are taken at a time; send it in parts"),

@@ -5,13 +5,13 @@ The rows of jobs stay without content, so that row ids and charges remain right;
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import polars as pl
 
@@ -23,9 +23,9 @@ from bansong.run.records import ROW_ID
 from bansong.server.engine_pool import learning_folder
 from bansong.server.jobs import results
 from bansong.server.settings import Settings
-from bansong.server.store import SERVER_FILE, audit_table, job_table, lock_server_file, open_server_file
+from bansong.server.store import SERVER_FILE, audit_table, hold_server_file, job_table
 from bansong.storage.filesystem import list_folder
-from bansong.storage.sqlite import rewrite_file
+from bansong.storage.sqlite import rewrite_file, transaction
 from bansong.tables import publish_file
 from bansong.watch import forget as watch_forget
 
@@ -40,29 +40,21 @@ _ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
 _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
 
 
+@contextmanager
+def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
+    """Open a server's file while no server uses it; raise :class:`StoreError` if it is missing or a server runs."""
+    with hold_server_file(path) as db:
+        yield ServerErasure(path, db)
+
+
 class ServerErasure:
-    """A server's file and folder, locked: ``with ServerErasure(path) as server: server.erase(numbers)``.
+    """A server's file and folder, to erase business numbers; see :func:`open_stopped_server`."""
 
-    Entering raises :class:`StoreError` if the file is missing or a server runs on it.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
+        self._db = db
         settings = Settings(db=path)
         self._files, self._statuses = settings.files, settings.status_store
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(lock_server_file(self.path).release)
-            self._db = stack.enter_context(closing(open_server_file(self.path, create=False)))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def holdings(self, numbers: Collection[str]) -> dict[str, int]:
         """Count the rows of numbers (ten digits) by kind."""
@@ -70,7 +62,8 @@ class ServerErasure:
         with SERVER_FILE.errors(self.path):
             for b_no in numbers:
                 found.update(watch_forget.holdings(self._db, b_no))
-                found["repeatable answers"] += int(self._value(f"SELECT count(*) {_ANSWERS}", b_no.encode()))
+                answers = self._db.execute(f"SELECT count(*) {_ANSWERS}", (b_no.encode(),))
+                found["repeatable answers"] += answers.fetchone()[0]
         for path in self._job_files():
             found[f"{path.stem} of jobs"] += _rows_of(path, numbers).len()
         if (statuses := find_status_store(self._statuses)) is not None:
@@ -87,7 +80,7 @@ class ServerErasure:
             for (job,) in self._db.execute(active).fetchall():
                 if results.records_path(self._files, job).exists():
                     results.remove_unfinished(self._files, job)
-        with self._transaction():
+        with SERVER_FILE.errors(self.path), transaction(self._db):
             for path in self._job_files():
                 rows = _rows_of(path, numbers)
                 self._db.executemany(
@@ -108,21 +101,6 @@ class ServerErasure:
                 statuses.forget(*map(int, numbers))
         with SERVER_FILE.errors(self.path):
             rewrite_file(self._db)
-
-    def _value(self, query: str, *values: object) -> int:
-        return int(self._db.execute(query, values).fetchone()[0])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with SERVER_FILE.errors(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
 
     def _job_files(self) -> list[Path]:
         with SERVER_FILE.errors(self._files):

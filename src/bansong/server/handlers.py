@@ -13,7 +13,16 @@ from starlette.responses import Response, StreamingResponse
 from bansong.server import idempotency
 from bansong.server.auth import KeyCache, key_of, renew_key
 from bansong.server.engine_pool import EnginePool
-from bansong.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan, watch_changes_exceeded
+from bansong.server.errors import (
+    JSON,
+    Refusal,
+    conflict,
+    invalid,
+    not_found,
+    not_in_plan,
+    reply,
+    watch_changes_exceeded,
+)
 from bansong.server.expiry import Retention
 from bansong.server.http_limits import read_json
 from bansong.server.idempotency import IdempotentRequests, identity_of, token_from
@@ -36,7 +45,6 @@ from bansong.server.payloads import (
     WatchHistory,
     WatchRemoved,
     WatchRequest,
-    encode,
 )
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
 from bansong.server.store import Store, job_table, key_table
@@ -84,14 +92,10 @@ def context_of(request: Request) -> Context:
     return context
 
 
-def _reply(payload: object, status: int = 200) -> Response:
-    return Response(encode(payload), status, media_type=JSON)
-
-
 async def check_health(request: Request) -> Response:
     """Answer ``{"status": "ok"}`` if the database is readable and writable, else 503. Needs no key."""
     await context_of(request).store.check()
-    return _reply({"status": "ok"})
+    return reply({"status": "ok"})
 
 
 async def show_account(request: Request) -> Response:
@@ -106,7 +110,7 @@ async def show_account(request: Request) -> Response:
     def quota(limit: int, used: int) -> QuotaPayload:
         return QuotaPayload(limit, used, max(0, limit - used), month, resets)
 
-    return _reply(
+    return reply(
         Me(
             key_id=key.id,
             plan=key.plan,
@@ -210,7 +214,7 @@ async def record_label(request: Request) -> Response:
     with disk.hold_outcome(key.id, context.keys.plan(key)):
         disk.add_outcomes(job_id, await context.store.write(record))
     context.learner.wake()
-    return _reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
+    return reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
 
 
 async def add_watch(request: Request) -> Response:
@@ -261,7 +265,7 @@ async def remove_watch(request: Request) -> Response:
     if number is None:
         raise not_found(gettext("the watch"))
     context.watches.lists.mark_stale(key.id, [number])
-    return _reply(WatchRemoved(watch_id, removed=True))
+    return reply(WatchRemoved(watch_id, removed=True))
 
 
 async def show_watch_history(request: Request) -> Response:
@@ -275,7 +279,7 @@ async def show_watch_history(request: Request) -> Response:
     if watch is None or changes is None:
         raise not_found(gettext("the watch"))
     items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
-    return _reply(WatchHistory(watch_id, watch.biz_no, items))
+    return reply(WatchHistory(watch_id, watch.biz_no, items))
 
 
 def _watch_limit(limit: int, count: int) -> Refusal:

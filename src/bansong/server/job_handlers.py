@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from bansong.server.auth import key_of
-from bansong.server.errors import JSON, Refusal, invalid, not_found
+from bansong.server.errors import JSON, Refusal, invalid, not_found, reply
 from bansong.server.handlers import Context, context_of
 from bansong.server.jobs import results
 from bansong.server.payloads import JobDeleted, JobError, JobListPayload, JobStatus, JobSummaryPayload, encode
@@ -32,17 +32,17 @@ _GONE: Final = gettext_noop("the job's results are not on the server's disk any 
 async def show_job(request: Request) -> Response:
     """INTERFACE §4.3: the progress of a job, and its results of highest risk once it is done."""
     context, key = context_of(request), key_of(request)
-    preview = _preview(request)
+    refusal = gettext("preview must be a whole number of rows, 0 or more")
+    preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
     job_id = request.path_params["job_id"]
     job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
     if job is None:
         raise not_found(gettext("the job"))
-    status = _job_status(context, job)
+    status = JobStatus(**_summarize_job(context, job), results=[])
     rows = min(preview, job.total) if job.state == "done" else 0
     if not rows:
-        return _reply(status)
+        return reply(status)
     path = results.results_path(context.settings.files, job.id)
-
     try:
         head = encode(status).removesuffix(b"]}")
         body = await results.stream_items(head, path, rows, context.jobs.showing)
@@ -50,10 +50,6 @@ async def show_job(request: Request) -> Response:
         _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
         raise Refusal(404, "not_found", gettext(_GONE)) from None
     return StreamingResponse(body, media_type=JSON)
-
-
-def _job_status(context: Context, job: StoredJob) -> JobStatus:
-    return JobStatus(**_summarize_job(context, job), results=[])
 
 
 def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
@@ -73,22 +69,24 @@ def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
     }
 
 
-def _preview(request: Request) -> int:
-    text = request.query_params.get("preview")
+def _whole_number(request: Request, name: str, default: int, allowed: range, refusal: str) -> int:
+    text = request.query_params.get(name)
     if text is None:
-        return DEFAULT_PREVIEW
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise invalid(gettext("preview must be a whole number of rows, 0 or more"))
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(allowed[-1])) and int(text) in allowed):
+        raise invalid(refusal)
     return int(text)
 
 
 async def list_jobs(request: Request) -> Response:
     context, key = context_of(request), key_of(request)
-    limit, after = _limit(request), _cursor(request)
+    refusal = gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE)
+    limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)
+    after = _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
     page = [JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
     last = _Cursor(found[limit - 1].created, found[limit - 1].id) if len(found) > limit else None
-    return _reply(JobListPayload(page, None if last is None else last.encode()))
+    return reply(JobListPayload(page, None if last is None else last.encode()))
 
 
 async def delete_job(request: Request) -> Response:
@@ -104,7 +102,7 @@ async def delete_job(request: Request) -> Response:
     if deleted is None:
         raise not_found(gettext("the job"))
     payload = JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
-    return _reply(payload, 202 if deleted.has_files else 200)
+    return reply(payload, 202 if deleted.has_files else 200)
 
 
 class _Cursor(NamedTuple):
@@ -133,16 +131,3 @@ def _cursor(request: Request) -> _Cursor | None:
         return _Cursor.decode(text)
     except (ValueError, binascii.Error):
         raise invalid(gettext("cursor must be the `next_cursor` of an earlier answer")) from None
-
-
-def _limit(request: Request) -> int:
-    text = request.query_params.get("limit")
-    if text is None:
-        return DEFAULT_PAGE
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 0 < int(text) <= MAX_PAGE):
-        raise invalid(gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE))
-    return int(text)
-
-
-def _reply(payload: object, status: int = 200) -> Response:
-    return Response(encode(payload), status, media_type=JSON)

@@ -86,7 +86,7 @@ async def receive_upload(
         yield ReceivedUpload(folder, form.path, form.name, form.digest)
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(_remove_folder, folder)
+            await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
 
 
 async def hash_upload(request: Request, bounds: UploadBounds) -> bytes:
@@ -309,7 +309,3 @@ def _suffix(called: str, media: bytes) -> str:
 
 def unsupported_file(what: str) -> Refusal:
     return Refusal(415, "unsupported_media_type", join_clauses(what, gettext(_KINDS)))
-
-
-def _remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

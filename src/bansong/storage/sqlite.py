@@ -426,6 +426,19 @@ class FileKind:
             )
 
 
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run the block in one transaction, which is rolled back if the block raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite has rolled back by itself if the disk is full
+            connection.execute("ROLLBACK")
+        raise
+
+
 def rewrite_file(connection: sqlite3.Connection) -> None:
     """Rewrite the file, so that nothing of deleted rows remains in it or its log.
 

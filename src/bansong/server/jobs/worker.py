@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
@@ -245,7 +244,7 @@ class JobWorker:
                 raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=rows))
             await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
         finally:
-            await anyio.to_thread.run_sync(_remove_folder, folder)
+            await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
         return tally
 
     async def _charge_slice(self, rows: pl.LazyFrame) -> None:
@@ -266,7 +265,3 @@ def clean_up_files(settings: Settings) -> DiskUse:
     for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
         folder.mkdir(mode=0o700, exist_ok=True)
     return DiskUse(settings.files, known)
-
-
-def _remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -5,6 +5,12 @@ lose commits when two connections checkpoint at once. The one writer shares the 
 """
 
 from bansong.server.store.group_writer import Store
-from bansong.server.store.schema import SERVER_FILE, lock_server_file, open_server_file, refuse_lost_file
+from bansong.server.store.schema import (
+    SERVER_FILE,
+    hold_server_file,
+    lock_server_file,
+    open_server_file,
+    refuse_lost_file,
+)
 
-__all__ = ["SERVER_FILE", "Store", "lock_server_file", "open_server_file", "refuse_lost_file"]
+__all__ = ["SERVER_FILE", "Store", "hold_server_file", "lock_server_file", "open_server_file", "refuse_lost_file"]

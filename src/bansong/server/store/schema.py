@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -193,6 +195,17 @@ def refuse_lost_file(path: Path) -> None:
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
         raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
+
+
+@contextmanager
+def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a server's file and keep servers away from it; raise :class:`StoreError` if it is missing or one runs."""
+    lock = lock_server_file(path)
+    try:
+        with closing(open_server_file(path, create=False)) as db:
+            yield db
+    finally:
+        lock.release()
 
 
 def lock_server_file(path: Path) -> FileLock:
