@@ -52,26 +52,12 @@ def app() -> None:
     """
 
 
-app.add_command(enrich)
-app.add_command(plan)
-app.add_command(verify)
-app.add_command(status)
-app.add_command(run)
-app.add_command(runs)
-app.add_command(report)
-app.add_command(label)
-app.add_command(watch)
-app.add_command(me)
-app.add_command(ledger)
-app.add_command(resolve)
-app.add_command(calibrate)
-app.add_command(model)
-app.add_command(data)
-app.add_command(doctor)
-app.add_command(forget)
-app.add_command(serve)
-app.add_command(keys)
-app.add_command(notifications)
+_COMMANDS = (
+    *(enrich, plan, verify, status, run, runs, report, label, watch, me),
+    *(ledger, resolve, calibrate, model, data, doctor, forget, serve, keys, notifications),
+)
+for _command in _COMMANDS:
+    app.add_command(_command)
 add_language_option(app)
 
 

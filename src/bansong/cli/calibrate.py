@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bansong.cli.console import print_result, warn
+from bansong.cli.console import pair_lines, print_result, warn
 from bansong.cli.options import PATH, json_option
 from bansong.column_words import word_of
 from bansong.errors import Problem, UsageError
-from bansong.report_display import aligned_rows, pad_text
+from bansong.report_display import aligned_rows
 from bansong.translation import current_language, gettext, ngettext
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ OPTION_NEEDS_LEARNING: Final = Problem(
 REPORT_SOURCE_UNCLEAR: Final = Problem(
     "cli.report_source_unclear", "give labelled files or --labels; a report is of one of them"
 )
-
-_WIDTH: Final = 16
 
 
 @click.command(short_help="Relearn the scorecard from the letters that came back.")
@@ -85,7 +83,7 @@ def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
 
 def _show_decision(result: Calibrated, as_json: bool) -> None:
     warn(result.warnings)
-    print_result(as_json, result.as_dict(), _pair_lines(result.lines()))
+    print_result(as_json, result.as_dict(), pair_lines(result.lines()))
     click.get_current_context().exit(result.exit_code)
 
 
@@ -113,15 +111,11 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
 def _report_lines(name: str, report: Calibration) -> list[str]:
     from bansong.learning.calibration import GROUP_WORDS
 
-    lines = [*_pair_lines([(gettext("labels"), name), *report.lines()])]
+    lines = [*pair_lines([(gettext("labels"), name), *report.lines()])]
     lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
         lines += _frame_lines(gettext("by {column}", column=gettext(GROUP_WORDS.get(column, column))), frame)
     return [*lines, ""]
-
-
-def _pair_lines(pairs: list[tuple[str, str]]) -> list[str]:
-    return [f"{pad_text(what, _WIDTH)}{value}" for what, value in pairs]
 
 
 def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
@@ -22,7 +23,7 @@ from bansong.progress.display import ProgressDisplay
 from bansong.progress.lines import ProgressLines
 from bansong.progress.terminal_bar import terminal_bar
 from bansong.report_display import aligned_rows, pad_text
-from bansong.schema import Alert
+from bansong.schema import SEOUL, Alert
 from bansong.translation import current_language, end_sentence, gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -112,7 +113,17 @@ def warn(warnings: Iterable[str]) -> None:
         say(f"{label}: {warning}")
 
 
-class RunReport(Protocol):
+class Summary(Protocol):
+    """A report that is printed as a table or as JSON."""
+
+    def as_dict(self) -> Mapping[str, object]:
+        """The report as plain values."""
+
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """The report as (what, how much)."""
+
+
+class RunReport(Summary, Protocol):
     """The report of a run."""
 
     @property
@@ -122,12 +133,6 @@ class RunReport(Protocol):
     @property
     def columns(self) -> Mapping[str, Choice]:
         """Header chosen for each role."""
-
-    def lines(self) -> Iterable[tuple[str, str]]:
-        """The report as (what, how much)."""
-
-    def as_dict(self) -> Mapping[str, object]:
-        """The report as plain values."""
 
 
 def show_report(report: RunReport, as_json: bool) -> None:
@@ -140,6 +145,14 @@ def show_report(report: RunReport, as_json: bool) -> None:
         say_table((what, value) for what, value in report.lines() if value not in alerts)
         say_columns(report.columns)
     warn(warning for warning in report.warnings if warning not in alerts)
+
+
+def show_summary(report: Summary, as_json: bool) -> None:
+    """Print a report as a table to stderr, or as one JSON object to stdout."""
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_table(report.lines())
 
 
 def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
@@ -159,6 +172,14 @@ def print_json(value: object, *, needed: bool = False) -> None:
     except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
         text = json.dumps(value, default=str)
     _print_as_is(text, needed)
+
+
+def pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{pad_text(what, 16)}{value}" for what, value in pairs]
+
+
+def format_minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bansong.cli.console import print_json, progress_shown, say_columns, say_table
+from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
 from bansong.cli.options import (
     PATH,
     chosen_status,
@@ -81,14 +81,11 @@ def build_registry(
 
     day = as_of.date() if as_of else None
     report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    for source, chosen in zip(report.sources, report.columns, strict=True):
-        if len(report.sources) <= 10:
+    if not as_json and len(report.sources) <= 10:
+        for source, chosen in zip(report.sources, report.columns, strict=True):
             say_table([(gettext("source"), source)])
             say_columns(chosen)
-    say_table(report.lines())
+    show_summary(report, as_json)
 
 
 @data.command(short_help="Build a gazetteer of the official addresses.")
@@ -107,10 +104,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
 
     with progress_shown(progress, "MB", "reading") as advance:
         report = build_gazetteer(sources, output, progress=advance)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    say_table(report.lines())
+    show_summary(report, as_json)
 
 
 def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,10 +168,7 @@ def refresh_registry(registry: Path, progress: str, as_json: bool, **options: An
 
 
 def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_table(report.lines())
+    show_summary(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
 
@@ -254,7 +245,4 @@ def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool
     from bansong.reference.review_reader import apply_review as apply
 
     report = apply(review, by=by, store=store)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    say_table(report.lines())
+    show_summary(report, as_json)

@@ -14,6 +14,7 @@ import click
 from bansong.cancellation import StopRequest
 from bansong.cli.console import (
     INTERRUPTED,
+    format_minute,
     freeze_imports,
     print_json,
     print_out,
@@ -26,7 +27,6 @@ from bansong.cli.console import (
 from bansong.cli.options import PATH, json_option
 from bansong.errors import BansongError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.schema import SEOUL
 from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
@@ -168,7 +168,14 @@ def list_(job: Path, as_json: bool) -> None:
         return
     waiting = gettext("no")
     rows = [
-        (one.id, _korean(one.started), str(one.exit_code), f"{one.rows:,}", one.summary, waiting if one.waits else "")
+        (
+            one.id,
+            format_minute(one.started),
+            str(one.exit_code),
+            f"{one.rows:,}",
+            one.summary,
+            waiting if one.waits else "",
+        )
         for one in found
     ]
     print_table(_RUN_COLUMNS, rows)
@@ -191,7 +198,7 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
         gettext(
             "{id}, started {korean}, exit code {exit_code}",
             id=found.id,
-            korean=_korean(found.started),
+            korean=format_minute(found.started),
             exit_code=found.exit_code,
         )
     )
@@ -230,7 +237,3 @@ def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool)
         print_out(f"{gettext(KIND_WORDS[kind])} {count:,}")
     changed_rows = ngettext("{count:,} row changed", "{count:,} rows changed", changed.height)
     print_out(changed_rows + (gettext(", written to {path}", path=output) if output else ""))
-
-
-def _korean(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"
