@@ -17,7 +17,6 @@ from bansong.translation import current_language, gettext, ngettext
 if TYPE_CHECKING:
     import polars as pl
 
-    from bansong.learning import Calibrated
     from bansong.learning.calibration import Calibration
 
 FILES_WITHOUT_REPORT: Final = Problem(
@@ -72,19 +71,16 @@ def calibrate(
     else:
         from bansong.learning import calibrate as learn
 
-        _show_decision(learn(labels=labels, dry_run=dry_run, audited=audited), as_json)
+        result = learn(labels=labels, dry_run=dry_run, audited=audited)
+        warn(result.warnings)
+        print_result(as_json, result.as_dict(), pair_lines(result.lines()))
+        click.get_current_context().exit(result.exit_code)
 
 
 def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
     chosen = [option for option, given in instead.items() if given]
     for option in [*chosen[1:], *(option for option, given in learning.items() if given and chosen)]:
         raise UsageError(OPTION_NEEDS_LEARNING, chosen=chosen[0], option=option)
-
-
-def _show_decision(result: Calibrated, as_json: bool) -> None:
-    warn(result.warnings)
-    print_result(as_json, result.as_dict(), pair_lines(result.lines()))
-    click.get_current_context().exit(result.exit_code)
 
 
 def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:

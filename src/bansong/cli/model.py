@@ -219,7 +219,7 @@ def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     for level, points, beside, _, text in points_table(card, builtin).iter_rows():
         there = "" if beside is None else f"{beside:+d}"
         mark = " " if points == beside else "*"
-        rows.append((level, f"{points:+d}", there + mark, _shorten(text)))
+        rows.append((level, f"{points:+d}", there + mark, text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"))
     return ["", *aligned_rows(rows, right=(1, 2))]
 
 
@@ -301,7 +301,3 @@ def _figure(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if value < _LARGE else f"{value:.0e}"  # evidence multiplies with each letter
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -30,6 +30,8 @@ from bansong.cli.options import (
     status_budget_option,
     status_store_option,
 )
+from bansong.errors import Problem
+from bansong.library_messages import describe_os_error
 from bansong.options import STATUS_SOURCES
 from bansong.report_display import pad_text
 from bansong.translation import gettext
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from bansong.watch import CheckReport
 
+STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
 _OWN: Final = "\0"
 """``--local`` without a file; no path can be this."""
@@ -274,10 +277,20 @@ def _print_report(report: CheckReport, as_json: bool) -> None:
             print_out(_line(*closed_or_grade), needed=True)
         for undelivered in report.undelivered_lines():
             say(_line(*undelivered))
+    _flush()
 
 
 def _line(what: str, value: str) -> str:
     return f"{pad_text(what, 13)}{value}"
+
+
+def _flush() -> None:
+    from bansong.errors import OutputError
+
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
 
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from bansong.cancellation import run_until_interrupted
 from bansong.cloud.remote_path import RemotePath
 from bansong.cloud.store_errors import explain_store_error, means_no_bucket
 from bansong.errors import BansongError, InputError, OutputError, Problem, UsageError
+from bansong.storage.filesystem import write_all
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
@@ -157,9 +158,7 @@ def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
     async def download() -> None:
         got = await obstore.get_async(store, url.key, options={"if_match": version.e_tag} if version.e_tag else {})
         async for piece in got.stream(min_chunk_size=_CHUNK_BYTES):
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(copy, rest) :]
+            write_all(copy, piece)
 
     try:
         run_until_interrupted(download)

@@ -22,7 +22,7 @@ from bansong.cloud.remote_path import STORES, RemotePath
 from bansong.cloud.store_errors import missing_object_error
 from bansong.errors import InputError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.storage.filesystem import create_private, private_folder
+from bansong.storage.filesystem import create_private, private_folder, write_all
 
 if TYPE_CHECKING:
     import httpx
@@ -74,9 +74,7 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
             size = 0
             for piece in response.iter_raw(_CHUNK_BYTES):
                 check_room(size := size + len(piece))
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(copy, rest) :]
+                write_all(copy, piece)
             version = response.headers.get("ETag") or response.headers.get("Last-Modified")
             return RemoteVersion(version, None, size)
     except httpx.TooManyRedirects:

@@ -108,18 +108,15 @@ def _look_at_ledger(options: DoctorOptions) -> Iterator[Finding]:
             raise
         yield Finding("ledger", "ok", gettext("{path}: in use by a run, so it was not looked into", path=path))
         return
-    yield Finding("ledger", "ok", _size_of_ledger(path, runs))
+    size = path.stat().st_size / 1e6
+    said = ngettext(
+        "{path}: {count:,} run, {size:,.1f} MB", "{path}: {count:,} runs, {size:,.1f} MB", runs, path=path, size=size
+    )
+    yield Finding("ledger", "ok", said)
     if held:
         rows = sum(one.rows for one in held)
         unsettled = ngettext("unsettled: {count:,} lookup", "unsettled: {count:,} lookups", rows)
         yield Finding("ledger", "warning", unsettled, gettext("settle them with `bansong resolve`"))
-
-
-def _size_of_ledger(path: Path, runs: int) -> str:
-    size = path.stat().st_size / 1e6
-    return ngettext(
-        "{path}: {count:,} run, {size:,.1f} MB", "{path}: {count:,} runs, {size:,.1f} MB", runs, path=path, size=size
-    )
 
 
 def _look_at_labels(options: DoctorOptions) -> Iterator[Finding]:

@@ -138,7 +138,7 @@ class AuthMiddleware:
         finally:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
-            took, route = time.perf_counter() - started, _route(scope)
+            took, route = time.perf_counter() - started, getattr(scope.get("route"), "path", "?")
             client = proxies.client_of(scope)
             context.requests.note(method, route, status, took, key=key.id if key else "", client=client)
             metrics.under_way -= 1
@@ -162,7 +162,9 @@ class AuthMiddleware:
             return busy(gettext("the server cannot use its disk"), 30)
         except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
-            return _internal()
+            message = gettext("the server failed; nothing is known of the request's effect")
+            # the id is in the body, too: that is what people pass on when they ask for help
+            return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
         return None
 
     async def _handle_keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,11 +175,6 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
         finally:
             context.bounds.leave(key.id)
-
-
-def _internal() -> Refusal:
-    message = gettext("the server failed; nothing is known of the request's effect")
-    return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
 
 
 def key_of(request: Request) -> Key:
@@ -203,8 +200,3 @@ async def _find_key(scope: Scope) -> Key:
         raise missing_key()
     keys: KeyCache = scope["app"].state.context.keys
     return await keys.find(secret.decode("latin-1"))
-
-
-def _route(scope: Scope) -> str:
-    route = scope.get("route")
-    return str(getattr(route, "path", "?"))

@@ -32,11 +32,6 @@ class EarlierRequest(NamedTuple):
     answer: bytes | None
 
 
-def token_of(endpoint: str, header: str) -> bytes:
-    """Hash an ``Idempotency-Key`` with its endpoint."""
-    return hashlib.sha256(f"{endpoint}\n{header}".encode()).digest()
-
-
 def identity_of(method: str, path: str, body: bytes) -> bytes:
     """Hash a request; ``path`` and ``body`` must be in canonical form."""
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
@@ -96,7 +91,7 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
         raise invalid(
             gettext("the header {header} must be given once and have 1 to 200 visible ASCII characters", header=HEADER)
         )
-    return token_of(endpoint, text)
+    return hashlib.sha256(f"{endpoint}\n{text}".encode()).digest()
 
 
 def mismatch() -> Refusal:

@@ -16,6 +16,13 @@ _ROUNDING_S: Final = 1e-6
 """Rounding error of summed intervals."""
 
 
+def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
+    """Lower a count, and drop it at 0, so that idle keys take no memory."""
+    counts[key_id] -= by
+    if counts[key_id] <= 0:
+        del counts[key_id]
+
+
 class KeyBounds:
     """Admit requests within the rate and concurrency of a key's plan.
 
@@ -40,11 +47,7 @@ class KeyBounds:
         self._under_way[key_id] = under_way + 1
 
     def leave(self, key_id: str) -> None:
-        left = self._under_way[key_id] - 1
-        if left:
-            self._under_way[key_id] = left
-        else:
-            del self._under_way[key_id]
+        decrease(self._under_way, key_id)
 
     def under_way(self, key_id: str) -> int:
         return self._under_way.get(key_id, 0)

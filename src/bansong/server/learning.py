@@ -170,7 +170,9 @@ class OutcomeLearner:
 
     async def run(self) -> None:
         await anyio.to_thread.run_sync(remove_training_folder, self._settings.files)
-        for scope in [POOL, *await self._keys_with_labels()]:
+        keys = await self._store.read(key_table.list_keys)
+        with_labels = [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
+        for scope in [POOL, *with_labels]:
             self._due.setdefault(scope, 0.0)
         while True:
             await self.record()
@@ -288,10 +290,6 @@ class OutcomeLearner:
     async def _pool_members(self) -> dict[str, PoolMember]:
         customers = await self._store.read(key_table.pool_members)
         return {id_: PoolMember(self._engines.label_store(id_), whose) for id_, whose in customers.items()}
-
-    async def _keys_with_labels(self) -> list[str]:
-        keys = await self._store.read(key_table.list_keys)
-        return [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
 
 
 @contextmanager

@@ -245,7 +245,11 @@ def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> 
         described["requestBody"] = _UPLOAD
     elif operation.body is not None:
         described["requestBody"] = {"required": True, **_content(by_type, operation.body)}
-    links = {target: _describe_link(target, name) for name, targets in operation.links.items() for target in targets}
+    links = {
+        target: {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
+        for name, targets in operation.links.items()
+        for target in targets
+    }
     responses: dict[str, Schema] = {}
     for status, (description, type_) in operation.answers.items():
         responses[f"{status}"] = {"description": description, **_content(by_type, type_)}
@@ -256,10 +260,6 @@ def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> 
         f"{status}": _ref("responses", _refusal_name(status)) for status in sorted(refusals)
     }
     return described
-
-
-def _describe_link(target: str, name: str) -> Schema:
-    return {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
 
 
 def _describe_refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:

@@ -95,6 +95,12 @@ def set_mode(descriptor: int, path: Path, mode: int) -> None:
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 def last_byte(descriptor: int) -> bytes:
     """Return the last byte of an open file, if any; moves the read position."""
     if not os.lseek(descriptor, 0, os.SEEK_END):

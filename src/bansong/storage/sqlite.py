@@ -205,7 +205,8 @@ class FileKind:
 
         ``wait``: seconds; by default some for an outdated file, which another process may be migrating, else none.
         """
-        seconds = wait if wait is not None else _WAIT if self._is_outdated(path) else 0
+        is_outdated = 0 < self.stored_version(path) < self.version
+        seconds = wait if wait is not None else _WAIT if is_outdated else 0
         # a file may be opened in one thread and closed in another
         lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
@@ -409,9 +410,6 @@ class FileKind:
         except OSError:
             return 0
         return int.from_bytes(header[60:64]) if header.startswith(_MAGIC) else 0
-
-    def _is_outdated(self, path: Path) -> bool:
-        return 0 < self.stored_version(path) < self.version
 
     def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

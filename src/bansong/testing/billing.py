@@ -47,7 +47,9 @@ class Billing:
             else:
                 self._paid.update(paid)
             if self.journal is not None and paid:
-                self._write(paid, job, self.journal)
+                lines = (json.dumps({**lookup._asdict(), "job_id": job}, ensure_ascii=False) + "\n" for lookup in paid)
+                with self.journal.open("ab") as file:
+                    file.write("".join(lines).encode("utf-8"))
         return taken
 
     def count_paid(self) -> Counter[Lookup]:
@@ -60,11 +62,6 @@ class Billing:
         """Return the number of payments for a lookup that had been paid before."""
         with self._lock:
             return self.total - (len(self._marks) if self.count_only else len(self._paid))
-
-    def _write(self, paid: Sequence[Lookup], job: str | None, path: Path) -> None:
-        lines = (json.dumps({**lookup._asdict(), "job_id": job}, ensure_ascii=False) + "\n" for lookup in paid)
-        with path.open("ab") as file:
-            file.write("".join(lines).encode("utf-8"))
 
 
 def _mark(lookup: Lookup) -> bytes:

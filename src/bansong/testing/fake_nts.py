@@ -24,6 +24,7 @@ from bansong.testing.messages import (
     header,
 )
 from bansong.testing.nts_faults import NTS_FAULTS, Row, encode
+from bansong.testing.service_state import is_number
 
 if TYPE_CHECKING:
     from bansong.testing.fake_service import FakeService
@@ -211,12 +212,8 @@ def _read_numbers(body: bytes) -> list[str]:
     except ValueError as error:
         raise RefusedError(400, "bad_json") from error
     numbers = content.get("b_no") if isinstance(content, dict) else None
-    if not isinstance(numbers, list) or not numbers or not all(_is_number(number) for number in numbers):
+    if not isinstance(numbers, list) or not numbers or not all(map(is_number, numbers)):
         raise RefusedError(411, "malformed")
     if len(numbers) > _MAX_NUMBERS:
         raise RefusedError(413, "too_large")
     return numbers
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 10 and value.isascii() and value.isdigit()

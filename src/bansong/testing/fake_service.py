@@ -32,7 +32,16 @@ from bansong.testing.messages import (
     header,
     parts_of,
 )
-from bansong.testing.service_state import FakeJob, FakeLabel, FakeUpload, FakeWatches, is_text, new_id, read_upload
+from bansong.testing.service_state import (
+    FakeJob,
+    FakeLabel,
+    FakeUpload,
+    FakeWatches,
+    is_number,
+    is_text,
+    new_id,
+    read_upload,
+)
 from bansong.testing.verdicts import Lookup, Verdict
 
 Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
@@ -71,7 +80,7 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
     """Create the job of rows that are now paid; its faults are invalid rows and those beyond the quota."""
-    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not _is_number(row.b_no)}
+    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not is_number(row.b_no)}
     places = [place for place in range(len(lookups)) if place not in faults]
     job_id = new_id(service.dialect)
     taken = service.billing.take(
@@ -211,13 +220,9 @@ async def _json_object(service: FakeService, request: FakeRequest) -> dict[str, 
     return body
 
 
-def _is_number(text: object) -> bool:
-    return isinstance(text, str) and len(text) == 10 and text.isascii() and text.isdigit()
-
-
 def _number(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
-    if not _is_number(value):
+    if not is_number(value):
         raise RefusedError(422, f"{name} is a text of ten digits")
     return str(value)
 

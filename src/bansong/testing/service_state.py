@@ -80,6 +80,10 @@ def _json(text: str) -> tuple[tuple[str, ...], list[Lookup]]:
     return columns, lookups
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 10 and value.isascii() and value.isdigit()
+
+
 def is_text(value: object) -> bool:
     """Return whether a value is encodable text: JSON can spell lone surrogates."""
     if not isinstance(value, str):

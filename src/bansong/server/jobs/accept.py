@@ -20,6 +20,7 @@ from bansong.server.jobs import results
 from bansong.server.jobs.disk_use import DiskUse
 from bansong.server.jobs.reading_slots import ReadingSlots
 from bansong.server.jobs.worker import JobWorker
+from bansong.server.key_bounds import decrease
 from bansong.server.payloads import BatchCreatedPayload, InUsePayload, encode
 from bansong.server.settings import Clock, ServicePlan, Settings
 from bansong.server.store import Store, job_table, key_table
@@ -64,7 +65,7 @@ class QueuePlace:
         """Give the place up; its job, if accepted, is in the queue."""
         if self._held:
             self._held = False
-            _count_down(self._coming, self._key_id)
+            decrease(self._coming, self._key_id)
 
     def close(self) -> None:
         """Give up the place and the room: the upload's file is gone."""
@@ -103,7 +104,7 @@ class JobAcceptance:
         try:
             yield
         finally:
-            _count_down(self._uploads, key.id)
+            decrease(self._uploads, key.id)
 
     @asynccontextmanager
     async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
@@ -202,12 +203,6 @@ class _QueueLoad:
         if own > self.jobs:
             message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
             raise limit_exceeded("jobs", self.jobs, own - 1, message, _RETRY_AFTER_S)
-
-
-def _count_down(counts: Counter[str], key_id: str) -> None:
-    counts[key_id] -= 1
-    if not counts[key_id]:
-        del counts[key_id]
 
 
 def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:

@@ -13,6 +13,7 @@ from typing import Final
 from bansong.server.engine_pool import learning_folder
 from bansong.server.errors import Refusal, limit_exceeded
 from bansong.server.jobs import results
+from bansong.server.key_bounds import decrease
 from bansong.server.settings import ServicePlan
 from bansong.server.store.job_table import LARGEST_OUTCOME, JobOnDisk
 from bansong.storage.filesystem import list_folder
@@ -63,9 +64,7 @@ class DiskUse:
         self._coming[key_id] += size
 
     def release(self, key_id: str, size: int) -> None:
-        self._coming[key_id] -= size
-        if self._coming[key_id] <= 0:
-            del self._coming[key_id]
+        decrease(self._coming, key_id, size)
 
     def put_job(self, job_id: str, key_id: str, plan: ServicePlan, size: int) -> None:
         """Count a new job; raise :class:`Refusal` 429 if it has no room, 413 if it never will."""

@@ -233,24 +233,21 @@ class JobWorker:
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
-                await self._charge_slice(scan_slice(records, first))
+                if self._attempt is not None:  # before the work: deleting jobs half-way must not be free
+                    rows = scan_slice(records, first)
+                    self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
                 await fetch_statuses_of(source, scan_slice(records, first))
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)
                 if self._attempt is not None:
                     self._attempt.answered = self._processed[job.id] - tally.without_answer
-            if (rows := sum(tally.grades.values())) != job.total:
-                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=rows))
+            if (answers := sum(tally.grades.values())) != job.total:
+                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=answers))
             await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
         finally:
             await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
         return tally
-
-    async def _charge_slice(self, rows: pl.LazyFrame) -> None:
-        """Count rows as answered before work on them begins: deleting jobs half-way must not be free."""
-        if self._attempt is not None:
-            self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
 
 
 def clean_up_files(settings: Settings) -> DiskUse:

@@ -24,6 +24,7 @@ from bansong.errors import BansongError
 from bansong.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bansong.server.engine_pool import EnginePool, ServedEngine
 from bansong.server.errors import busy
+from bansong.server.key_bounds import decrease
 from bansong.server.letters import ScopeLetters
 from bansong.server.payloads import VerificationPayload, VerifyRequest
 from bansong.server.status.known_status import KnownStatus
@@ -339,9 +340,7 @@ class LookupAnswerer:
                     self._cache.popitem(last=False)
             return found
         finally:
-            self._waiting[scope] -= 1
-            if not self._waiting[scope]:
-                del self._waiting[scope]
+            decrease(self._waiting, scope)
 
     async def _find_status(self, statuses: NtsStatuses, scope: str, lookup: VerifyRequest) -> KnownStatus | None:
         """Find the status of a lookup; no query waits for it meanwhile, since it may take seconds."""

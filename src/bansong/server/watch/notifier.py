@@ -131,7 +131,8 @@ class Notifier:
             return
         webhook = _webhook_of(key)
         if isinstance(webhook, str):
-            await self._give_up(waiting, webhook)
+            given_up = [(delivery.number, str(delivery.channel), webhook, None) for delivery in waiting]
+            await self._store.write(lambda db: notifications.mark_failed(db, given_up))
             return
         failing = await self._send_one(webhook, waiting[0])
         room = anyio.CapacityLimiter(_REQUESTS_PER_RECEIVER)
@@ -177,10 +178,6 @@ class Notifier:
             notifications.mark_failed(db, failed)
 
         await self._store.write(settle)
-
-    async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
-        failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notifications.mark_failed(db, failed))
 
 
 def _webhook_of(key: key_table.Key | None) -> Webhook | str:
