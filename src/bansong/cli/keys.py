@@ -179,22 +179,17 @@ def _revoke_old_secret(db: Path, key_id: str) -> None:
     now = time.time()
     old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
     if not old:
-        say(
-            gettext(
-                "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`",
-                key_id=key_id,
-                db=db,
-            )
+        text = gettext(
+            "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`", key_id=key_id, db=db
         )
+        say(text)
         return
     about = key_id, {"secrets": "the older"}
     act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
-    say(
-        gettext(
-            "key {key_id}: its older secret is revoked; a running server refuses it within a second or two",
-            key_id=key_id,
-        )
+    text = gettext(
+        "key {key_id}: its older secret is revoked; a running server refuses it within a second or two", key_id=key_id
     )
+    say(text)
 
 
 @keys.command()
@@ -320,14 +315,12 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
         say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
         return
     print_out(secret, needed=True)
-    say(
-        gettext(
-            "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check "
-            "it",
-            key_id=key_id,
-            checked=checked,
-        )
+    text = gettext(
+        "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it",
+        key_id=key_id,
+        checked=checked,
     )
+    say(text)
 
 
 for _command in (export, erase, audit):

@@ -55,16 +55,10 @@ def look_at_versions() -> Iterator[Finding]:
     if sqlite3.sqlite_version_info < WATCH_FILE.minimum:
         needed = ".".join(map(str, WATCH_FILE.minimum[:2]))
         remedy = gettext("use a Python that comes with a newer SQLite, or update SQLite")
-        yield Finding(
-            "SQLite",
-            "error",
-            gettext(
-                "{sqlite_version}, and {needed} or newer is needed",
-                sqlite_version=sqlite3.sqlite_version,
-                needed=needed,
-            ),
-            remedy,
+        said = gettext(
+            "{sqlite_version}, and {needed} or newer is needed", sqlite_version=sqlite3.sqlite_version, needed=needed
         )
+        yield Finding("SQLite", "error", said, remedy)
     else:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
 
@@ -83,12 +77,8 @@ def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
         remedy = f"pip install 'bansong[{name}]'"
         if missing == "note":
             remedy = gettext("{command}, if you want it", command=remedy)
-        yield Finding(
-            called,
-            missing,
-            gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose)),
-            remedy,
-        )
+        said = gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose))
+        yield Finding(called, missing, said, remedy)
     else:
         yield Finding(called, "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
 
@@ -160,11 +150,8 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
         if gazetteer.source_date is None
         else gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
     )
-    yield Finding(
-        "gazetteer",
-        "ok",
-        gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age),
-    )
+    said = gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age)
+    yield Finding("gazetteer", "ok", said)
     for caution in gazetteer.cautions(today):
         yield Finding("gazetteer", "warning", caution)
 

@@ -144,17 +144,14 @@ def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
         )
         return
     used = gettext("in use by a server that is running") if running else gettext("no server is running on it")
-    yield Finding(
-        "database",
-        "ok",
-        gettext(
-            "{db}: version {version}, {size:,.1f} MB, {used}",
-            db=db,
-            version=SERVER_FILE.version,
-            size=db.stat().st_size / 1e6,
-            used=used,
-        ),
+    said = gettext(
+        "{db}: version {version}, {size:,.1f} MB, {used}",
+        db=db,
+        version=SERVER_FILE.version,
+        size=db.stat().st_size / 1e6,
+        used=used,
     )
+    yield Finding("database", "ok", said)
     if not os.access(db, os.W_OK):
         yield Finding("database", "error", gettext("{db}: cannot be written", db=db), gettext(_OWNER))
     yield from look_at_mode("database", db, 0o600)
@@ -193,12 +190,8 @@ def _look_at_plans_of(keys: Iterable[Key], plans: Mapping[str, ServicePlan]) -> 
     for key in keys:
         if key.plan not in plans:
             remedy = gettext("name it in the file of `plans=`, or give the key another with `bansong keys change`")
-            yield Finding(
-                "keys",
-                "warning",
-                gettext("{id}: no plan is called {plan!r}, so it is refused", id=key.id, plan=key.plan),
-                remedy,
-            )
+            said = gettext("{id}: no plan is called {plan!r}, so it is refused", id=key.id, plan=key.plan)
+            yield Finding("keys", "warning", said, remedy)
 
 
 def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
@@ -209,12 +202,8 @@ def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[
         yield Finding("webhook", "warning", f"{key_id}: {error}", remedy)
         return
     if not policy.is_allowed_host(url.host):
-        yield Finding(
-            "webhook",
-            "warning",
-            gettext("{key_id}: {url} is no public address: nothing is sent there", key_id=key_id, url=url),
-            remedy,
-        )
+        said = gettext("{key_id}: {url} is no public address: nothing is sent there", key_id=key_id, url=url)
+        yield Finding("webhook", "warning", said, remedy)
 
 
 def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
@@ -275,21 +264,14 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
             if running and getattr(error, "errno", None) == errno.EADDRINUSE:
-                yield Finding(
-                    what,
-                    "ok",
-                    gettext("{host}:{port}: in use, as it should be while the server runs", host=host, port=port),
-                )
+                said = gettext("{host}:{port}: in use, as it should be while the server runs", host=host, port=port)
+                yield Finding(what, "ok", said)
                 return
             reason = describe_os_error(error)
             option = parameter("metrics_port" if what == "metrics" else "port")
             remedy = gettext("stop what listens there, or choose another {option}", option=option)
-            yield Finding(
-                what,
-                "error",
-                gettext("{host}:{port}: cannot listen there: {reason}", host=host, port=port, reason=reason),
-                remedy,
-            )
+            said = gettext("{host}:{port}: cannot listen there: {reason}", host=host, port=port, reason=reason)
+            yield Finding(what, "error", said, remedy)
             return
     yield Finding(what, "ok", gettext("{host}:{port}: free", host=host, port=port))
 

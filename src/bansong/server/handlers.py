@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bansong.server import idempotency
+from bansong.server import idempotency, payloads
 from bansong.server.auth import KeyCache, key_of, renew_key
 from bansong.server.engine_pool import EnginePool
 from bansong.server.errors import (
@@ -33,19 +33,6 @@ from bansong.server.key_bounds import KeyBounds
 from bansong.server.learning import OutcomeLearner
 from bansong.server.lookup.quota import PaidLookups
 from bansong.server.metrics.counts import ServerMetrics
-from bansong.server.payloads import (
-    IdempotencyPayload,
-    Labelled,
-    LabelRequest,
-    LimitsPayload,
-    Me,
-    QuotaPayload,
-    VerifyRequest,
-    WatchChangePayload,
-    WatchHistory,
-    WatchRemoved,
-    WatchRequest,
-)
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
 from bansong.server.store import Store, job_table, key_table
 from bansong.server.upload_form import UploadBounds, hash_upload, receive_upload
@@ -60,7 +47,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-IDEMPOTENCY: Final = IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
+IDEMPOTENCY: Final = payloads.IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -107,16 +94,16 @@ async def show_account(request: Request) -> Response:
     )
     resets = context.clock.month_ends().isoformat()
 
-    def quota(limit: int, used: int) -> QuotaPayload:
-        return QuotaPayload(limit, used, max(0, limit - used), month, resets)
+    def quota(limit: int, used: int) -> payloads.QuotaPayload:
+        return payloads.QuotaPayload(limit, used, max(0, limit - used), month, resets)
 
     return reply(
-        Me(
+        payloads.Me(
             key_id=key.id,
             plan=key.plan,
             quota=quota(key.quota, used),
             watch_changes=quota(plan.watch_changes, changes),
-            limits=LimitsPayload(
+            limits=payloads.LimitsPayload(
                 upload_bytes=plan.upload_bytes,
                 upload_rows=plan.rows,
                 watches=plan.watches,
@@ -140,7 +127,7 @@ async def verify_business(request: Request) -> Response:
     token = token_from(request, "POST /verify")
     # looking for parameters takes a while, and hardly any request has one
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
-    lookup = await read_json(request, VerifyRequest)
+    lookup = await read_json(request, payloads.VerifyRequest)
     key = await renew_key(request)
     return Response(await context.lookups.answer(key, lookup, token, offline=offline), media_type=JSON)
 
@@ -189,7 +176,7 @@ async def record_label(request: Request) -> Response:
     quota is full.
     """
     context, job_id = context_of(request), request.path_params["job_id"]
-    label, key = await read_json(request, LabelRequest), await renew_key(request)
+    label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
 
     def record(db: sqlite3.Connection) -> int:
@@ -202,19 +189,16 @@ async def record_label(request: Request) -> Response:
                 "job_not_done",
             )
         if label.row_id >= job.total:
-            raise not_found(
-                gettext(
-                    "the row {row_id} of a job with {total:,} rows, counted from 0,",
-                    row_id=label.row_id,
-                    total=job.total,
-                )
+            message = gettext(
+                "the row {row_id} of a job with {total:,} rows, counted from 0,", row_id=label.row_id, total=job.total
             )
+            raise not_found(message)
         return job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
 
     with disk.hold_outcome(key.id, context.keys.plan(key)):
         disk.add_outcomes(job_id, await context.store.write(record))
     context.learner.wake()
-    return reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
+    return reply(payloads.Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
 
 
 async def add_watch(request: Request) -> Response:
@@ -224,7 +208,7 @@ async def add_watch(request: Request) -> Response:
     if the list is full, with 429 `limit_exceeded` if the month's changes are used up.
     """
     context = context_of(request)
-    wanted, key = await read_json(request, WatchRequest), await renew_key(request)
+    wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
     entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
     first_check = context.watches.first_check(key, entry.biz_no, now)
@@ -265,7 +249,7 @@ async def remove_watch(request: Request) -> Response:
     if number is None:
         raise not_found(gettext("the watch"))
     context.watches.lists.mark_stale(key.id, [number])
-    return reply(WatchRemoved(watch_id, removed=True))
+    return reply(payloads.WatchRemoved(watch_id, removed=True))
 
 
 async def show_watch_history(request: Request) -> Response:
@@ -278,8 +262,8 @@ async def show_watch_history(request: Request) -> Response:
     )
     if watch is None or changes is None:
         raise not_found(gettext("the watch"))
-    items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
-    return reply(WatchHistory(watch_id, watch.biz_no, items))
+    items = [payloads.WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
+    return reply(payloads.WatchHistory(watch_id, watch.biz_no, items))
 
 
 def _watch_limit(limit: int, count: int) -> Refusal:
