@@ -80,7 +80,6 @@ def say(text: str) -> None:
 
 
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
-    """Print (what, value) in two columns to stderr."""
     for what, value in lines:
         say(f"{click.style(pad_text(what, 16), dim=True)}{value}")
 

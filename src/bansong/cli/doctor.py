@@ -77,7 +77,6 @@ _NAMES: Final = (
 
 
 def print_findings(diagnosis: Diagnosis) -> None:
-    """Print a table of findings, then the remedies."""
     rows = [(gettext(finding.what), gettext(_MARKS[finding.level][0]), finding.said) for finding in diagnosis.findings]
     print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]

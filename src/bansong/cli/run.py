@@ -166,18 +166,11 @@ def list_(job: Path, as_json: bool) -> None:
     if as_json:
         print_json({"runs": [one.as_dict() for one in found]})
         return
-    waiting = gettext("no")
-    rows = [
-        (
-            one.id,
-            format_minute(one.started),
-            str(one.exit_code),
-            f"{one.rows:,}",
-            one.summary,
-            waiting if one.waits else "",
-        )
-        for one in found
-    ]
+    rows = []
+    for run in found:
+        delivered = gettext("no") if run.waits else ""
+        started = format_minute(run.started)
+        rows.append((run.id, started, str(run.exit_code), f"{run.rows:,}", run.summary, delivered))
     print_table(_RUN_COLUMNS, rows)
 
 

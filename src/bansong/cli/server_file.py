@@ -64,7 +64,6 @@ def act_on_file(
 
 
 def require_key(db: Path, key_id: str) -> Key:
-    """Return a key; raise :class:`UsageError` for an unknown id."""
     from bansong.server.store import key_table
 
     return change_file(db, lambda it: key_table.require_key(it, key_id, db))

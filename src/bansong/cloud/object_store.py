@@ -131,12 +131,10 @@ class RemoteVersion:
     size: int | None
 
     def as_condition(self) -> dict[str, str]:
-        """Return the condition of a write that replaces this version."""
         return {key: value for key, value in (("e_tag", self.e_tag), ("version", self.generation)) if value}
 
     @property
     def label(self) -> str | None:
-        """Name of the version in reports."""
         return self.generation or self.e_tag
 
 

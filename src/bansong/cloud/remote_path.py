@@ -59,28 +59,22 @@ class RemotePath(_LocalPath):
         return self
 
     def relative_to(self, *other: Any, **options: Any) -> Path:  # type: ignore[override]
-        """Return the local path that leads from a folder to this."""
         return Path(super().relative_to(*other, **options))
 
     def resolve(self, strict: bool = False) -> RemotePath:  # noqa: ARG002 - as the class above has it
-        """Return the path itself: there are no links."""
         return self
 
     def absolute(self) -> RemotePath:
-        """Return the path itself."""
         return self
 
     def expanduser(self) -> RemotePath:
-        """Return the path itself."""
         return self
 
     def is_absolute(self) -> bool:
-        """Return True."""
         return True
 
     @property
     def scheme(self) -> str:
-        """``s3``, ``gs``, ``az`` or ``https``."""
         return self.parts[0].removesuffix(":")
 
     @property
@@ -100,7 +94,6 @@ class RemotePath(_LocalPath):
 
 
 def is_remote(path: str | Path) -> bool:
-    """Return whether a path is remote; see :func:`as_path`."""
     return isinstance(path, RemotePath)
 
 

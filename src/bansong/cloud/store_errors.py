@@ -88,7 +88,6 @@ _KNOWN: Final = tuple(
 
 
 def missing_object_error(url: RemotePath) -> InputError:
-    """Return the error of a missing object."""
     return InputError(gettext(_MISSING, url=url))
 
 

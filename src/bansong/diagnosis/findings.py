@@ -39,7 +39,6 @@ class Diagnosis:
         return 2 if any(finding.level == "error" for finding in self.findings) else 0
 
     def as_dict(self) -> dict[str, object]:
-        """Return plain values for JSON."""
         return {"exit_code": self.exit_code, "findings": [asdict(finding) for finding in self.findings]}
 
 

@@ -71,7 +71,6 @@ class ServiceToCheck:
 
     @property
     def files(self) -> Path:
-        """The folder of what is too large for the database."""
         return files_folder(self.db)
 
 

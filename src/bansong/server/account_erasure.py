@@ -52,7 +52,6 @@ _HELD: Final = {
 
 
 def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
-    """Count the rows and learned mailings of a key by kind."""
     found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
     return found | {
         gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))

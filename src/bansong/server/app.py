@@ -270,7 +270,6 @@ class UvicornServer(uvicorn.Server):
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to take requests; raises what the app's start raised."""
         try:
             await super().startup(sockets)
         except SystemExit:

@@ -140,7 +140,6 @@ class EnginePool:
         return ModelStore(self.folder(scope) / "models")
 
     def share(self, agreement: PoolAgreement, day: date) -> None:
-        """Set what the pool agrees on since ``day``."""
         apart = {whose: _renew(self._apart.get(whose), frame, day) for whose, frame in agreement.apart.items()}
         self._agreed = _renew(self._agreed, agreement.frame, day)
         self._apart, self._customers = apart, agreement.customers
@@ -175,7 +174,6 @@ class EnginePool:
         return self.engine(scope, paid=paid)
 
     async def run(self) -> None:
-        """Look every ``refresh_seconds`` whether something is newer."""
         while True:
             await self._clock.sleep(self._settings.refresh_seconds)
             await self.look()

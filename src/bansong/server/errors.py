@@ -43,7 +43,6 @@ class Refusal(Exception):
 
 
 def missing_key() -> Refusal:
-    """INTERFACE §5.4."""
     return Refusal(401, "missing_key", gettext("the API key is missing: send it in the header X-API-Key"))
 
 
@@ -53,7 +52,6 @@ def invalid_key() -> Refusal:
 
 
 def not_in_plan(what: str, plan: str) -> Refusal:
-    """INTERFACE §5.5."""
     return Refusal(
         403, "not_in_plan", gettext("{what} is not available in the plan {plan!r}", what=what, plan=plan), plan=plan
     )
@@ -73,7 +71,6 @@ def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
 
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:
-    """INTERFACE §4.2, §7."""
     message = gettext(_TOO_LARGE[unit], what=what, limit=limit)
     return Refusal(413, "too_large", message, limit=limit, unit=unit)
 

@@ -55,9 +55,8 @@ class Retention:
         while True:
             await self.purge_once()
             until = self._clock.now() + _PURGE_INTERVAL_S
-            while (
-                now := self._clock.now()
-            ) < until and until <= now + _PURGE_INTERVAL_S:  # the clock may have been set back
+            # the clock may have been set back
+            while (now := self._clock.now()) < until <= now + _PURGE_INTERVAL_S:
                 await self._clock.sleep(_LOOK_INTERVAL_S)
                 if await self._erase_accounts():
                     await self._learner.share()

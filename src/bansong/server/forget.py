@@ -57,7 +57,6 @@ class ServerErasure:
         self._files, self._statuses = settings.files, settings.status_store
 
     def holdings(self, numbers: Collection[str]) -> dict[str, int]:
-        """Count the rows of numbers (ten digits) by kind."""
         found: Counter[str] = Counter()
         with SERVER_FILE.errors(self.path):
             for b_no in numbers:

@@ -165,7 +165,6 @@ class OutcomeLearner:
         self._sharing = anyio.Lock()
 
     def wake(self) -> None:
-        """Look for new outcomes soon. Call it on the event loop."""
         self._wake_up.ring()
 
     async def run(self) -> None:

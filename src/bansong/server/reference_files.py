@@ -163,7 +163,6 @@ class FetchingSource(StatusSource, Protocol):
 
 
 async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
-    """Fetch the statuses of ``rows``, if the source can fetch."""
     if isinstance(source, FetchingSource):
         await source.fetch(await anyio.to_thread.run_sync(numbers_of, rows), max_age)
 
@@ -174,7 +173,6 @@ def numbers_of(rows: pl.LazyFrame) -> pl.Series:
 
 
 def count_lookups(rows: pl.LazyFrame) -> int:
-    """Count the rows with a valid business number."""
     return int(_keys_of(rows).select(pl.len()).collect().item())
 
 

@@ -291,7 +291,6 @@ class Health(msgspec.Struct):
 
 
 async def serve_document(request: Request) -> Response:
-    """Answer ``GET /openapi.json``."""
     del request
     return Response(_encode_document(), media_type=JSON)
 

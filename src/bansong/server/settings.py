@@ -131,7 +131,6 @@ class RequestLog:
         self._lines: list[str] = []
 
     def note(self, method: str, path: str, status: int, seconds: float, *, key: str, client: str) -> None:
-        """Add the answered request of :data:`REQUEST_ID`."""
         if not self._logger.isEnabledFor(logging.INFO):
             return
         now = datetime.now(SEOUL).isoformat(timespec="milliseconds")
@@ -347,7 +346,6 @@ class Settings:
 
     @property
     def files(self) -> Path:
-        """Folder of what is too large for the database."""
         return files_folder(self.db)
 
     @property

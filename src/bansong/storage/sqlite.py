@@ -173,7 +173,6 @@ class FileKind:
 
     @property
     def version(self) -> int:
-        """The version that this release writes."""
         return 1 + len(self.migrations)
 
     @property

@@ -33,7 +33,6 @@ def answer(dialect: Dialect, fields: Object) -> Object:
 
 
 def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
-    """The body of POST /verify."""
     said = answer(dialect, fields)
     match dialect.verify_echo:
         case "flat":
@@ -57,7 +56,6 @@ def status_record(
     verdict: Verdict,
     edits: Sequence[ResultsEdit],
 ) -> Object:
-    """The body of GET /batch/{job_id}."""
     record: Object = {"status": word, **_progress(dialect, done, len(job.rows))}
     if dialect.extras:
         record |= {"job_id": job.id, "links": {"self": f"/batch/{job.id}"}}
@@ -140,7 +138,6 @@ def _row_error(dialect: Dialect, fault: str) -> Object:
 
 
 def account(dialect: Dialect, plan: str, quota: int | None, used: int) -> Object:
-    """The body of GET /me."""
     left = None if quota is None else max(quota - used, 0)
     match dialect.me:
         case "left":
@@ -166,7 +163,6 @@ def _text(number: int | None) -> str:
 
 
 def error_body(dialect: Dialect, status: int, message: str) -> tuple[bytes, str | None]:
-    """Return the body of an error and its content type."""
     body: Object
     match dialect.error:
         case "error":

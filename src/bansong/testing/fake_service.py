@@ -96,7 +96,6 @@ def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Look
 
 
 async def job(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /batch/{job_id}."""
     try:
         text = request.query().get("preview")
         preview = None if text is None else int(text)
@@ -118,7 +117,6 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /batch/{job_id}/label."""
     job = _job(service, request)
     body = await _json_object(service, request)
     row_id, bounced = body.get("row_id"), body.get("bounced")
@@ -131,7 +129,6 @@ async def label(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /watch."""
     body = await _json_object(service, request)
     watch = service.watches.add(
         _number(body, "biz_no"), _text(body, "name"), _text(body, "address"), service.dialect, service.verdict
@@ -141,7 +138,6 @@ async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /watch."""
     entries: Any = [watch.entry(service.dialect) for watch in service.watches]
     if service.dialect.watches != "list":
         entries = {service.dialect.watches: entries, "total": len(entries)}
@@ -149,7 +145,6 @@ async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_remove(service: FakeService, request: FakeRequest) -> FakeReply:
-    """DELETE /watch/{watch_id}."""
     if not service.watches.remove(request.target):
         raise RefusedError(404, "no such watch")
     return _confirm(service, service.dialect.removed)
@@ -169,7 +164,6 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /me."""
     account = dialect_bodies.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | (PROMISE if service.idempotency else {}))
 
@@ -316,7 +310,6 @@ class FakeService:
 
     @property
     def paid_total(self) -> int:
-        """Number of paid lookups."""
         return self.billing.total
 
     @property

@@ -94,7 +94,6 @@ class Faults:
         self.releases = 0
 
     def add(self, *faults: Fault) -> None:
-        """Add faults."""
         with self._lock:
             self._rules = [*self._rules, *map(_Rule, faults)]
 
@@ -109,11 +108,9 @@ class Faults:
 
     @property
     def hits(self) -> int:
-        """Hits of the current faults."""
         return sum(rule.hits for rule in self._rules)
 
     def of(self, request: FakeRequest) -> tuple[Act, ...]:
-        """Count a request and return its acts."""
         if not self._rules:
             return ()
         with self._lock:

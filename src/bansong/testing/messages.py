@@ -69,7 +69,6 @@ class FakeReply:
     twice: bool = False
 
     def whole(self) -> bytes:
-        """Return the bytes of the HTTP/1.1 response."""
         lines = [b"HTTP/1.1 %d %s" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [name + b": " + value for name, value in self._headers()]
         return b"\r\n".join([*lines, b"", self.body])
@@ -94,7 +93,6 @@ class FakeReply:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the value of a request header (lower case)."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value)
@@ -172,7 +170,6 @@ class FakeRequest:
 
     @property
     def released(self) -> bool:
-        """Whether faults were released since the request came."""
         return self.service.faults.releases != self.releases
 
     def query(self) -> dict[str, str]:

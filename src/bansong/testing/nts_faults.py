@@ -42,7 +42,6 @@ def encode(content: object) -> bytes:
 
 
 def portal_xml(code: int | str, word: str = "SERVICE ERROR") -> bytes:
-    """Return the portal's XML with a ``returnReasonCode``."""
     return (
         '<?xml version="1.0" encoding="UTF-8"?><OpenAPI_ServiceResponse><cmmMsgHeader><errMsg>SERVICE ERROR</errMsg>'
         f"<returnAuthMsg>{word}</returnAuthMsg><returnReasonCode>{code}</returnReasonCode>"

@@ -159,7 +159,6 @@ class FakeWatch:
     changes: list[dict[str, Any]] = field(default_factory=list)
 
     def entry(self, dialect: Dialect) -> dict[str, Any]:
-        """Return the watch as the service shows it."""
         watch_id: object = int(self.id) if dialect.watch_ids == "number" else self.id
         entry = {"watch_id": watch_id, dialect.watch_number: self.biz_no, "name": self.name, "address": self.address}
         return entry | {"grade": self.grade, "biz_status": self.biz_status}

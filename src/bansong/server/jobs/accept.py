@@ -62,13 +62,11 @@ class QueuePlace:
         self._size += size
 
     def release(self) -> None:
-        """Give the place up; its job, if accepted, is in the queue."""
         if self._held:
             self._held = False
             decrease(self._coming, self._key_id)
 
     def close(self) -> None:
-        """Give up the place and the room: the upload's file is gone."""
         self.release()
         self._disk.release(self._key_id, self._size)
         self._size = 0

@@ -36,7 +36,6 @@ def records_path(files: Path, job_id: str) -> Path:
 
 
 def results_path(files: Path, job_id: str) -> Path:
-    """The answers of a job: :data:`RESULTS`."""
     return job_folder(files, job_id) / "results.parquet"
 
 
@@ -172,7 +171,6 @@ def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
 
 
 def sort_by_risk(answers: Rows) -> Rows:
-    """Sort answers: highest risk first, rows without one last."""
     return answers.sort(_RISK, descending=[True, False], nulls_last=True)
 
 

@@ -94,7 +94,6 @@ class JobWorker:
         self._begun = False
 
     def wake(self) -> None:
-        """A job was accepted."""
         self._wake_up.ring()
 
     def processed_rows(self, job: StoredJob) -> int:

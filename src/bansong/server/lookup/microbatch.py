@@ -286,7 +286,6 @@ class LookupAnswerer:
 
     @property
     def waiting(self) -> int:
-        """Lookups waiting or in queries."""
         return self._waiting.total()
 
     def admit(self, scope: str) -> None:

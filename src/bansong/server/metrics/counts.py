@@ -76,7 +76,6 @@ class ServerMetrics:
         self._commits.observe(seconds)
 
     def expect_task(self, name: str) -> None:
-        """Export a task with 0 failures."""
         self._tasks.labels(name)
 
     def count_failure(self, task: str) -> None:

@@ -38,7 +38,6 @@ def digest_of(secret: str) -> bytes:
 
 
 def add_secret(db: sqlite3.Connection, key_id: str, now: float) -> str:
-    """Add a secret to a key and return it: 256 random bits."""
     secret = f"bv_{secrets.token_urlsafe(32)}"
     db.execute("INSERT INTO secrets (key_id, digest, created) VALUES (?, ?, ?)", (key_id, digest_of(secret), now))
     return secret
@@ -52,7 +51,6 @@ def find_secret(db: sqlite3.Connection, secret: str) -> StoredSecret | None:
 
 
 def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[StoredSecret]:
-    """Return a key's valid secrets, oldest first."""
     query = f"SELECT {_COLUMNS} FROM secrets WHERE key_id = ? ORDER BY number"  # noqa: S608
     return [found for row in db.execute(query, (key_id,)) if (found := StoredSecret(*row)).lives(now)]
 

@@ -73,7 +73,6 @@ class WatchListCache:
         self._places = anyio.Semaphore(_PARALLEL_READS)
 
     def mark_stale(self, owner: str, numbers: Iterable[int]) -> None:
-        """Watches of an owner changed on disk."""
         kept = self._kept.get(owner)
         if kept is not None:
             for block in set(map(watch_store.block_of, numbers)):
