@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
-from bansong.server import idempotency
 from bansong.server.errors import Refusal, conflict, invalid
 from bansong.server.settings import Clock
 from bansong.server.store import Store
@@ -140,5 +139,5 @@ class IdempotentRequests:
 
     async def purge(self) -> None:
         before = self._clock.now() - KEPT
-        while await self._store.write(lambda db: idempotency.purge_requests(db, before, _PURGE_BATCH)) == _PURGE_BATCH:
+        while await self._store.write(lambda db: purge_requests(db, before, _PURGE_BATCH)) == _PURGE_BATCH:
             pass
