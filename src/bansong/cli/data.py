@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bansong.cli.console import print_json, progress_shown, say_columns, say_table
-from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of, progress_option
+from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
+from bansong.cli.options import (
+    PATH,
+    chosen_status,
+    fetch_options,
+    json_option,
+    options_of,
+    progress_option,
+)
 from bansong.errors import Problem, UsageError
 from bansong.options import LocalOptions, ReadOptions
 from bansong.translation import gettext, gettext_noop
@@ -27,7 +34,6 @@ GAZETTEER_OPTION_ALONE: Final = Problem(
 
 _REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
 _STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
-"""What became of a file that was to be brought up to date."""
 
 
 @click.group()
@@ -65,14 +71,11 @@ def build_registry(
 
     day = as_of.date() if as_of else None
     report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    for source, chosen in zip(report.sources, report.columns, strict=True):
-        if len(report.sources) <= 10:
+    if not as_json and len(report.sources) <= 10:
+        for source, chosen in zip(report.sources, report.columns, strict=True):
             say_table([(gettext("source"), source)])
             say_columns(chosen)
-    say_table(report.lines())
+    show_summary(report, as_json)
 
 
 @data.command(short_help="Build a gazetteer of the official addresses.")
@@ -91,10 +94,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
 
     with progress_shown(progress, "MB", "reading") as advance:
         report = build_gazetteer(sources, output, progress=advance)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    say_table(report.lines())
+    show_summary(report, as_json)
 
 
 def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,10 +156,7 @@ def refresh_registry(registry: Path, progress: str, as_json: bool, **options: An
 
 
 def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_table(report.lines())
+    show_summary(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
 
@@ -236,7 +233,4 @@ def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool
     from bansong.reference.review_reader import apply_review as apply
 
     report = apply(review, by=by, store=store)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    say_table(report.lines())
+    show_summary(report, as_json)

@@ -1,4 +1,4 @@
-"""``bansong doctor``: what is missing or old, and what to do about it."""
+"""``bansong doctor``."""
 
 from __future__ import annotations
 
@@ -61,11 +61,10 @@ _NAMES: Final = (
     *(gettext_noop("tax authority's key"), gettext_noop("tax authority"), gettext_noop("service")),
     *(gettext_noop("watch list"), gettext_noop("jobs"), gettext_noop("server"), gettext_noop("database")),
 )
-"""What is looked at."""
+"""For translation."""
 
 
 def print_findings(diagnosis: Diagnosis) -> None:
-    """Print a table of what was found, then what to do about it."""
     rows = [(gettext(finding.what), gettext(_MARKS[finding.level][0]), finding.said) for finding in diagnosis.findings]
     print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]

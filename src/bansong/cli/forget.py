@@ -1,20 +1,17 @@
-"""``bansong forget``: erase a business number everywhere on this machine."""
+"""``bansong forget``."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from bansong.cli.console import print_json, say, say_table
+from bansong.cli.console import say, say_table, show_summary
 from bansong.cli.options import PATH, json_option, options_of
 from bansong.errors import Problem, UsageError
 from bansong.options import RunOptions, ServiceOptions, StatusOptions
 from bansong.translation import gettext
-
-if TYPE_CHECKING:
-    from bansong.erasure import ErasureReport
 
 NO_TERMINAL: Final = Problem(
     "forget.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run"
@@ -53,17 +50,10 @@ def forget(b_no: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **sto
             raise UsageError(NO_TERMINAL)
         found = erase(b_no, dry_run=True, **stores)
         if dry_run:
-            _show(found, as_json)
+            show_summary(found, as_json)
             return
         say_table(found.lines())
         if not click.confirm(gettext("Erase it for good?"), err=True):
             say(gettext("nothing was erased"))
             return
-    _show(erase(b_no, **stores), as_json)
-
-
-def _show(report: ErasureReport, as_json: bool) -> None:
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_table(report.lines())
+    show_summary(erase(b_no, **stores), as_json)

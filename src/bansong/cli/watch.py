@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
 _OWN: Final = "\0"
-"""The value of ``--local`` without a file: no path can be this."""
+"""``--local`` without a file; no path can be this."""
 
 local_option: Final = click.option(
     "--local",
@@ -39,7 +39,6 @@ local_option: Final = click.option(
 
 
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which list: the service's and as whom, or a local one."""
     return local_option(account_options(command))
 
 
@@ -136,7 +135,7 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
     if as_json:
         print_json({"watches": _records(frame), "total": frame.height})
         return
-    _print_lines(list_lines(frame))
+    print_out("\n".join(list_lines(frame)))
 
 
 @watch.command(short_help="Take a business off the list.")
@@ -237,12 +236,11 @@ def _local(local: str | None) -> str | bool | None:
 
 
 def _given_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given: the defaults of the others are the library's."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def _print_report(report: CheckReport, as_json: bool) -> None:
-    """Print what happened; closures count as reported once it is printed."""
+    """Print a report; closures count as reported once printed."""
     warn(report.warnings)
     if as_json:
         print_json(report.as_dict(), needed=True)
@@ -269,12 +267,7 @@ def _flush() -> None:
         raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    print_out("\n".join(lines))
-
-
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return a frame's rows for JSON, times in Korea's time zone."""
     from bansong.watch.report import with_local_times
 
     return with_local_times(frame).to_dicts()
