@@ -1,10 +1,10 @@
-"""Requests to a service that must not be sent twice by mistake: pace, concurrency, retries, and an end in good order.
+"""Requests to a service that must not be repeated by mistake: pace, concurrency, retries, and an orderly end.
 
-- ``dispatcher``: :class:`Dispatcher` sends :class:`OutgoingRequest` after request until its run is over or cancelled;
-- ``error_actions``: the table of what each kind of error means for a request;
+- ``dispatcher``: :class:`Dispatcher` sends each :class:`OutgoingRequest` until its run is over or cancelled;
+- ``error_actions``: the consequence of each kind of error for a request;
 - ``limits``: :class:`RateLimiter`, :class:`ConcurrencyLimiter` and :class:`RetryBudget`.
 
-Whoever sends supplies what to send and how each outcome is written down; nothing here knows a ledger.
+The caller supplies the requests and records their outcomes.
 """
 
 from bansong.dispatch.dispatcher import DispatchCounts, Dispatcher, Halt, HaltReason, OutgoingRequest, Task
