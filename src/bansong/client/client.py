@@ -108,6 +108,15 @@ class Client:
         http: HttpTransport | None = None,
         app: object | None = None,
     ) -> None:
+        """Check the arguments; nothing is connected yet.
+
+        ``concurrency``: requests at once, without uploads. ``timeout``: seconds without a sign of the service (uploads:
+        four times that), or :class:`Timeouts`. ``max_retries``: repetitions of a failed free request; other requests
+        are repeated only if they certainly did not arrive. ``allow_http``: plain http beyond this machine. ``verify``:
+        the path of a CA bundle (PEM) or an ``ssl.SSLContext``; ``False`` for a service on this machine only. ``http``:
+        an ``httpx.AsyncBaseTransport`` for all requests (own proxies, client certificates, tests), closed by the
+        caller. ``app``: an ASGI app in this process. Raises :class:`UsageError`.
+        """
         self._transport: Transport | None = None
         self._unknown_words: set[str] = set()
         try:
