@@ -189,27 +189,18 @@ def _problem_of_bad_text(text: pl.Expr) -> pl.Expr:
 
 def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
     length = digits.str.len_bytes()
-    return (
-        pl.when(text.is_null() | text.str.replace_all(" ", "", literal=True).str.to_lowercase().is_in(_BLANKS))
-        .then(pl.lit("missing"))
-        .when(text.str.contains(_SCIENTIFIC))
-        .then(pl.lit("scientific"))
-        .when(~text.str.contains(_DIGITS))
-        .then(pl.lit("letters"))
-        .when(length == 13)
-        .then(pl.lit("thirteen_digits"))
-        .when(text.str.contains(_FRACTION))
-        .then(pl.lit("fraction"))
-        .when(length == 9)
-        .then(pl.lit("nine_digits"))
-        .when(length < 10)
-        .then(pl.lit("too_short"))
-        .when(length > 10)
-        .then(pl.lit("too_long"))
-        .when(digits == "0000000000")
-        .then(pl.lit("zeros"))
-        .otherwise(pl.lit("grouping"))
-    )
+    rules = {
+        "missing": text.is_null() | text.str.replace_all(" ", "", literal=True).str.to_lowercase().is_in(_BLANKS),
+        "scientific": text.str.contains(_SCIENTIFIC),
+        "letters": ~text.str.contains(_DIGITS),
+        "thirteen_digits": length == 13,
+        "fraction": text.str.contains(_FRACTION),
+        "nine_digits": length == 9,
+        "too_short": length < 10,
+        "too_long": length > 10,
+        "zeros": digits == "0000000000",
+    }
+    return first_code(rules, "grouping")
 
 
 def key_expr(value: pl.Expr) -> pl.Expr:
@@ -271,6 +262,14 @@ def format_expr(value: pl.Expr) -> pl.Expr:
 
 def _group_digits(digits: pl.Expr) -> pl.Expr:
     return pl.concat_str([digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-")
+
+
+def first_code(rules: dict[str, pl.Expr], otherwise: str | None = None) -> pl.Expr:
+    """Return the code (String) of the first true condition, else ``otherwise``."""
+    code = pl.lit(otherwise, pl.String)
+    for name, condition in reversed(rules.items()):
+        code = pl.when(condition).then(pl.lit(name)).otherwise(code)
+    return code
 
 
 def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang, str]] = PROBLEMS) -> pl.Expr:

@@ -11,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address import Gazetteer, attach
 from bansong.engine.letter_history import with_letters
 from bansong.schema import Lang
@@ -58,7 +59,7 @@ class AddressChoices:
         used = pl.col("choice:there").fill_null(False)
         chosen = {name: pl.when(used).then(f"choice:{name}").otherwise(name) for name in ("address", "zipcode")}
         has_choice = pl.col("choice:address").is_not_null()
-        fate = pl.when(used).then(pl.lit("used")).when(has_choice).then(pl.lit("vanished"))
+        fate = first_code({"used": used, "vanished": has_choice})
         found = joined.with_columns(fate.alias(CHOICE), **chosen)
         return found.drop("choice:there", "choice:address", "choice:zipcode")
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong import business_number
+from bansong.business_number import first_code
 from bansong.engine.key_index import KeyIndex
 from bansong.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bansong.errors import Problem, RegistryError
@@ -214,6 +215,7 @@ def observations(
     meanings = {what: _look_up_meaning(given, _meanings("taxation_words.toml", what)) for what, given in words.items()}
     strange = [pl.when(meanings[what].is_null() & (given != "")).then(given) for what, given in words.items()]
     taxed, was_merged = meanings["taxation"], meanings["merged"]
+    blank = word.is_null() | (word == "") | (meaning == "unknown")
     return frame.select(
         business_number.key_expr(pl.col(b_no)).alias("b_no"),
         pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
@@ -223,13 +225,7 @@ def observations(
         pl.when(taxed.is_in(TAXATIONS)).then(taxed).cast(MORE["taxation"]).alias("taxation"),
         pl.when(was_merged != "unknown").then(was_merged == "yes").alias("merged"),
         pl.when(~is_blank(said) & ~is_masked(said)).then(said).alias("name"),
-        pl.when(found.is_not_null())
-        .then(found)
-        .when(word.is_null() | (word == "") | (meaning == "unknown"))
-        .then(pl.lit("no_status"))
-        .when(meaning.is_null())
-        .then(pl.lit("unknown_status"))
-        .alias("problem"),
+        pl.coalesce(found, first_code({"no_status": blank, "unknown_status": meaning.is_null()})).alias("problem"),
         word.alias("word"),
         pl.coalesce(strange).alias("strange"),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.errors import NotFoundError, Problem, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bansong.run.records import ROW_ID
@@ -61,18 +62,13 @@ def standing(
     places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
     known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
     state = pl.col("state")
-    fate = (
-        pl.when((state == "done") & (pl.col("answered_at") >= since))
-        .then(pl.lit("cached"))
-        .when((state == "done") & (pl.col("answered_at") >= pl.lit(continued_since, pl.Float64)))
-        .then(pl.lit("continued"))
-        .when(state.is_null() | state.is_in(_BUYABLE))
-        .then(pl.lit("wanted"))
-        .when(state == "uploaded")
-        .then(pl.lit("running"))
-        .otherwise(pl.lit("held"))
-    )
-    known = known.with_columns(fate.alias("fate"))
+    rules = {
+        "cached": (state == "done") & (pl.col("answered_at") >= since),
+        "continued": (state == "done") & (pl.col("answered_at") >= pl.lit(continued_since, pl.Float64)),
+        "wanted": state.is_null() | state.is_in(_BUYABLE),
+        "running": state == "uploaded",
+    }
+    known = known.with_columns(first_code(rules, "held").alias("fate"))
     counts = dict(known["fate"].value_counts().iter_rows())
     wanted = known.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
     cached, continued, running, held = (counts.get(name, 0) for name in ("cached", "continued", "running", "held"))

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address.batches import ROW, PreparedStep, for_few, lacks_any, text_key
 from bansong.engine.address.gazetteer import lot_key, unpack_numbers
 from bansong.engine.address.match.decide import judge_support
@@ -69,10 +70,7 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
         region=level_of(pl.coalesce("of_sido", "sido")),
         covered=pl.col("covered"),
         form=_form(),
-        unit=pl.when(sure & pl.col("has_unit"))
-        .then(pl.lit("given"))
-        .when(sure & pl.col("apartment"))
-        .then(pl.lit("missing")),
+        unit=first_code({"given": sure & pl.col("has_unit"), "missing": sure & pl.col("apartment")}),
         region_given=pl.col("sido").is_not_null(),
         numbered=(is_numbered() | (sure & pl.col("loose_main").is_not_null())) & ~pl.col("several"),
         beside=pl.col("beside"),
@@ -93,15 +91,13 @@ def _form() -> pl.Expr:
     loose_road = pl.col("loose_road").str.contains(_LIKE_ROAD).fill_null(False) | (
         pl.col("place").is_not_null() & pl.col("loose_main").is_not_null()
     )
-    return (
-        pl.when(pl.col("main").is_not_null() | pl.col("road").is_not_null() | loose_road)
-        .then(pl.lit("road"))
-        .when(pl.col("lot_main").is_not_null())
-        .then(pl.lit("lot"))
-        .when(pl.col("kind") == "english")
-        .then(pl.lit("english"))
-        .when((pl.col("kind") == "korean") & pl.col("place").is_null())
-        .then(pl.lit("neither"))
+    return first_code(
+        {
+            "road": pl.col("main").is_not_null() | pl.col("road").is_not_null() | loose_road,
+            "lot": pl.col("lot_main").is_not_null(),
+            "english": pl.col("kind") == "english",
+            "neither": (pl.col("kind") == "korean") & pl.col("place").is_null(),
+        }
     )
 
 
@@ -361,11 +357,6 @@ def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
     near = differs.select("_line", near=lookups.is_neighbouring(differs))
     pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")
-    return pairs.select(
-        pl.when(pl.col("zip_given") == pl.col("zip"))
-        .then(pl.lit("right"))
-        .when("near")
-        .then(pl.lit("neighbouring"))
-        .when(pl.col("near").not_())
-        .then(pl.lit("other_district"))
-    ).to_series()
+    right = pl.col("zip_given") == pl.col("zip")
+    rules = {"right": right, "neighbouring": pl.col("near"), "other_district": ~pl.col("near")}
+    return pairs.select(first_code(rules)).to_series()

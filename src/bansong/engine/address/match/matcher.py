@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address.batches import ROW, lacks_any, text_key
 from bansong.engine.address.match import ambiguity, candidates
 from bansong.engine.address.match.decide import Trust, decide_candidates, keep_tenable
@@ -191,17 +192,8 @@ def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
         )
     near = _postal_of_same_number(lookups, candidates.find_same_main_number(lookups, left))
     named, gone = candidates.find_named_roads(lookups, left), candidates.find_abolished(lookups, left)
-    level = (
-        pl.when(_is_among(gone))
-        .then(pl.lit("abolished"))
-        .when(_is_among(near))
-        .then(pl.lit("building_only"))
-        .when(_is_among(named))
-        .then(pl.lit("road_only"))
-        .when(_HAS_REGION)
-        .then(pl.lit("region_only"))
-        .otherwise(pl.lit("none"))
-    )
+    rules = {"abolished": _is_among(gone), "building_only": _is_among(near), "road_only": _is_among(named)}
+    level = first_code(rules | {"region_only": _HAS_REGION}, "none")
     if near.is_empty():
         return left.select(ROW, place=nothing, match_level=level, postal_only=nothing)
     return left.select(ROW, place=nothing, match_level=level).join(near, on=ROW, how="left")

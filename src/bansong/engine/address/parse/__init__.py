@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address import regions
 from bansong.engine.address.batches import fill_few, where
 from bansong.engine.address.parse import lot, road
@@ -167,12 +168,5 @@ def _read_unnumbered(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _kind() -> pl.Expr:
     numbered = pl.col("main").is_not_null() | pl.col("lot_main").is_not_null()
     left = pl.when(~numbered & (pl.col("address").str.len_bytes() <= MOST_BYTES)).then("address")
-    return (
-        pl.when(left.str.contains(_PO_BOX))
-        .then(pl.lit("po_box"))
-        .when(left.str.contains(_ENGLISH))
-        .then(pl.lit("english"))
-        .when(pl.col("text").is_not_null())
-        .then(pl.lit("korean"))
-        .otherwise(pl.lit("none"))
-    )
+    rules = {"po_box": left.str.contains(_PO_BOX), "english": left.str.contains(_ENGLISH)}
+    return first_code(rules | {"korean": pl.col("text").is_not_null()}, "none")
