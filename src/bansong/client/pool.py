@@ -23,14 +23,7 @@ import anyio
 import h11
 
 from bansong.client.base_url import BaseUrl
-from bansong.client.connection import (
-    HttpConnection,
-    MuddledError,
-    Stream,
-    UnreachableError,
-    WireRequest,
-    WireResponse,
-)
+from bansong.client.connection import HttpConnection, MuddledError, Stream, UnreachableError, WireRequest, WireResponse
 from bansong.client.network import Timeouts
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error

@@ -11,13 +11,4 @@ from bansong.dispatch.dispatcher import DispatchCounts, Dispatcher, Halt, HaltRe
 from bansong.dispatch.error_actions import Action
 from bansong.dispatch.limits import Slot
 
-__all__ = [
-    "Action",
-    "DispatchCounts",
-    "Dispatcher",
-    "Halt",
-    "HaltReason",
-    "OutgoingRequest",
-    "Slot",
-    "Task",
-]
+__all__ = ["Action", "DispatchCounts", "Dispatcher", "Halt", "HaltReason", "OutgoingRequest", "Slot", "Task"]

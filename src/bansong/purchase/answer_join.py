@@ -60,10 +60,7 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "en": "not bought: beyond what was left of the quota",
         "ko": "조회하지 않음: 남은 조회 한도를 넘음",
     },
-    "unchosen": {
-        "en": "not bought: beyond the budget of this run",
-        "ko": "조회하지 않음: 이번 실행의 예산을 넘음",
-    },
+    "unchosen": {"en": "not bought: beyond the budget of this run", "ko": "조회하지 않음: 이번 실행의 예산을 넘음"},
     "halted": {
         "en": "not bought yet; the same command goes on: ",
         "ko": "아직 조회하지 않음. 같은 명령을 다시 실행하면 이어서 진행합니다: ",

@@ -177,12 +177,7 @@ def may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | No
 
 
 def find_numbering(
-    keys: Sequence[int | None],
-    echoes: Sequence[Echo],
-    results: Sequence[ResultLike],
-    rows: int,
-    *,
-    foreign: bool,
+    keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[ResultLike], rows: int, *, foreign: bool
 ) -> Numbering | None:
     """Return the proven numbering of the service, if any.
 

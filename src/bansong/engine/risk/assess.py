@@ -20,14 +20,7 @@ import polars as pl
 
 from bansong.engine.memo import KEY, Memo
 from bansong.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
-from bansong.engine.risk.reason_texts import (
-    BASE,
-    BY_NTS,
-    StatusOrigin,
-    Term,
-    list_reasons,
-    placeholder_of,
-)
+from bansong.engine.risk.reason_texts import BASE, BY_NTS, StatusOrigin, Term, list_reasons, placeholder_of
 from bansong.engine.text_values import is_blank
 from bansong.schema import GRADES, REASON_SEPARATOR, Lang
 from bansong.translation import gettext

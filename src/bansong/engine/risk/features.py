@@ -123,8 +123,7 @@ def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
     odd_code = pl.when(pl.col("zipcode").ne_missing(pl.col("zipcode_given"))).then("zipcode").str.strip_chars()
     return (
         frame.with_columns(
-            pl.when(~is_plain(address)).then(address).alias(_OTHER),
-            odd_code.str.strip_suffix(".0").alias(ODD_ZIPCODE),
+            pl.when(~is_plain(address)).then(address).alias(_OTHER), odd_code.str.strip_suffix(".0").alias(ODD_ZIPCODE)
         )
         .with_columns(writing.alias(WRITING))
         .drop(_OTHER)

@@ -338,8 +338,7 @@ def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         return NO_CANDIDATES
     named = rows.with_columns(
-        dong_name=pl.coalesce("lot_dong", "ri", "hint_dong", "emd"),
-        building=compact_building(pl.col("building")),
+        dong_name=pl.coalesce("lot_dong", "ri", "hint_dong", "emd"), building=compact_building(pl.col("building"))
     )
     named = named.filter(~pl.col("dong_name").str.contains("[읍면]$"))
     dongs = lookups.dongs_here.find(named, text_key("region", "dong_name"), "dong_id", ("building",))

@@ -118,9 +118,7 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     }
     under, main, sub = unpack_numbers(pl.col("of_key"))
     return matched.hstack([values.alias(name) for name, values in known.items()]).with_columns(
-        of_under=under,
-        of_main=main,
-        of_sub=sub,
+        of_under=under, of_main=main, of_sub=sub
     )
 
 

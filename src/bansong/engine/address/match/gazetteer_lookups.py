@@ -170,10 +170,7 @@ class Lookups(ABC):
 
     def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
         """Whether each row's ``dong`` has the name ``name``; null for null."""
-        keys = frame.select(
-            as_written=text_key(dong, name),
-            plain=text_key(dong, without_number(pl.col(name))),
-        )
+        keys = frame.select(as_written=text_key(dong, name), plain=text_key(dong, without_number(pl.col(name))))
         known = self._names_of_dong
         held = known.holds(keys["as_written"].fill_null(0)) | known.holds(keys["plain"].fill_null(0))
         return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
@@ -319,7 +316,4 @@ def _zip_key(zipcode: str, other: str) -> pl.Expr:
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """Return the first and the last key of the buildings with this main number."""
-    return (
-        building_key(road, under, main, pl.lit(0)),
-        building_key(road, under, main, pl.lit(2**17 - 1)),
-    )
+    return (building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1)))

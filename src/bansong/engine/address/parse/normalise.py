@@ -113,10 +113,7 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.with_columns(_written=pl.col("zipcode"))
         .pipe(for_few, text.str.contains(_MAYBE_POSTAL), _read_postal_code, ("text",), added)
-        .with_columns(
-            _written=pl.coalesce(postal_digits(odd), written),
-            _peeled=pl.coalesce("_without", "text"),
-        )
+        .with_columns(_written=pl.coalesce(postal_digits(odd), written), _peeled=pl.coalesce("_without", "text"))
         .with_columns(
             zipcode_given=pl.coalesce(pl.when(written.str.contains(_FIVE)).then(written), "zipcode_inside"),
             _peeled=pl.coalesce(where(peeled.str.contains(":", literal=True), peeled).str.replace(_LABEL, ""), peeled),

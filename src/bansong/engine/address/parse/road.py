@@ -106,7 +106,7 @@ def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
             road_pre=pl.coalesce("road_pre", compact(pl.col("_pre"))),
         )
         .with_columns(
-            _tail=pl.when(pl.col("_pre").is_not_null()).then(pl.col("_behind").fill_null("")).otherwise("_tail"),
+            _tail=pl.when(pl.col("_pre").is_not_null()).then(pl.col("_behind").fill_null("")).otherwise("_tail")
         )
         .drop("_rest", "_pre", "_behind", "_last", "_named", "_main", "_sub", "_after")
     )
