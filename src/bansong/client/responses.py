@@ -201,7 +201,9 @@ def read_result(item: object) -> Result:
     """
     if not isinstance(item, dict):
         return Result(raw=item, error=gettext("the item is not an object"))
-    nested = _nested_answer(item)
+    nested = next(
+        (item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None
+    )  # G12
     places = [place for place in (*map(item.get, field_aliases.ECHOES), item, nested) if isinstance(place, dict)]
     echo: Object = next((place for place in places if place is not item and has_any(place, field_aliases.ECHOED)), {})
     answer, error = _read_answer(item, nested)
@@ -239,11 +241,6 @@ def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **kno
             removeprefix=fault["msg"].removeprefix("Value error, "),
         )
     )
-
-
-def _nested_answer(item: Object) -> Object | None:
-    # G12
-    return next((item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
 
 
 def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:

@@ -1,12 +1,4 @@
-"""The ledger: a SQLite file with every paid lookup; cache, resume point and quota record in one.
-
-- ``ledger``: :class:`Ledger`, one connection for one process, and :class:`Journal`, many tasks that share one commit;
-- ``schema``: its tables; ``queries``: what is read;
-- ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and how it is written;
-- ``recovery``: what is settled by hand, after a kill, or by repeating a request with its key;
-- ``retention``: deletion by age, and erasure of a number;
-- ``trial_limits``: what a broken service may cost; ``label_outbox``: labels on their way to the service.
-"""
+"""The ledger: a SQLite file with every paid lookup; cache, resume point and quota record in one."""
 
 from bansong.ledger.label_outbox import (
     HeldLabel,

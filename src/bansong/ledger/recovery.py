@@ -120,7 +120,8 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
         f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'",
         {"upload": found.number},
     )
-    rows = _open_rows(tx, found.number)
+    count = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
+    rows = int(tx.connection.execute(count, {"upload": found.number}).fetchone()[0])
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
         raise UsageError(UPLOAD_NOT_WAITING, id=id, list=gettext(_LIST))
     tx.connection.execute(
@@ -174,11 +175,6 @@ def _close(tx: Transaction, number: int, state: str) -> None:
     tx.connection.execute(
         "UPDATE uploads SET state = ?, since = ? WHERE number = ? AND state <> 'done'", (state, tx.now, number)
     )
-
-
-def _open_rows(tx: Transaction, number: int) -> int:
-    find = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
-    return int(tx.connection.execute(find, {"upload": number}).fetchone()[0])
 
 
 def _record(tx: Transaction, decision: str, what: _HeldLookup | _HeldUpload, rows: int, job_id: str | None) -> None:

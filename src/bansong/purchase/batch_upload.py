@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TRIAL_ROWS: Final = 100  # of a run's first upload: few are lost if the service does not answer usably
-_GROWTH: Final = 4
-"""Factor by which an upload may be larger than the last answered one."""
+_GROWTH: Final = 4  # factor by which an upload may be larger than the last answered one
 _SAME_SIZE_ATTEMPTS: Final = 3  # then the size may be why an upload does not get through (a proxy hangs up)
 _UPLOAD_WEIGHT: Final = 4 * FAILURE_WEIGHT  # three failed uploads in a row stop the run
 _ORDER: Final = "chunk_order"

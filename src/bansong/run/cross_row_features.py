@@ -66,7 +66,9 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
     """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order."""
-    found = _hash_rows(rows)
+    address = pl.col("address").cast(pl.String)
+    work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
+    found = _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
     says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
     marks = {CROWDED: _find_crowded(rows, found), SEVERAL: _find_several(rows, found)}
     return found.select(
@@ -115,12 +117,6 @@ def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
         address_key(pl.col(_TEXT)).alias(_KEY),
         *(pl.col(name).cast(pl.Int64) for name in _BUILDINGS),
     )
-
-
-def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
-    address = pl.col("address").cast(pl.String)
-    work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
-    return _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
 
 
 def _with_number(rows: pl.LazyFrame) -> pl.LazyFrame:

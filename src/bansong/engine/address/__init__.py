@@ -1,12 +1,4 @@
-"""Find the official address and postal code of an address as people type it.
-
-- ``parse``: region, road or lot, number, building, detail
-- ``regions``: provinces and districts, their names of today, their postal codes
-- ``match``: the building that is meant, looked up in the gazetteer
-- ``gazetteer``: the file of official addresses (``bansong.reference.gazetteer`` builds it)
-- ``misspellings``: which names are one slip apart
-- ``batches``: tools for batches of rows
-"""
+"""Find the official address and postal code of an address as people type it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Only values of the row within a text (a date, a name, a change) are filled in ro
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
@@ -199,23 +199,19 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
     return codes
 
 
-@lru_cache(maxsize=8)
-def _assessor_of(
-    card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], ...], lang: Lang, origin: StatusOrigin | None
-) -> _Assessor:
-    # cached for single lookups, one after another
-    return _Assessor(card, dict(possible), lang, origin)
-
-
 class _Assessor:
     # called with Struct(pattern, *sources); `sources`: columns of the placeholders that are filled row by row;
     # `possible`: levels of each feature that can hold at all; `origin`: given if the tax authority may have told facts,
     # then the frame has the columns of BY_NTS
 
     def __init__(
-        self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang, origin: StatusOrigin | None
+        self,
+        card: Scorecard,
+        possible: tuple[tuple[str, tuple[str, ...]], ...],
+        lang: Lang,
+        origin: StatusOrigin | None,
     ) -> None:
-        terms, by_nts = list_reasons(card, possible), origin is not None
+        terms, by_nts = list_reasons(card, dict(possible)), origin is not None
         names = dict.fromkeys(name for term in terms for name in term.placeholders(lang, by_nts=by_nts))
         self.lang: Lang = lang
         self._origin = origin
@@ -363,6 +359,9 @@ class _Assessor:
 
     def _every(self, name: str) -> list[pl.Expr]:
         return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]
+
+
+_assessor_of: Final = lru_cache(maxsize=8)(_Assessor)  # for single lookups, one after another
 
 
 def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:

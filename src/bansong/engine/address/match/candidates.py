@@ -25,6 +25,7 @@ from bansong.engine.address.misspellings import slips
 NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
 _ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
+_BUILDING_KEY: Final = building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
 _MAX_PREFIX_CHARS: Final = 10
 _CUTS: Final = pl.DataFrame({"_cut": range(2, _MAX_PREFIX_CHARS)}, schema={"_cut": pl.UInt32})
 _SECOND_NUMBER: Final = (
@@ -157,7 +158,7 @@ def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Find abolished roads and numbers: ``row``, ``place`` (of the successor, null if uncertain)."""
     roads = _find_roads(lookups, rows)
-    return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _building_key(), "place")
+    return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _BUILDING_KEY, "place")
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -232,16 +233,12 @@ def _find_buildings(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
 
 @remember_last
 def _find_buildings_on(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
-    return lookups.buildings.find(roads, _building_key(), "place")
-
-
-@cache
-def _building_key() -> pl.Expr:
-    return building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
+    return lookups.buildings.find(roads, _BUILDING_KEY, "place")
 
 
 _LOT_NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
 _LOT_KEPT: Final = (*_LOT_NUMBER, "region", "scope")
+_LOT_KEY: Final = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
 LOWEST_UNIT: Final = 100
 """``712번지 4호`` is lot 712-4, never a unit: gazetteers are older than the newest lots.
 
@@ -402,12 +399,7 @@ def _find_lots(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
         whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))
         dongs = pl.concat([dongs, whole])
     index: Index = lookups.lots
-    return index.find(dongs, _lot_key(), "place").unique()
-
-
-@cache
-def _lot_key() -> pl.Expr:
-    return lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
+    return index.find(dongs, _LOT_KEY, "place").unique()
 
 
 def _find_divided(lookups: Lookups, units: pl.DataFrame) -> pl.DataFrame:

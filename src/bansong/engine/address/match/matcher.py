@@ -58,12 +58,15 @@ def with_narrowed_regions(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return _fill_in_region(rows, regions.select(ROW, _home=pl.col("home").cast(pl.UInt32)))
 
 
+Propose = Callable[[Lookups, pl.DataFrame], pl.DataFrame]
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     # `propose`: its candidates; `level`: of its finds; `renames`: it replaces a road's name, which needs a witness if
     # another region has a road as written, or if the two differ as roads do (see misspellings)
 
-    propose: Callable[[Lookups, pl.DataFrame], pl.DataFrame]
+    propose: Propose
     trust: Trust
     level: str
     renames: bool = False
@@ -227,12 +230,8 @@ def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return found.join(candidates.find_successors(lookups, both), on=ROW, how="anti")
 
 
-def _read_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    return candidates.find_road_in_scope(lookups, _select_open(rows))
-
-
-def _read_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    return candidates.find_lot_in_scope(lookups, _select_open(rows))
+def _if_open(propose: Propose) -> Propose:
+    return lambda lookups, rows: propose(lookups, _select_open(rows))
 
 
 def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -257,8 +256,8 @@ def _read_elsewhere(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 _AS_WRITTEN: Final = (
     _Reading(candidates.find_road, Trust.GIVEN, "exact"),
     _Reading(_read_lot, Trust.GIVEN, "lot_to_road"),
-    _Reading(_read_road_in_scope, Trust.OPEN, "region_repaired"),
-    _Reading(_read_lot_in_scope, Trust.OPEN, "region_repaired"),
+    _Reading(_if_open(candidates.find_road_in_scope), Trust.OPEN, "region_repaired"),
+    _Reading(_if_open(candidates.find_lot_in_scope), Trust.OPEN, "region_repaired"),
 )
 _REPAIRS: Final = (
     _Reading(candidates.find_successors, Trust.GIVEN, "renumbered"),

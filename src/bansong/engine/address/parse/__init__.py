@@ -1,11 +1,4 @@
-"""Read an address as people write it: region, road or lot, number, building, detail.
-
-- ``normalise``: uniform characters, the postal code taken out, odd spellings rewritten (another spelling: a pattern in
-  :func:`~.normalise.rewrite_spellings`)
-- ``forms``: patterns of roads and lots, and the fast reader of the usual forms
-- ``road``, ``lot``: other forms
-- ``detail``: references in brackets, taken out first; unit, building name and 동 after the number
-"""
+"""Read an address as people write it: region, road or lot, number, building, detail."""
 
 from __future__ import annotations
 

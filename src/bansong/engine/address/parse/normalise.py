@@ -143,8 +143,7 @@ _ARROW: Final = "(?:→|⇒|➔|➜|➡|▶|►|[-=]+[>)])"  # of -> the uniform
 _MOVED: Final = (
     "(?:^|[^가-힣]|[로서지실점장소])이전(?:[^가-힣]|$|함|됨|완료|예정|했|하였|되었|된|한 |주소|지(?:[^가-힣]|$))"
 )
-_OF_NAME: Final = "이전 ?(?:상호|회사|업체|명칭|이름|대표|건물명)"
-"""A former name, not a former address."""
+_OF_NAME: Final = "이전 ?(?:상호|회사|업체|명칭|이름|대표|건물명)"  # a former name, not a former address
 _GONE: Final = "로 ?이사(?:[^가-힣]|$|함|했|하였|감|갔)"
 
 _COMMAS: Final = rf"^(?:[가-힣]+,? )?(?:(?:{PROVINCES})[가-힣]{{0,5}}|[가-힣]+[시군구]) ?, ?[가-힣]"

@@ -1,10 +1,4 @@
-"""Read regions at the head of an address; their names of today and their postal codes.
-
-- ``region_table``: the facts of ``regions.toml`` (sources: ``docs/decisions/012-regions.md``)
-- ``heads``: every text by which an address may begin with a region, also misspelt
-- ``reader``: the reader of batches, which reads each distinct beginning once; ``split``: regions in odd spellings
-- ``postal``: postal codes of regions, and the answer without a gazetteer
-"""
+"""Read regions at the head of an address; their names of today and their postal codes."""
 
 from __future__ import annotations
 
