@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -14,6 +14,9 @@ from bansong.client.echo_check import fold_text, is_other
 from bansong.schema import Answer
 from bansong.translation import gettext
 
+if TYPE_CHECKING:
+    from bansong.client import Result
+
 KeyOf = Callable[[str, str | None, str | None], bytes]
 Texts = tuple[str | None, str | None]
 
@@ -21,23 +24,6 @@ _NO_ROWS: Final[frozenset[int]] = frozenset()
 
 _BASES: Final = (0, 1, 2)  # possible keys of the first row; 2 is its line in the file
 _MIN_RANKS: Final = 10  # different probabilities in order: by chance one in three million
-
-
-class ResultLike(Protocol):
-    """An item of a job's results: row key, echo of the row, and answer or error."""
-
-    @property
-    def key(self) -> int | str | None: ...  # noqa: D102 - the class says it
-    @property
-    def b_no(self) -> str | None: ...  # noqa: D102
-    @property
-    def name(self) -> str | None: ...  # noqa: D102
-    @property
-    def address(self) -> str | None: ...  # noqa: D102
-    @property
-    def answer(self) -> Answer | None: ...  # noqa: D102
-    @property
-    def error(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +52,7 @@ class _CompatibleRows(Collection[int]):
 
 
 def read_echoes(
-    results: Sequence[ResultLike],
+    results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
     records: Sequence[Texts | None],
@@ -95,7 +81,7 @@ def read_echoes(
             found[b_no].add(whole)
         wholes.append(whole)
 
-    def echo(result: ResultLike, b_no: str | None, whole: int | None) -> Echo:
+    def echo(result: Result, b_no: str | None, whole: int | None) -> Echo:
         if b_no is None:
             return without_number(result.name, result.address)
         if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
@@ -150,7 +136,7 @@ class Numbering(NamedTuple):
     until: int
 
 
-def read_row_keys(results: Sequence[ResultLike]) -> list[int | None]:
+def read_row_keys(results: Sequence[Result]) -> list[int | None]:
     """Return the keys as integers; none if any is something else: "12" among "1f" and "3e" is no row."""
     keys = [_integer(result.key) for result in results]
     opaque = any(key is None and result.key is not None for key, result in zip(keys, results, strict=True))
@@ -177,7 +163,7 @@ def may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | No
 
 
 def find_numbering(
-    keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[ResultLike], rows: int, *, foreign: bool
+    keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[Result], rows: int, *, foreign: bool
 ) -> Numbering | None:
     """Return the proven numbering of the service, if any.
 
@@ -214,7 +200,7 @@ def _possible_bases(items: Sequence[tuple[int, Echo]]) -> list[int]:
     return [base for base in _BASES if items and all(key - base in echo.rows for key, echo in items)]
 
 
-def _has_contradictions(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bool:
+def _has_contradictions(keys: Sequence[int | None], results: Sequence[Result]) -> bool:
     answers: dict[int, Answer] = {}
     return any(
         answers.setdefault(key, result.answer) != result.answer
@@ -223,7 +209,7 @@ def _has_contradictions(keys: Sequence[int | None], results: Sequence[ResultLike
     )
 
 
-def _are_ranks(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bool:
+def _are_ranks(keys: Sequence[int | None], results: Sequence[Result]) -> bool:
     answers = [result.answer for result in results if result.answer is not None]
     levels = [answer.bounce_prob for answer in answers if answer.bounce_prob is not None]
     first = keys[0] if keys else None
@@ -253,7 +239,7 @@ class MatchedResults:
 
 
 def match_results(
-    results: Sequence[ResultLike],
+    results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
     *,
@@ -297,9 +283,9 @@ def match_results(
     return MatchedResults(answers, faults, _note_unmatched(places, mistrusted=mistrusted), base)
 
 
-def _drop_repeats(results: Sequence[ResultLike]) -> list[ResultLike]:
+def _drop_repeats(results: Sequence[Result]) -> list[Result]:
     # only items whose row is named: by a key, or by a whole echo
-    seen, kept = set(), list[ResultLike]()
+    seen, kept = set(), list[Result]()
     for result in results:
         said = (result.key, result.b_no, result.name, result.address, result.answer, result.error)
         named = result.key is not None or (result.b_no and result.name and result.address)
@@ -321,7 +307,7 @@ def _find_other_numbers(
     keys: Sequence[int | None],
     base: int,
     echoes: Sequence[Echo],
-    results: Sequence[ResultLike],
+    results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
 ) -> dict[int, str]:
     return {
@@ -349,7 +335,7 @@ def _is_in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Seq
 
 
 def _collect_answers(
-    results: Sequence[ResultLike], places: Sequence[int | None]
+    results: Sequence[Result], places: Sequence[int | None]
 ) -> tuple[dict[int, Answer], dict[int, str]]:
     answers: dict[int, Answer] = {}
     faults: dict[int, str] = {}

@@ -156,7 +156,7 @@ _MAX_DAYS_FROM_1970: Final = 3_000_000  # more than the years 1 to 9999 have, be
 _DAY_CODES: Final = 2 * _MAX_DAYS_FROM_1970 + 2  # the digit of a day is positive, 0 for none
 
 _MAX_PATTERNS_KEPT: Final = 1 << 14  # of some hundred bytes each; beyond, only the newest are kept
-_MIN_NEW_PATTERNS_KEPT: Final = 1 << 10  # of a batch; beyond, a quarter of its rows must share the others
+_MIN_NEW_PATTERNS_KEPT: Final = 1 << 10  # of a batch; more are kept up to a quarter of its rows
 
 
 def assess(

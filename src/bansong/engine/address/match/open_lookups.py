@@ -71,7 +71,8 @@ class _WholeLookups(Lookups):
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
         return build(names)
 
-    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:  # noqa: ARG002
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
+        del zip_at
         return build(self._postal_places)
 
     @built_once
