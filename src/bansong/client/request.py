@@ -11,7 +11,7 @@ import platform
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Final, Generic, TypeVar
@@ -82,6 +82,7 @@ def user_agent() -> str:
     return f"bansong/{__version__} ({runtime}; {platform.system() or 'unknown'})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RequestBody:
     """A body of known length in pieces: an async iterator, used once.
 
@@ -90,39 +91,30 @@ class RequestBody:
     ones.)
     """
 
-    def __init__(
-        self,
-        pieces: Iterator[bytes],
-        last: bytes,
-        *,
-        length: int,
-        content_type: str,
-        before_last: Step | None = None,
-        after_last: Step | None = None,
-    ) -> None:
-        self.length = length
-        self.content_type = content_type
-        self.complete = False
-        self.failure: Exception | None = None
-        self.failure_traceback: TracebackType | None = None
-        self._pieces = pieces
-        self._last = last
-        self._before_last = before_last
-        self._after_last = after_last
+    pieces: Iterator[bytes]
+    last: bytes
+    _: KW_ONLY
+    length: int
+    content_type: str
+    before_last: Step | None = None
+    after_last: Step | None = None
+    complete: bool = field(default=False, init=False)
+    failure: Exception | None = field(default=None, init=False)
+    failure_traceback: TracebackType | None = field(default=None, init=False)
 
     def __aiter__(self) -> RequestBody:
         return self
 
     async def __anext__(self) -> bytes:
-        piece = next(self._pieces, None)
+        piece = next(self.pieces, None)
         if piece is not None:
             return piece
         if self.complete:
-            await self._step(self._after_last)
+            await self._step(self.after_last)
             raise StopAsyncIteration
-        await self._step(self._before_last)
+        await self._step(self.before_last)
         self.complete = True
-        return self._last
+        return self.last
 
     async def _step(self, step: Step | None) -> None:
         if step is None:

@@ -54,10 +54,7 @@ _ANSWER: Final = dict.fromkeys(ANSWER_COLUMNS, pl.String) | {"bounce_prob": pl.F
 _RUNS: Final = {"run": pl.Int64, "run_id": pl.String}
 _UPLOADS: Final = {
     "number": pl.Int64,
-    "upload": pl.String,
-    "job_id": pl.String,
-    "upload_state": pl.String,
-    "upload_note": pl.String,
+    **dict.fromkeys(("upload", "job_id", "upload_state", "upload_note"), pl.String),
 }
 _COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
 

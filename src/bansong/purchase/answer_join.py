@@ -80,15 +80,8 @@ _STATUS: Final = {
     "answered": "verified",
     "cached": "cached",
     "in_doubt": "in_doubt",
-    "unreadable": "failed",
-    "missing": "failed",
-    "lost": "failed",
-    "refused": "failed",
-    "running": "pending",
-    "unaffordable": "pending",
-    "unchosen": "pending",
-    "halted": "pending",
-    "stopped": "pending",
+    **dict.fromkeys(("unreadable", "missing", "lost", "refused"), "failed"),
+    **dict.fromkeys(("running", "unaffordable", "unchosen", "halted", "stopped"), "pending"),
 }
 """Standing of a lookup after a run → ``row_status``."""
 

@@ -48,10 +48,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 
 LABELS: Final = {
     "status_age": "status",
-    "form": "address",
-    "unit": "address",
-    "change": "address",
-    "completeness": "address",
+    **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
     "postal_filled": "postal",
     "spread": "place",
 }
