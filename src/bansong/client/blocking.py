@@ -39,12 +39,9 @@ CLIENT_ALREADY_OPEN: Final = Problem(
 _JOIN_TIMEOUT_S: Final = 1.0
 
 
-class LoopThread:
-    """A daemon thread with an event loop in which ``resource`` is entered; :meth:`close` leaves it.
-
-    A forked process has no such thread: there the resource is left as it is.
-    """
-
+class _LoopThread:
+    # a daemon thread with an event loop in which `resource` is entered, until `close`; a forked process has no such
+    # thread: # there the resource is left as it is
     def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
         self._abort, self._process = False, os.getpid()
         self._ready: Future[BlockingPortal] = Future()
@@ -59,18 +56,17 @@ class LoopThread:
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether the thread belongs to this process, not to the one it was forked from."""
         return os.getpid() == self._process
 
     def close(self) -> None:
-        """Leave the resource after the calls under way in other threads, and end the thread."""
+        # after the calls under way in other threads
         if not self.is_of_this_process:
             return
         self._signal()
         self._thread.join()
 
     def abandon(self, name: str) -> None:
-        """End the thread with a warning, as for an unclosed file; called by the garbage collector and at exit."""
+        # with a warning, as for an unclosed file; called by the garbage collector and at exit
         if not self.is_of_this_process:
             return
         self._abort = True
@@ -165,7 +161,7 @@ class BlockingClient:
             http=http,
             app=app,
         )
-        self._loop: LoopThread | None = None
+        self._loop: _LoopThread | None = None
         self._opening = Lock()
         self._forgotten: weakref.finalize[[str], BlockingClient] | None = None
 
@@ -240,7 +236,7 @@ class BlockingClient:
         """
         with self._opening:
             if self._loop is None:
-                loop = LoopThread(self.client)
+                loop = _LoopThread(self.client)
                 self._forgotten = weakref.finalize(self, loop.abandon, repr(self))
                 self._loop = loop
         return self

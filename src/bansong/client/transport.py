@@ -72,8 +72,6 @@ class ServiceResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A request without the key; ``asked`` is its method and URL, for messages."""
-
     asked: str
     method: str
     target: str
@@ -128,7 +126,7 @@ class Transport:
         self._origin = (parts.scheme, parts.netloc)
         origin = f"{parts.scheme}://{parts.netloc}"
         http = http if app is None else httpx.ASGITransport(app)
-        self._adapter = None if http is None else HttpxAdapter(http, origin)
+        self._adapter = None if http is None else _HttpxAdapter(http, origin)
         proxy = environment_proxy(base) if http is None else None
         self._pool = Pool(base, proxy, self._tls_context)
         self._headers = [
@@ -288,18 +286,13 @@ class Transport:
         return self._tls
 
 
-class HttpxAdapter:
-    """Sends requests over a transport of httpx: an ASGI app's, or the caller's.
-
-    It raises what an :class:`~bansong.client.connection.HttpConnection` raises.
-    """
-
+class _HttpxAdapter:
+    # raises what an `HttpConnection` raises
     def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
         self._transport = transport
         self._origin = origin
 
     async def exchange(self, request: WireRequest, response: WireResponse) -> None:
-        """Send the request and read its response, as a connection does."""
         over = True
         with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
             try:

@@ -51,7 +51,7 @@ class _CompatibleRows(Collection[int]):
         return len(self._records)
 
 
-def read_echoes(
+def _read_echoes(
     results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
@@ -136,8 +136,8 @@ class Numbering(NamedTuple):
     until: int
 
 
-def read_row_keys(results: Sequence[Result]) -> list[int | None]:
-    """Return the keys as integers; none if any is something else: "12" among "1f" and "3e" is no row."""
+def _read_row_keys(results: Sequence[Result]) -> list[int | None]:
+    # none if any is something else: "12" among "1f" and "3e" is no row
     keys = [_integer(result.key) for result in results]
     opaque = any(key is None and result.key is not None for key, result in zip(keys, results, strict=True))
     return [None] * len(keys) if opaque else keys
@@ -150,12 +150,9 @@ def _integer(key: int | str | None) -> int | None:
     return key if isinstance(key, int) and not isinstance(key, bool) else None
 
 
-def may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
-    """Whether row keys may count other rows than were sent: of another job, or of fewer rows numbered anew.
-
-    If rows were left out and the others kept their numbers, the keys have a gap. A header may be counted as a row, and
-    nothing may be counted yet.
-    """
+def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
+    # of another job, or of fewer rows numbered anew: if rows were left out and the others kept their numbers, the keys
+    # have # a gap. A header may be counted as a row, and nothing may be counted yet
     odd = [total for total in totals if total and not rows <= total <= rows + 1]
     given = {key for key in keys if key is not None}
     has_no_gap = bool(given) and max(given) - min(given) + 1 == len(given)
@@ -266,9 +263,9 @@ def match_results(
     with another name or address is another job's.
     """
     results = _drop_repeats(results)
-    echoes = read_echoes(results, sent, key_of, records, strict=shared or by_hand)
-    keys = read_row_keys(results)
-    foreign = shared or may_count_other_rows(keys, totals, len(sent))
+    echoes = _read_echoes(results, sent, key_of, records, strict=shared or by_hand)
+    keys = _read_row_keys(results)
+    foreign = shared or _may_count_other_rows(keys, totals, len(sent))
     numbering = find_numbering(keys, echoes, results, len(sent), foreign=foreign)
     places = [_proven_row(key, numbering, echo) for key, echo in zip(keys, echoes, strict=True)]
     if None in places and _is_in_order(places, echoes, sent):

@@ -60,13 +60,10 @@ Ask = Callable[[bool], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedRequest:
-    """A request with a key, ``begun`` by anyio's clock and ``dated`` by the ledger's (both in seconds).
-
-    Both are needed: one stops while a machine sleeps, the other may be set back. ``keep``: seconds for which the
-    service promised to know the key; ``repeats``: repetitions by earlier runs.
-    """
-
+class _KeyedRequest:
+    # `begun` by anyio's clock, `dated` by the ledger's (seconds): one stops while a machine sleeps, the other may be
+    # set back; # `keep`: seconds for which the service promised to know the key; `repeats`: repetitions by earlier
+    # runs
     endpoint: str
     token: str
     account: bytes
@@ -76,7 +73,6 @@ class KeyedRequest:
     repeats: int = 0
 
     def is_old(self, now: float, promised: float) -> bool:
-        """Whether the service may have forgotten the key at ``now`` (the ledger's clock)."""
         age = max(anyio.current_time() - self.begun, now - self.dated)
         return age >= _SURE_SHARE * min(self.keep, promised)
 
@@ -119,7 +115,7 @@ async def send_once(
         return await ask(False)
     except DoubtError as error:
         doubt = error
-    keyed = KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
+    keyed = _KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
     return await _repeat(context, keyed, ask, slot, doubt)
 
 
@@ -161,7 +157,7 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
     if request.age < 0:  # the clock was set back: the key's age is unknown
         return False
     endpoint, token = VERIFY if request.upload is None else BATCH, request.token
-    keyed = KeyedRequest(
+    keyed = _KeyedRequest(
         endpoint, token, request.account, request.keep, read - request.age, request.first, request.repeats
     )
     if (why_not := _why_expired(context, keyed)) is not None:  # this does not concern the others
@@ -187,7 +183,7 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
 
 
 async def _repeat(
-    context: PurchaseContext, request: KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
+    context: PurchaseContext, request: _KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
 ) -> Reply:
     # one at a time in a run: if the service is down for a while, many are in doubt at once, and one is enough to see
     # that it is back
@@ -222,7 +218,7 @@ async def _repeat(
     raise _with_reason(doubt, why)
 
 
-async def _why_not_repeatable(context: PurchaseContext, request: KeyedRequest) -> str | None:
+async def _why_not_repeatable(context: PurchaseContext, request: _KeyedRequest) -> str | None:
     if (why := _why_expired(context, request)) is not None:
         return why
     promise = (await context.client.me()).idempotency
@@ -231,7 +227,7 @@ async def _why_not_repeatable(context: PurchaseContext, request: KeyedRequest) -
     return _why_expired(context, request, promise.keep_seconds)
 
 
-def _why_expired(context: PurchaseContext, request: KeyedRequest, promised: float = math.inf) -> str | None:
+def _why_expired(context: PurchaseContext, request: _KeyedRequest, promised: float = math.inf) -> str | None:
     # as far as that is known without asking
     if context.client.account_mark(request.token) != request.account:
         return gettext("it was sent with another API key, so it is not repeated with this one")

@@ -128,8 +128,7 @@ def _recipient(names: Collection[str]) -> pl.Expr:
     return _one_line(pl.when(~is_blank(name) & ~is_masked(name)).then(name))
 
 
-def letter_counts() -> tuple[pl.Expr, ...]:
-    """Return aggregations over rows of :func:`mark_letters`, the counts of :class:`LetterCounts`."""
+def _letter_counts() -> tuple[pl.Expr, ...]:
     action = pl.col("action")
     waits = action.is_in(["confirm", "fix_address", "hold"])
     return (
@@ -143,7 +142,7 @@ def letter_counts() -> tuple[pl.Expr, ...]:
 
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
     """Count the letters of rows of :func:`mark_letters`; if they are ``listed``, also the empty cells of the list."""
-    found = answers.select(*letter_counts()).collect(engine="streaming").row(0, named=True)
+    found = answers.select(*_letter_counts()).collect(engine="streaming").row(0, named=True)
     lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
     gaps = _letter_rows(answers).select(lacking).collect(engine="streaming").row(0, named=True) if listed else {}
     return LetterCounts(**found, **gaps, cost=cost)
@@ -175,12 +174,8 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
-    """Write the letters of rows of :func:`mark_letters` in the format that the file's name asks for.
-
-    No cell begins a formula, and postal codes are texts. Raises :class:`AccountingError` unless exactly ``letters``
-    rows are in the file.
-    """
+def _write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
+    # no cell begins a formula, and postal codes are texts
     rows, format = letters_of(answers), output_format(target)
     if format == "csv":
         rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in _headers())
@@ -194,7 +189,7 @@ def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters:
 
     An earlier list that would become empty is kept instead, unless ``allow_empty``.
     """
-    write_letters(answers, temporary, letters)
+    _write_letters(answers, temporary, letters)
     if letters or allow_empty or not replaces_other(path, temporary):
         return True
     with fetch_file(path) as earlier:

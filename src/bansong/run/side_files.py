@@ -41,17 +41,13 @@ _RENDERED: Final = (
 )  # their writers would put the columns back into the user's file with all its rows
 
 
-def check_split(by: str | None) -> None:
-    """Raise :class:`UsageError` for a column that files cannot be split by."""
+def _check_split(by: str | None) -> None:
     if by not in (None, "action", KOREAN_SPLIT):
         raise UsageError(SPLIT_COLUMN_INVALID, by=by)
 
 
-def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
-    """Return the file of each of :data:`PARTS`: ``OUT.csv.gz`` → ``OUT.send.csv.gz``, ``OUT.발송.csv.gz``.
-
-    All are always written, so that no file of an earlier run stays among them.
-    """
+def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
+    # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; all are written, so that no file of an earlier run stays among them
     plain = unpacked_name(output)
     suffix = ".xlsx" if plain.suffix.lower() == ".xlsm" else plain.suffix
     packed = output.name.removeprefix(plain.name)
@@ -61,7 +57,7 @@ def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
     }
 
 
-def write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
+def _write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
     """Write the rows of an enriched table to the file of their action; return the number of rows of each.
 
     Raises :class:`AccountingError` unless each row is in one file, in order.
@@ -187,13 +183,13 @@ class SideFiles:
 
         ``gazetteer``: the one by which addresses are corrected, if any.
         """
-        check_split(write.split)
+        _check_split(write.split)
         letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(UNMASK_WITHOUT_REPORT)
         korean = write.headers == "ko" or write.split == KOREAN_SPLIT
-        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
+        parts = _split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
@@ -227,7 +223,7 @@ class SideFiles:
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
         """Write the files of an enriched table; raise :class:`AccountingError` if they do not balance."""
         at = {part: self.at[path] for part, path in self.parts.items()}
-        counts = write_parts(result, at, target, rows) if at else {}
+        counts = _write_parts(result, at, target, rows) if at else {}
         letters = None
         if self.counts_letters:
             letters = count_letters(result.frame, self.letter_cost, listed=self.letters is not None)

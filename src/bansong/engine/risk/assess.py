@@ -38,31 +38,24 @@ MILDEST: Final = ("send", "confirm", "hold")
 """Actions that a level can set as the mildest one; their positions are the values of ``at_best``."""
 
 
-def column_of(term: Term) -> str:
-    """Return the column with the level's code of the reason's feature."""
+def _column_of(term: Term) -> str:
     return f"level:{term.feature}"
 
 
-def code_of(term: Term) -> int:
-    """Return the value of the column for which the reason holds."""
+def _code_of(term: Term) -> int:
     return FEATURES[str(term.feature)].index(term.name) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class ReasonTable:
-    """Neighbouring reasons, and the results of all their combinations.
-
-    ``digits``: for each column the summand of the combination's number for each code. ``combinations``: one line each:
-    ``score``, ``repair`` and ``others`` (the points in all, and the most of one reason for and against a repair),
-    ``at_best`` (position in :data:`MILDEST` of the mildest allowed action), ``text`` (a separator before each reason,
-    marks around the names of placeholders; null without a reason).
-    """
-
+class _ReasonTable:
+    # `digits`: for each column the summand of the combination's number for each code; `combinations`: a line each of
+    # the points # in all (`score`), the most of one reason for and against a repair (`repair`, `others`), the position
+    # in MILDEST of the # mildest allowed action (`at_best`) and `text` (a separator before each reason, marks around
+    # names of placeholders)
     digits: dict[str, pl.Series]
     combinations: pl.DataFrame
 
     def look_up(self, patterns: pl.DataFrame) -> pl.DataFrame:
-        """Return the line of the table for each row of a frame with the level columns."""
         # by index, not .gather(), which is a query of its own each time
         parts = [digits[patterns[column]] for column, digits in self.digits.items()]
         return self.combinations[reduce(add, parts)]
@@ -70,11 +63,8 @@ class ReasonTable:
 
 def make_reason_tables(
     terms: Sequence[Term], lang: Lang, repairs: Iterable[str], *, by_nts: bool = False
-) -> list[ReasonTable]:
-    """Cut the reasons, in their order, into groups; ``repairs``: features that count for a repair.
-
-    ``by_nts``: see :meth:`~bansong.engine.risk.reason_texts.Term.identifying_text`.
-    """
+) -> list[_ReasonTable]:
+    """Cut the reasons, in their order, into groups; ``repairs``: features that count for a repair."""
     cut: list[list[Term]] = []
     for term in terms:
         if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MAX_COMBINATIONS:
@@ -87,11 +77,11 @@ def make_reason_tables(
 def _by_column(terms: Sequence[Term]) -> dict[str, list[Term]]:
     columns: dict[str, list[Term]] = {}
     for term in terms:
-        columns.setdefault(column_of(term), []).append(term)
+        columns.setdefault(_column_of(term), []).append(term)
     return columns
 
 
-def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str], by_nts: bool) -> ReasonTable:
+def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str], by_nts: bool) -> _ReasonTable:
     columns = _by_column(terms)
     sizes = [len(column) + 1 for column in columns.values()]
     strides = list(accumulate(sizes, mul, initial=1))
@@ -99,12 +89,12 @@ def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str
     for (column, there), size, stride in zip(columns.items(), sizes, strides, strict=False):
         numbers = [0] * (len(FEATURES[str(there[0].feature)]) + 1)
         for digit, term in enumerate(there, 1):
-            numbers[code_of(term)] = digit * stride
+            numbers[_code_of(term)] = digit * stride
         digits[column] = pl.Series(numbers, dtype=pl.UInt32)
         codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
-    holds = [pl.col(column_of(term)) == columns[column_of(term)].index(term) + 1 for term in terms]
+    holds = [pl.col(_column_of(term)) == columns[_column_of(term)].index(term) + 1 for term in terms]
     table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang, by_nts).alias("text"))
-    return ReasonTable(digits, table)
+    return _ReasonTable(digits, table)
 
 
 def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]) -> list[pl.Expr]:
@@ -219,7 +209,7 @@ class _Assessor:
         of_pattern = [_DAY, *(name for name in names if placeholder_of(name).column in BY_NTS.values())]
         self._of_rows = {name: placeholder_of(name) for name in names if name not in of_pattern}
         self.sources = list(dict.fromkeys(placeholder.column for placeholder in self._of_rows.values()))
-        columns = {column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
+        columns = {_column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
         self._strides = dict(zip(columns, accumulate(columns.values(), mul, initial=_STATES), strict=False))
         self._facts = list(BY_NTS.values()) if by_nts else []
         self._facts_stride = prod(columns.values()) * _STATES

@@ -76,7 +76,7 @@ def parse_reasons(
     probability = pl.col("bounce_prob") if "bounce_prob" in schema else pl.lit(None)
     given = probability.cast(pl.Float64, strict=False)
     rows = pl.struct(_items(schema[reasons], reasons).alias("items"), model.alias("model"), given.alias("given"))
-    reader = Reader(list(cards) or [Scorecard.load()])
+    reader = _Reader(list(cards) or [Scorecard.load()])
     read = rows.map_batches(reader, return_dtype=pl.Struct(_READ), is_elementwise=True)
     frame = frame.with_columns(read.alias("bv:read")).with_columns(pl.col("bv:read").struct.field(*_READ))
     return (frame if address is None else _with_region(frame, address)).drop("bv:read")
@@ -114,9 +114,7 @@ def _identifier(term: Term, lang: Lang) -> str:
     return f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"
 
 
-class Reader:
-    """Reads batches of rows, Struct(items, model, given), with the texts of scorecards, into Struct(:data:`_READ`)."""
-
+class _Reader:
     def __init__(self, cards: Sequence[Scorecard]) -> None:
         places_of: dict[str, set[int]] = defaultdict(set)
         for card in cards:
@@ -144,7 +142,6 @@ class Reader:
         self.points = {card.version: pl.Series(_points_of(card), dtype=pl.Int32) for card in cards}
 
     def __call__(self, rows: pl.Series) -> pl.Series:
-        """Return the content of the reasons of each row."""
         frame = rows.struct.unnest()
         items = frame.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), pl.col("items").str.split(_SPLIT).alias("item")
