@@ -282,7 +282,8 @@ def match_results(
 
 def _drop_repeats(results: Sequence[Result]) -> list[Result]:
     # only items whose row is named: by a key, or by a whole echo
-    seen, kept = set(), list[Result]()
+    seen: set[tuple[object, ...]] = set()
+    kept: list[Result] = []
     for result in results:
         said = (result.key, result.b_no, result.name, result.address, result.answer, result.error)
         named = result.key is not None or (result.b_no and result.name and result.address)
