@@ -20,7 +20,7 @@ from bansong.errors import InputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.reference.choice_store import ChoiceStore
 from bansong.report_display import Shown
-from bansong.run.review_list import MOST, headers
+from bansong.run.review_list import CANDIDATES, headers
 from bansong.schema import LANGS, seoul_day
 from bansong.tables import open_table
 from bansong.translation import gettext, gettext_of, ngettext, use_language
@@ -33,7 +33,7 @@ REVIEWER_NAME_INVALID: Final = Problem(
     "`by=`: {by!r} cannot stand in a reason; give a name of at most {most} characters without | ( )",
 )
 
-_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, MOST + 1))
+_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _NEEDED: Final = ("row", "b_no", "address", "choice", *_CANDIDATES)
 _CHOSEN: Final = r"^(.+) \[([0-9]{5})\]$"
 _SHOWN: Final = 5
