@@ -51,7 +51,7 @@ def read(path: Path, data: bytes | str, **options: Any) -> tuple[Table, list[tup
 def test_a_page_called_xls_is_read_as_a_browser_shows_its_table(tmp_path: Path, encoding: str) -> None:
     """Title rows, two header lines, marks within cells, cells without end tags, blanks: whatever its charset claims."""
     table, rows = read(tmp_path / "거래처.xls", ERP.encode(encoding))
-    assert table.format == "html"
+    assert table.format.name == "html"
     assert table.headers == ("번호", "거래처 사업자등록번호", "거래처 상호", "주소")
     assert rows == [
         ("1", N, "삼성전자", "경기도 수원시\n영통구 삼성로\xa0129"),

@@ -316,9 +316,10 @@ def display_name(name: str) -> str:
 def _suffix(called: str, media: bytes) -> str:
     """The ending under which the file is stored: one of those that are known, or none. Raises :class:`Refusal` 415."""
     suffix = PurePosixPath(display_name(called)).suffix.lower()
-    if suffix in SUFFIXES or EXTENSIONS.get(suffix) == "parquet":
+    format = EXTENSIONS.get(suffix)
+    if suffix in SUFFIXES or (format and not format.can.uploads):
         raise unsupported_file(gettext("{suffix} files are not taken", suffix=suffix))
-    if suffix in EXTENSIONS:
+    if format:
         return suffix
     return _MEDIA.get(media.partition(b";")[0].strip().lower().decode("latin-1"), "")
 

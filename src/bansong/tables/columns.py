@@ -437,7 +437,7 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
 
 def _explain_content(table: Table, choice: Choice) -> Alert:
     """An alert on a number column found by content alone: its header, or the first row of the list, may be unknown."""
-    if table.format == "frame" or any(has_role(header) for header in table.headers):  # a frame has no header row
+    if table.file is None or any(has_role(header) for header in table.headers):  # a frame has no header row
         return Alert(
             gettext(
                 "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,9 @@ from bansong.schema import Alert
 from bansong.tables.compression import File
 from bansong.tables.csv.encoding import Coding, parts
 from bansong.tables.csv.read import decode_file
+from bansong.tables.detect import FORMATS
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
+from bansong.tables.format import ReadAs, Verbs
 from bansong.tables.heading import LOOK, Merge, Row, find_heading
 from bansong.tables.size_limits import beyond_limit, limits
 from bansong.tables.table import Table, advise_sheet, column_ids
@@ -274,6 +277,14 @@ def _number(text: str | None, most: int) -> int:
     return min(max(int(found[1]), 1), most) if found else 1
 
 
+class HtmlVerbs(Verbs):
+    """Web pages, only read."""
+
+    def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
+        """Open a table of a page; every cell is text, as the page shows it."""
+        return read(file, wanted.encoding, wanted.sheet)
+
+
 def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     """Open a table of a web page: the wanted one (``table 2``), else the first one that holds business numbers.
 
@@ -306,7 +317,7 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     return Table(
         chosen.frame.lazy(),
         chosen.headers,
-        "html",
+        FORMATS["html"],
         file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
         file,
         notes=tuple(notes),

@@ -32,7 +32,7 @@ URLS_TOO_ALIKE: Final = Problem(
     "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
 )
 
-_OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format != "html")
+_OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
 """Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
 _NOT_MEANT: Final = (".", "~$")
 _BESIDE_DATA: Final = (*_NOT_MEANT, "_")

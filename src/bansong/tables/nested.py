@@ -32,7 +32,6 @@ _SAMPLE: Final = 200
 _MOST: Final = 1000
 _ITEMS: Final = 5
 """How many values of a list can be named."""
-_JSON: Final = ("json", "ndjson")
 _NO_KEY: Final = frozenset("\"'\\")
 
 Path_ = tuple[str | int, ...]
@@ -162,7 +161,7 @@ def _json_texts(table: Table) -> _Texts:
 
     A frame is not looked into: it may be read in parts, whose first rows have other keys.
     """
-    if table.file is None and table.format not in _JSON:
+    if table.file is None:
         return {}
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
