@@ -31,6 +31,8 @@ _REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
 """What stands between the name of a row or a cell and its reference."""
 _REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""
 """What stands between a cell's reference and the end of its tag."""
+_FILLED: Final = rf"{_REST}>\s*<[^/]"
+"""What stands between a cell's reference and its content; lxml writes an empty cell as ``<c …></c>``."""
 _USUAL: Final = 'c r="'
 """How cells mostly begin: their reference comes first."""
 _NO_LETTER: Final = r"[^\s\S]"
@@ -268,7 +270,7 @@ class SheetXml:
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
             if self.holds(number, first, last):
                 return number
-        filled = rows["xml"].str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_REST}>").explode().drop_nulls()
+        filled = rows["xml"].str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_FILLED}").explode().drop_nulls()
         letters = filled.str.extract(rf"{self.cell}([A-Z]+)").unique()
         return max(map(column_number, letters), default=0)
 
@@ -276,7 +278,7 @@ class SheetXml:
         """Whether a column holds anything, a value or a formula, in rows ``first`` to ``last``."""
         if column not in self.columns or last < first:
             return False
-        filled = rf"{self.cell}{column_letter(column)}[0-9]+{_REST}>"
+        filled = rf"{self.cell}{column_letter(column)}[0-9]+{_FILLED}"
         return bool(self.between(first, last)["xml"].str.contains(filled).any())
 
     def array_areas(self, first: int, last: int) -> list[Area]:
