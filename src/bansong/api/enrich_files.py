@@ -35,7 +35,8 @@ from bansong.reference.choice_store import Choices
 from bansong.report import Report
 from bansong.run.engine import Engine
 from bansong.run.run_start import RunStart
-from bansong.schema import InputFormat, Lang
+from bansong.schema import InputFormat as Format
+from bansong.schema import Lang
 from bansong.tables.frame_types import is_frame
 from bansong.tables.input_files import is_one_file
 from bansong.translation import Option, gettext
@@ -68,7 +69,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     encoding: str | None
     json_path: str | None
     has_header: bool
-    input_format: InputFormat | None
+    input_format: Format | None
     delimiter: str | None
     output_encoding: str | None
     headers: Lang | None
@@ -140,7 +141,7 @@ def enrich(
     encoding: str | None = None,
     json_path: str | None = None,
     has_header: bool = True,
-    input_format: InputFormat | None = None,
+    input_format: Format | None = None,
     delimiter: str | None = None,
     output_encoding: str | None = None,
     in_place: bool = False,
