@@ -108,7 +108,6 @@ def open_table(
 
 
 def _refuse_needless(path: Path, format: Format, wanted: ReadAs) -> None:
-    """Raise :class:`UsageError` for an option that has no meaning for the format."""
     can = format.can
     for option, given, meant in (
         ("sheet", wanted.sheet is not None, can.sheets),

@@ -215,8 +215,6 @@ def _zip_parts(look: Look) -> tuple[set[str], bytes]:
 
 
 def _zip_with(part: str) -> Callable[[Look], Evidence | None]:
-    """Detect a zip that holds this part."""
-
     def detect(look: Look) -> Evidence | None:
         return Evidence.CERTAIN if look.head.startswith(_ZIP) and part in _zip_parts(look)[0] else None
 

@@ -77,7 +77,6 @@ def _from_arrow(frame: Any) -> pl.DataFrame:
 
 
 def _series(convert: Callable[[Any], Any], column: Any) -> pl.Series:
-    """A column of pandas or pyarrow; as text where polars has no type for its values."""
     try:
         return cast(pl.Series, convert(column))
     except _NOT_CONVERTED:

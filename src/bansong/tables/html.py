@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import polars as pl
 from lxml import etree
@@ -101,7 +101,6 @@ class PageTable:
         return frame.head(filled[-1] + 1 if len(filled) else 0)
 
     def _flush(self) -> None:
-        """Make a frame of the rows that are lists still."""
         if self.rows:
             width = max(map(len, self.rows))
             rows = [[*row, *[None] * (width - len(row))] for row in self.rows]
@@ -138,7 +137,7 @@ class Page:
 
     def read(self, parts: Iterable[bytes]) -> None:
         """Read a page in UTF-8; raise :class:`InputError` where it ends within a tag or a comment."""
-        parser = etree.HTMLParser(target=self, encoding="utf-8")
+        parser: Any = etree.HTMLParser(target=cast("Any", self), encoding="utf-8")
         pending = 0
         for part in parts:
             self._last = ""
@@ -320,7 +319,6 @@ def _join_tables(grids: list[PageTable]) -> list[PageTable]:
 
 
 def _choose_table(file: File, grids: dict[str, PageTable]) -> tuple[Loaded, list[str]]:
-    """The table that fits best, and the names of others that hold business numbers."""
     found = {name: _load_table(file, name, grid) for name, grid in grids.items()}
     ranks = {name: rank(table) for name, table in found.items()}
     best = max(found, key=lambda name: ranks[name])

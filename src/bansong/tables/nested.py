@@ -124,7 +124,6 @@ def holders_of(headers: Sequence[str], choice: Choice) -> tuple[str, ...]:
 
 
 def _holder_of(headers: Sequence[str], part: JoinedColumn) -> int:
-    """The position of the column that holds a chosen one, which may stand within its objects."""
     if part.column < len(headers):
         return part.column
     parts = part.header.split(".")
@@ -234,7 +233,6 @@ def _notes(
     found: Mapping[str, str],
     objects: Collection[int],
 ) -> Iterator[str]:
-    """Notes on what was taken from within objects, alerts on headers of roles with objects that are not used."""
     if found:
         lang = current_language()
         named = ", ".join(
@@ -267,7 +265,6 @@ def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: 
 
 
 def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:
-    """A column of objects, with the option that names the key which holds most of what the role is about."""
     rest = [leaf for leaf in leaves if leaf.column == place]
     if not rest:
         return gettext(
@@ -285,7 +282,6 @@ def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: i
 
 
 def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
-    """The one that holds most addresses, or the first one for other roles."""
     if role != "address":
         return leaves[0]
     values = [leaf.value.cast(pl.String, strict=False) for leaf in leaves]

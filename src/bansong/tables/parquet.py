@@ -124,7 +124,6 @@ def _decode_file(
     most: int | None,
     _: int | None,
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a file in frames, as polars asks for them: some columns, some rows, at most so many."""
     left = most
     names = None if ids is None else [headers[int(id_.removeprefix("c"))] for id_ in ids or ["c0"]]
     read = [place for place, header in enumerate(headers) if names is None or header in names]
@@ -164,7 +163,6 @@ def _parquet(file: File) -> Any:
 
 
 def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
-    """The schema of a file, its footer looked at before anything is read from it; and warnings."""
     import pyarrow as pa
 
     with file.data.open("rb") as stream:
@@ -273,7 +271,6 @@ def _side_by_side(result: Enriched, theirs: Any, mine: Any, schema: Schema, targ
 
 
 def _batches(parquet: Any) -> Iterator[Any]:
-    """The rows of a file as tables of the size of a row group."""
     import pyarrow as pa
 
     held: list[Any] = []
@@ -289,8 +286,6 @@ def _batches(parquet: Any) -> Iterator[Any]:
 
 
 class _Rows:
-    """Rows of a file, taken in any numbers."""
-
     def __init__(self, parquet: Any) -> None:
         self._batches = parquet.iter_batches(batch_size=_BATCH)
         self._held: Any = parquet.schema_arrow.empty_table()

@@ -219,7 +219,6 @@ def _private(resources: ExitStack) -> Path:
 
 
 def _is_ended(file: File, coding: Coding) -> bool:
-    """Whether the last line has a line end."""
     end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
     with file.data.open("rb") as stream:
         stream.seek(max(0, stream.seek(0, 2) - len(end)))

@@ -117,7 +117,6 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
 
 
 def _escape_formulas(result: Enriched) -> pl.LazyFrame:
-    """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
     ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
     return result.frame.with_columns(map(escape_formula, ours))
@@ -168,7 +167,6 @@ def _in_quotes(cell: pl.Expr, delimiter: str, *, always: bool) -> pl.Expr:
 
 
 def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, character: str) -> OutputError:
-    """Name the first cell with a character that the encoding lacks."""
     headers = [header for _, header in result.layout]
     names = rows.collect_schema().names()
     cells = positional(rows, names).with_columns(pl.all().cast(pl.String))

@@ -165,7 +165,6 @@ def _edit_xls(data: bytes, path: Path) -> bytes:
 
 
 def _biff_edits(stream: bytes, path: Path) -> Edits:
-    """What to change in the part of a workbook that is about all of its sheets."""
     edits: dict[int, int] = {}
     cell_formats: dict[int, int] = {}
     defined: set[int] = set()

@@ -209,7 +209,6 @@ def time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
 
 
 def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
-    """Notes on cells that are read as blank though Excel shows something, and on rows that it does not show."""
     if part.errors:
         yield ngettext(
             "errors such as #N/A in {count:,} cell of the sheet are read as blank",
@@ -234,7 +233,6 @@ def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
 def _load_xlsx(
     file: File, wanted: ReadAs, resources: ExitStack
 ) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
-    """The sheet, its rows, and what its part was found to hold."""
     path, sheet = file.path, wanted.sheet
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)

@@ -160,7 +160,6 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
 
 
 def _cut(data: bytes, p: str, cells: bool) -> _Block:
-    """The rows of a block; raise :class:`OutputError` where it holds what is no row."""
     for sign in (b"!", b"?"):  # a single character is found ten times as fast as two
         if sign in data and b"<" + sign in data:
             raise unusual(gettext("its rows hold comments or other marks"))
@@ -178,7 +177,6 @@ def _cut(data: bytes, p: str, cells: bool) -> _Block:
 
 
 def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
-    """The rows of a text, and what is behind the last."""
     end = f"</{p}row>"
     rows = text.str.split(end).explode()
     whole, rest = rows[:-1], rows[-1]
@@ -194,7 +192,6 @@ def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
 
 
 def _references(starts: pl.Series) -> pl.Series:
-    """The first characters of what stands behind each start of a cell, each once."""
     first = starts[1:].cast(pl.Binary).bin.slice(0, 4).unique()
     return first.cast(pl.String, strict=False)
 
@@ -328,7 +325,6 @@ class SheetXml:
             raise unusual(gettext("the cells of its rows stand in another order than their columns"))
 
     def _cells(self, first: int) -> str:
-        """A pattern for the beginning of a cell from a column on."""
         letters = [column_letter(number) for number in self.columns if number >= first]
         return rf"{self.cell}(?:{'|'.join(letters or [_NO_LETTER])})[0-9]"
 

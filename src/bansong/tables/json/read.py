@@ -173,7 +173,6 @@ def _plain_lines(data: Path) -> Iterator[RecordChunk]:
 
 
 def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStack) -> Path:
-    """Put the records into a private file, one a line; learn their columns on the way."""
     records = _private(resources, "records.ndjson")
     with records.open("wb") as out:
         for part in _learn_beside(columns, document.records(columns.path)):

@@ -153,7 +153,6 @@ def _token(column: str) -> pl.Expr:
 
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
-    """Each object's own text with our fields put behind its own."""
     added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
     laid_out = {column for column, _ in result.layout}
     table = result.table
