@@ -101,6 +101,13 @@ def test_tables_of_equal_width_that_follow_one_another_are_one(tmp_path: Path) -
     assert [row[1] for row in rows] == [f"가{i}" for i in range(60)]
 
 
+def test_rows_that_only_end_are_rows(tmp_path: Path) -> None:
+    """Programs that write the rows in a loop forget to begin them; browsers show rows all the same."""
+    body = "".join(f"<td>{N}</td><td>가{i}</td><td>서울</td></TR>\n" for i in range(3))
+    _, rows = read(tmp_path / "a.xls", f"<table>{HEAD}{body}</table>")
+    assert rows == [(N, f"가{i}", "서울") for i in range(3)]
+
+
 def test_cells_that_span_rows_stand_in_the_first_of_them(tmp_path: Path) -> None:
     """As in Excel, and the cells beside them stay in their columns."""
     row = f"<tr><td rowspan=2>{N}</td><td>가</td><td rowspan=3>서울</td></tr>"
@@ -182,7 +189,23 @@ def test_a_hostile_page_is_refused_before_it_takes_time_or_memory(tmp_path: Path
 
 def pieces() -> Iterator[str]:
     yield from ("<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<td rowspan=2>", "<td colspan=3>", "<th>")
-    yield from ("<br>", "&nbsp;", "&#0;", "가", "1", "<script>", "</script>", "<!--", "-->", "<", ">", '"', "<![", "\n")
+    yield from (
+        "</tr >",
+        "<br>",
+        "&nbsp;",
+        "&#0;",
+        "가",
+        "1",
+        "<script>",
+        "</script>",
+        "<!--",
+        "-->",
+        "<",
+        ">",
+        '"',
+        "<![",
+        "\n",
+    )
 
 
 def read_page(parts: list[bytes]) -> list[Any] | str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,6 +54,9 @@ _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _AROUND_BREAK: Final = re.compile(rf" *{_BREAK}[ {_BREAK}]*")
 _EDGES: Final = " \n\N{NO-BREAK SPACE}"
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})")
+_ROW_END: Final = re.compile(rb"</tr(?=[\s/>])", re.IGNORECASE)
+_ROW_END_MARK: Final = "bansong-row-end"
+"""Attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag where a row has no ``<tr>``."""
 _LAST_TAG: Final = "bansong-end"
 """Fed behind the page: a tag or a comment without an end swallows it."""
 
@@ -139,7 +142,7 @@ class Page:
         """Read a page in UTF-8; raise :class:`InputError` where it ends within a tag or a comment."""
         parser: Any = etree.HTMLParser(target=cast("Any", self), encoding="utf-8")
         pending = 0
-        for part in parts:
+        for part in _mark_row_ends(parts):
             self._last = ""
             parser.feed(part)
             pending = 0 if self._last else pending + len(part)
@@ -164,6 +167,8 @@ class Page:
         elif tag == "tr":
             self._end_row()
             self._open[-1].cells = []
+        elif _ROW_END_MARK in attributes:
+            self._end_row()
         elif tag in _BREAKS and (texts := self._open[-1].texts) is not None:
             texts.append(_BREAK)
 
@@ -248,6 +253,16 @@ class Page:
         self._cells += len(cells) + 1
         if max(self._cells, table.grid.height * table.grid.width) > self._limits.cells:
             raise beyond_limit(self._path, gettext("has more than {cells:,} cells", cells=self._limits.cells), "cells")
+
+
+def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
+    marked, rest = f"<br {_ROW_END_MARK}></tr".encode(), b""
+    for part in parts:
+        data = rest + part
+        cut = data.rfind(b"<", max(len(data) - len(b"</tr"), 0))
+        data, rest = (data[:cut], data[cut:]) if cut >= 0 else (data, b"")
+        yield _ROW_END.sub(marked, data)
+    yield rest
 
 
 class HtmlVerbs(Verbs):
