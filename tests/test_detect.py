@@ -16,10 +16,12 @@ import pytest
 
 import bansong as bs
 from bansong.errors import InputError, OutputError, UsageError
+from bansong.schema import INPUT_FORMATS
 from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
 from bansong.tables.compression import open_file
 from bansong.tables.csv import dialect
-from bansong.tables.detect import FORMATS, default_output, detect_format, output_format
+from bansong.tables.detect import EXTENSIONS, FORMATS, default_output, detect_format, output_format
+from bansong.tables.format import Verbs
 from bansong.tables.size_limits import SizeLimits, limits
 from conftest import write
 
@@ -358,3 +360,13 @@ def in_all_columns(path: Path) -> None:
     sheet.append(["b_no", *(f"c{place}" for place in range(16_383))])
     sheet.append(["124-81-00998"])
     book.save(path)
+
+
+def test_every_format_is_declared_once_and_its_code_is_found() -> None:
+    """Names that the command line lists, extensions that belong to one format, code that is imported on first use."""
+    assert tuple(FORMATS) == INPUT_FORMATS
+    assert len(EXTENSIONS) == sum(len(format.extensions) for format in FORMATS.values())
+    for format in FORMATS.values():
+        assert format.verbs.format is format
+        assert EXTENSIONS[format.extensions[0]] is format
+        assert (type(format.verbs).render is not Verbs.render) == format.can.written
