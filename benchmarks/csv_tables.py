@@ -29,7 +29,7 @@ from pathlib import Path
 import polars as pl
 from bansong.tables import Enriched, csv
 from bansong.tables.compression import File
-from bansong.tables.csv import read as reader
+from bansong.tables.format import ReadAs
 
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
 resources = ExitStack()
@@ -38,12 +38,12 @@ tally = pl.col("c0").null_count()  # every write collects a tally; pl.len() woul
 bare = pl.scan_csv(source, infer_schema=False)
 
 def opened():
-    return csv.read(File(source, source), None, resources)
+    return csv.read(File(source, source), ReadAs(), resources)
 
 def written(table):
     layout = tuple(zip(table.ids, table.headers))
     with target.open("wb") as stream:
-        csv.write(Enriched(table, table.frame, layout, table.frame.select(tally)), target, stream, None)
+        csv.write(Enriched(table, table.frame, layout, table.frame.select(tally)), target, stream)
 """
 TASKS = {
     "bare read": ("", "bare.select(every).collect(engine='streaming')"),

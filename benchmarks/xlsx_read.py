@@ -32,10 +32,9 @@ fastexcel.read_excel(sys.argv[1]).load_sheet(0, header_row=0, schema_sample_rows
 """
 OURS = """
 import sys, pathlib
-from bansong.tables import excel
-from bansong.tables.compression import File
-path = pathlib.Path(sys.argv[1])
-excel.read(File(path, path), "xlsx", None).frame.collect()
+from bansong.tables import open_table
+with open_table(pathlib.Path(sys.argv[1])) as table:
+    table.frame.collect()
 """
 
 

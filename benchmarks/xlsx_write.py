@@ -131,7 +131,7 @@ def by_us(source: str, target: str) -> None:
     import polars as pl
 
     from bansong.schema import ADDED_COLUMNS
-    from bansong.tables import Enriched, open_table, write_table
+    from bansong.tables import FORMATS, Enriched, open_table, write_table
 
     started = time.perf_counter()
     with open_table(Path(source)) as table:
@@ -141,7 +141,7 @@ def by_us(source: str, target: str) -> None:
         ]
         frame = table.frame.with_columns(values)
         layout = (*zip(table.ids, table.headers, strict=True), *((name, name) for name in ADDED_COLUMNS))
-        write_table(Enriched(table, frame, layout, frame.select(rows=pl.len())), Path(target), "xlsx")
+        write_table(Enriched(table, frame, layout, frame.select(rows=pl.len())), Path(target), FORMATS["xlsx"])
     _say(started)
 
 

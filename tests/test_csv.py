@@ -47,7 +47,7 @@ def written(path: Path, target: Path) -> bytes:
     """The bytes of a file that was read and written again, with no column added."""
     with open_table(path) as table, target.open("wb") as stream:
         layout = tuple(zip(table.ids, table.headers, strict=True))
-        tables_csv.write(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target, stream, None)
+        tables_csv.write(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target, stream)
     return target.read_bytes()
 
 
@@ -500,7 +500,7 @@ def test_our_texts_never_begin_a_formula_and_the_users_own_cells_stay(tmp_path: 
         frame = table.frame.with_columns(pl.lit(text).alias(name) for name, text in ours.items())
         layout = (("c0", "b_no"), ("c1", "=이름"), *((name, name) for name in ours))
         with (tmp_path / "out.csv").open("wb") as stream:
-            tables_csv.write(Enriched(table, frame, layout, frame.select(pl.len())), source, stream, None)
+            tables_csv.write(Enriched(table, frame, layout, frame.select(pl.len())), source, stream)
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("b_no,=이름,")
     assert lines[1:] == [f"{N},=1+1,'=1,'+1,'-1,'@x,A-,'\tx", f"{N},@x,'=1,'+1,'-1,'@x,A-,'\tx"]

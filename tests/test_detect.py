@@ -16,10 +16,12 @@ import pytest
 
 import bansong as bs
 from bansong.errors import InputError, OutputError, UsageError
+from bansong.schema import INPUT_FORMATS
 from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
 from bansong.tables.compression import open_file
 from bansong.tables.csv import dialect
-from bansong.tables.detect import default_output, detect_format, output_format
+from bansong.tables.detect import EXTENSIONS, FORMATS, default_output, detect_format, output_format
+from bansong.tables.format import Verbs
 from bansong.tables.size_limits import SizeLimits, limits
 from conftest import write
 
@@ -37,7 +39,7 @@ def zipped(parts: dict[str, bytes]) -> bytes:
 
 def format_of(path: Path) -> str:
     with ExitStack() as resources:
-        return detect_format(open_file(path, resources))
+        return detect_format(open_file(path, resources)).name
 
 
 @pytest.mark.parametrize(
@@ -214,13 +216,14 @@ def test_a_limit_that_is_spelled_wrongly_is_an_error(monkeypatch: pytest.MonkeyP
         ("a.xls", "csv", "a.enriched.csv"),
         ("a", "json", "a.enriched.json"),
         ("a.xlsx.gz", "xlsx", "a.enriched.xlsx"),
+        ("a.xlsm", "html", "a.enriched.xlsx"),
     ],
 )
 def test_the_default_output_bears_the_extension_of_what_it_is(
     tmp_path: Path, name: str, format: str, expected: str
 ) -> None:
-    assert default_output(tmp_path / name, format) == tmp_path / expected  # type: ignore[arg-type]
-    assert output_format(tmp_path / expected) in ("csv", "xlsx", "json")
+    assert default_output(tmp_path / name, FORMATS[format]) == tmp_path / expected
+    assert output_format(tmp_path / expected).name in ("csv", "xlsx", "json")
 
 
 def test_a_workbook_in_disguise_is_enriched_under_its_right_name(tmp_path: Path) -> None:
@@ -357,3 +360,13 @@ def in_all_columns(path: Path) -> None:
     sheet.append(["b_no", *(f"c{place}" for place in range(16_383))])
     sheet.append(["124-81-00998"])
     book.save(path)
+
+
+def test_every_format_is_declared_once_and_its_code_is_found() -> None:
+    """Names that the command line lists, extensions that belong to one format, code that is imported on first use."""
+    assert tuple(FORMATS) == INPUT_FORMATS
+    assert len(EXTENSIONS) == sum(len(format.extensions) for format in FORMATS.values())
+    for format in FORMATS.values():
+        assert format.verbs.format is format
+        assert EXTENSIONS[format.extensions[0]] is format
+        assert (type(format.verbs).render is not Verbs.render) == format.can.written

@@ -49,13 +49,14 @@ import json, os, pathlib, resource, sys
 from contextlib import ExitStack
 from memory import peak
 from bansong.errors import BansongError
-from bansong.tables import excel
+from bansong.tables import FORMATS
 from bansong.tables.compression import File
+from bansong.tables.format import ReadAs
 answers = {}
 for name in sys.argv[1:]:
     path, started = pathlib.Path(name), sum(os.times()[:4])
     try:
-        table = excel.read(File(path, path), path.suffix[1:], None, ExitStack())
+        table = FORMATS[path.suffix[1:]].verbs.read(File(path, path), ReadAs(), ExitStack())
         rows = table.frame.select(table.ids).collect().rows()
         answer = ["rows", str(rows[:9])]
     except BansongError as error:

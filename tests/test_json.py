@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.errors import InputError, UsageError
-from bansong.tables import Table, open_table
+from bansong.tables import FORMATS, Table, open_table
 from bansong.tables import json as json_tables
 from bansong.tables.compression import open_file
+from bansong.tables.format import FRAME
 from bansong.tables.json import lossless_types, scan
 from bansong.tables.json.locate import Document
 from bansong.tables.json.plain_lines import other_lines, plain_pattern
@@ -63,7 +64,8 @@ def written(path: Path, columns: tuple[str, ...], **options: Any) -> bytes:
         layout = (*((f"c{place}", table.headers[place]) for place in places), ("grade", "grade"))
         rows = table.frame.with_columns(grade=pl.lit("A"))
         stream = io.BytesIO()
-        json_tables.write(Enriched(table, rows, layout, rows.select(pl.len())), stream, table.format)
+        write = json_tables.write_document if table.format is FORMATS["json"] else json_tables.write_lines
+        write(Enriched(table, rows, layout, rows.select(pl.len())), stream)
         return stream.getvalue()
 
 
@@ -172,7 +174,7 @@ def test_every_shape_and_encoding_gives_the_same_table(tmp_path: Path, shape: st
 def test_a_format_follows_the_content_and_not_the_extension(tmp_path: Path) -> None:
     source = write(tmp_path / "in.ndjson", f'[{{"b_no": "{N}"}}]')
     with open_table(source) as table:
-        assert table.format == "json"
+        assert table.format is FORMATS["json"]
     assert json.loads(enriched(source, "out.ndjson").read_text())["b_no"] == N
 
 
@@ -385,9 +387,8 @@ def test_a_document_is_whole_however_few_its_rows(rows: int) -> None:
     frame = pl.LazyFrame({"c0": [N] * rows, "grade": ["A"] * rows}, schema={"c0": pl.String, "grade": pl.String})
     layout = (("c0", "b_no"), ("grade", "grade"))
     pipe = Pipe()
-    json_tables.write(
-        Enriched(Table(frame, ("b_no",), "frame", "x"), frame, layout, frame.select(pl.len())), pipe, "json"
-    )
+    table = Table(frame, ("b_no",), FRAME, "x")
+    json_tables.write_document(Enriched(table, frame, layout, frame.select(pl.len())), pipe)
     assert json.loads(pipe.data) == [{"b_no": N, "grade": "A"}] * rows
 
 
@@ -395,7 +396,7 @@ def test_records_are_counted_without_being_looked_at(tmp_path: Path) -> None:
     for text, count in ((f'[{{"b_no":"{N}"}},{{}}]', 2), ('{"d":[]}', 0), ('{"b_no":1}\n{}\n\n{}', 3), ("[]", 0)):
         with ExitStack() as resources:
             file = open_file(write(tmp_path / "in.json", text), resources)
-            assert json_tables.count(file, "json", None, resources) == count
+            assert json_tables.count(file, None, resources, lines=False) == count
 
 
 def test_private_copies_are_private_and_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

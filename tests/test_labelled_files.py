@@ -18,7 +18,7 @@ from bansong.labels import output_columns
 from bansong.labels.output_columns import LABEL_COLUMNS
 from bansong.run.output_layout import lay_out_columns
 from bansong.schema import ADDED_COLUMNS
-from bansong.tables import Enriched, excel, open_table
+from bansong.tables import FORMATS, Enriched, open_table, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from conftest import NINE, spreadsheet, write
 from labelling import write_labelled
@@ -158,7 +158,7 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
         rows = table.frame.with_row_index("row_id").join(SOME.lazy(), on="row_id", how="left", maintain_order="left")
         rows = rows.with_columns(nine)
         result = Enriched(table, rows, columns, rows.select(pl.len()))
-        excel.write(result, tmp_path / "both.xlsx")
+        write_table(result, tmp_path / "both.xlsx", FORMATS["xlsx"])
     cells = list(openpyxl.load_workbook(tmp_path / "both.xlsx").worksheets[0].iter_rows(values_only=True))
     assert [row[12] for row in cells] == ["담당", "김", "이", "박"]
     assert [row[13] for row in cells] == ["bounced", False, None, True]
@@ -245,7 +245,7 @@ def test_rows_that_do_not_balance_are_not_published(
     """A row less in the output than in the input, and the file stays what it was."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
-    monkeypatch.setattr("bansong.tables._written_rows", lambda *_: 2)
+    monkeypatch.setattr("bansong.tables.csv.CsvVerbs.count", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         write_labelled(mailed, mailed, SOME)
     assert mailed.read_bytes() == before

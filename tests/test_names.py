@@ -24,6 +24,7 @@ CLASSES_TWICE: dict[str, str] = {
 MODULES_TWICE: dict[str, str] = {
     "errors": "every error of the package; the refusals of the server",
     "forget": "a command, and what it erases in the tables of watch lists and in a server's files",
+    "format": "what a file format is, and the official form of an address",
     "ledger": "a command, and the file it looks into",
     "read": "a module for each format",
     "report": "a module for each thing that is reported",

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.errors import InputError
-from bansong.tables import open_table, parquet
+from bansong.tables import open_table, write_table
 from bansong.tables.table import Enriched
 from conftest import NINE
 from examples import examples
@@ -123,7 +123,8 @@ def test_rows_stay_beside_their_answers_whatever_the_row_groups(tmp_path: Path, 
     with open_table(source) as table:
         answers = table.frame.with_columns(grade=pl.col("c0"))
         layout = (("c1", "n"), ("c0", "b_no"), ("grade", "grade"))
-        tally = parquet.write(Enriched(table, answers, layout, answers.select(pl.len())), tmp_path / "out.parquet")
+        result = Enriched(table, answers, layout, answers.select(pl.len()))
+        tally, _ = write_table(result, tmp_path / "out.parquet", table.format)
     found = pl.read_parquet(tmp_path / "out.parquet")
     assert (tally.item(), found.columns) == (rows, ["n", "b_no", "grade"])
     assert found["n"].to_list() == list(range(rows))
@@ -198,7 +199,8 @@ def test_pandas_reads_a_file_that_lost_the_column_of_its_index(tmp_path: Path) -
     with open_table(tmp_path / "in.parquet") as table:
         rows = table.frame.with_columns(grade=pl.lit("A"))
         layout = (("c0", "b_no"), ("grade", "grade"))
-        parquet.write(Enriched(table, rows, layout, rows.select(pl.len())), tmp_path / "out.parquet")
+        result = Enriched(table, rows, layout, rows.select(pl.len()))
+        write_table(result, tmp_path / "out.parquet", table.format)
     assert pd.read_parquet(tmp_path / "out.parquet")["b_no"].tolist() == [N]
 
 

@@ -14,10 +14,11 @@ import pytest
 import xlsxwriter
 
 from bansong.errors import InputError, UsageError
-from bansong.tables import Format, Table, excel
+from bansong.tables import FORMATS, Table, excel
 from bansong.tables.compression import File
 from bansong.tables.excel import limits_check
 from bansong.tables.excel.read import load_isolated
+from bansong.tables.format import ReadAs
 from conftest import spreadsheet
 from office import converted
 
@@ -25,8 +26,8 @@ NUMBER = "124-81-00998"
 TABLE: list[list[object]] = [["b_no", "name"], [NUMBER, "가"], ["2208162517", "나"]]
 
 
-def opened(path: Path, sheet: str | None = None, format: Format = "xlsx") -> Table:
-    return excel.read(File(path, path), format, sheet, ExitStack())
+def opened(path: Path, sheet: str | None = None, format: str = "xlsx") -> Table:
+    return FORMATS[format].verbs.read(File(path, path), ReadAs(sheet), ExitStack())
 
 
 def rows(table: Table) -> list[tuple[object, ...]]:
@@ -309,7 +310,7 @@ def test_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["xls", "ods"])
 @pytest.mark.process
-def test_old_excel_and_open_document_files_read_as_the_xlsx_does(tmp_path: Path, format: Format) -> None:
+def test_old_excel_and_open_document_files_read_as_the_xlsx_does(tmp_path: Path, format: str) -> None:
     lines = [["고객 목록"], [], ["사업자번호", "상호", "금액", "날짜", "비고"]]
     lines += [[NUMBER, "가", 1200, dt.date(2024, 1, 2), "x"], ["2208162517", "나", 5, dt.date(2024, 1, 3), 7]]
     path = book(tmp_path / "in.xlsx", {"표지": [["안내"]], "목록": lines})

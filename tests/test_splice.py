@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import bansong as bs
 from bansong.errors import AccountingError, BansongError, OutputError
 from bansong.schema import ADDED_COLUMNS
-from bansong.tables import Enriched, Table, open_table, write_table
+from bansong.tables import FORMATS, Enriched, Table, open_table, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.excel import extend, package, proof, sheet_xml
 from bansong.tables.excel.sheet_xml import SheetXml
@@ -64,7 +64,7 @@ def enriched(source: Path, target: Path | None = None, answers: Sequence[object]
         ]
         frame = table.frame.with_columns(values)
         layout = laid_out(table)
-        _, count = write_table(Enriched(table, frame, layout, frame.select(rows=pl.len())), target, "xlsx")
+        _, count = write_table(Enriched(table, frame, layout, frame.select(rows=pl.len())), target, FORMATS["xlsx"])
         assert count() == table.count()
     return target
 
@@ -649,7 +649,7 @@ def test_a_table_that_does_not_end_where_the_sheet_ends_is_not_written(tmp_path:
         frame = table.frame.head(1).with_columns(values)
         result = Enriched(table, frame, laid_out(table), frame.select(rows=pl.len()))
         with pytest.raises(AccountingError, match="last row is 3, the table's is 2"):
-            write_table(result, tmp_path / "out.xlsx", "xlsx")
+            write_table(result, tmp_path / "out.xlsx", FORMATS["xlsx"])
 
 
 def test_a_damaged_part_is_told(tmp_path: Path) -> None:

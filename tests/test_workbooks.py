@@ -20,7 +20,7 @@ from openpyxl.worksheet.formula import ArrayFormula
 import bansong as bs
 from bansong.errors import OutputError
 from bansong.schema import ADDED_COLUMNS
-from bansong.tables import Enriched, open_table, write_table
+from bansong.tables import FORMATS, Enriched, open_table, write_table
 from bansong.tables.excel.cells import column_letter
 from bansong.tables.table import Section
 from conftest import NINE, SAMPLE, spreadsheet, write
@@ -367,7 +367,7 @@ def answered(
         columns = [*zip(table.ids, table.headers, strict=True), *((name, name) for name in ADDED_COLUMNS)]
         summary = (lambda _: sections) if sections else None
         result = Enriched(table, frame, tuple(layout or columns), frame.select(rows=pl.len()), summary)
-        _, count = write_table(result, target, "xlsx")
+        _, count = write_table(result, target, FORMATS["xlsx"])
         assert count() == table.count()
     return target
 

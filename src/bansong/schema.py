@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 Lang = Literal["en", "ko"]
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 
-INPUT_FORMATS: Final = ("csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet")
+InputFormat = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet"]
+INPUT_FORMATS: Final[tuple[InputFormat, ...]] = get_args(InputFormat)
 """What standard input may be said to be."""
 
 SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")

@@ -16,7 +16,7 @@ from bansong.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
 from bansong.run.cross_row_features import with_cross_row_features
 from bansong.run.engine import Engine
 from bansong.run.extra_columns import checked_extra_columns
-from bansong.run.output_layout import Target, find_changes, find_losses, lay_out_columns, open_elsewhere, refuse_wide
+from bansong.run.output_layout import Target, find_losses, lay_out_columns, open_elsewhere, refuse_wide
 from bansong.run.records import records
 from bansong.schema import ADDED_COLUMNS, CONTEXT_COLUMNS, LABEL_COLUMNS, RECORD_COLUMNS, Alert, Choice, Lang
 from bansong.tables import Table, reading
@@ -200,15 +200,20 @@ def prepare_output(
     """Prepare a table for its output, with the warnings of what that cannot have."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
-    if write.headers == "ko" and target.format not in ("csv", "xlsx"):
-        raise UsageError(OPTION_NOT_FOR_FORMAT, path=target.path, option=Option("headers", "ko"), format=target.format)
+    if write.headers == "ko" and not target.format.can.korean_headers:
+        option = Option("headers", "ko")
+        raise UsageError(OPTION_NOT_FOR_FORMAT, path=target.path, option=option, format=target.format.name)
     prepared = prepare_table(
         table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
     )
     lost = find_losses(
-        table, target, write.in_place, leaves_out=prepared.leaves_out, header_unsure=prepared.header_unsure
+        table,
+        target,
+        write.in_place,
+        prepared.layout,
+        leaves_out=prepared.leaves_out,
+        header_unsure=prepared.header_unsure,
     )
-    lost += find_changes(table, target, prepared.layout)
     if table.headers and "name" not in prepared.chosen:
         named = parameter("columns", {"name": gettext("HEADER")})
         lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)

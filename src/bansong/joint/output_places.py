@@ -139,8 +139,8 @@ class OutputPlaces:
             raise UsageError(PARTITION_COLUMN_CLASHES, path=file.path, column=taken[0])
 
     def _refuse_sheets(self, file: InputFile, table: Table, target: Target) -> None:
-        anew = target.format != "xlsx" or table.source is None or self.write.select
-        if table.format != "xlsx" or anew:
+        anew = table.source is None or self.write.select
+        if not (table.format.can.splices_sheets and target.format is table.format) or anew:
             raise UsageError(SHEETS_NEED_WORKBOOK, path=file.path)
         if self.sides_of(target).wanted:
             raise UsageError(SPLIT_NEEDS_SHEET, path=file.path)

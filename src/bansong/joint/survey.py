@@ -173,8 +173,7 @@ def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
     if not isinstance(error, ColumnError):
         return isinstance(error, NoTableError)
     with fetch_file(path) as data, open_input(path, data.path, read, None) as table:
-        one_object = table.format == "json" and table.count() == 1
-        return error.missing == "b_no" and (one_object or (table.format == "csv" and len(table.headers) == 1))
+        return error.missing == "b_no" and table.loose
 
 
 def about_input(path: Path, data: InputData) -> tuple[int, int]:

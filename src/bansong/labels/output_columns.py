@@ -14,7 +14,7 @@ from bansong.column_words import language_of_columns
 from bansong.errors import LabelError, Problem
 from bansong.run import accounting
 from bansong.run.alerts import kept_alert
-from bansong.run.output_layout import Target, choose_target, find_changes, find_losses, lay_out_columns
+from bansong.run.output_layout import Target, choose_target, find_losses, lay_out_columns
 from bansong.run.records import ROW_ID
 from bansong.schema import LABEL_COLUMNS
 from bansong.tables import Enriched, Table, publish_file, reading, write_table
@@ -70,8 +70,7 @@ def write_labels(
         lang = language_of_columns(table.headers, earlier.nine) or "en"
         every = range(len(table.headers))
         layout, notes = lay_out_columns(table.headers, prefix, earlier.labels, every, LABEL_COLUMNS, lang)
-        notes += find_losses(table, target, over, leaves_out=False, header_unsure=False)
-        for note in (*notes, *find_changes(table, target, layout)):
+        for note in (*notes, *find_losses(table, target, over, layout, leaves_out=False, header_unsure=False)):
             warned(note)
         joined = table.frame.with_row_index(ROW_ID).join(labels.lazy(), on=ROW_ID, how="left", maintain_order="left")
         rows = accounting.number_rows(joined)

@@ -20,7 +20,7 @@ from bansong.reference.juso import DONG, ID, LOT, REFUSED_SHOWN, Content
 from bansong.reference.merge import Together, present_day, put_together
 from bansong.reference.source_files import Kind, SourceFile, find_sources
 from bansong.tables import open_table, publish_file
-from bansong.tables.detect import EXTENSIONS
+from bansong.tables.detect import FORMATS
 from bansong.translation import gettext
 
 OUTPUT_NOT_PARQUET: Final = Problem(
@@ -208,7 +208,7 @@ def build_gazetteer(
     """
     refuse_after_fork()
     output = Path(output)
-    if EXTENSIONS.get(output.suffix.lower()) != "parquet":
+    if output.suffix.lower() not in FORMATS["parquet"].extensions:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
     found, others = find_sources(sources, output)
     _refuse_undated(found)

@@ -22,7 +22,7 @@ from bansong.report_display import Shown
 from bansong.schema import REASON_SEPARATOR, Choice, seoul_day
 from bansong.tables import ONLY_ENCODING, Table, open_table, publish_file, reading
 from bansong.tables.columns import choose_columns
-from bansong.tables.detect import EXTENSIONS
+from bansong.tables.detect import EXTENSIONS, FORMATS
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.role_content import role_cell
@@ -177,7 +177,7 @@ def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) 
 
 def check_registry_name(output: Path) -> None:
     """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
-    if EXTENSIONS.get(output.suffix.lower()) != "parquet":
+    if output.suffix.lower() not in FORMATS["parquet"].extensions:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
 
 
@@ -209,7 +209,8 @@ def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[
 
 
 def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
-    if EXTENSIONS.get(path.suffix.lower()) != "csv":
+    format = EXTENSIONS.get(path.suffix.lower())
+    if format is None or not format.can.delimiter:
         encoding = delimiter = None
     table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_ENCODING))
     resources.enter_context(reading(table))

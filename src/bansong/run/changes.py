@@ -17,8 +17,7 @@ import polars as pl
 from bansong.column_words import HEADERS, KOREAN_WORDS
 from bansong.engine.registry import meaning_expr
 from bansong.schema import ACTIONS, GRADES
-from bansong.tables import frames, publish_file, write_table
-from bansong.tables.csv.write import escape_formula
+from bansong.tables import frames, publish_file
 from bansong.tables.detect import output_format
 from bansong.translation import current_language, gettext, gettext_noop
 
@@ -314,10 +313,7 @@ def write_changes(changes: pl.DataFrame, target: Path) -> None:
             pl.element().replace({kind: gettext(word) for kind, word in KIND_WORDS.items()})
         )
         rows = changes.select(kinds.list.join(", "), *shown, "input")
-        if format == "csv":  # in a file of ours no cell of theirs is to begin a formula
-            rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in RECORD)
-        written = frames.as_written(_in_current_language(rows))
-        write_table(written, temporary, format, "utf-8-sig" if format == "csv" else None)
+        frames.write_frame(_in_current_language(rows), temporary, format, map(_header, RECORD))
 
 
 def _in_current_language(rows: pl.DataFrame) -> pl.DataFrame:

@@ -19,8 +19,7 @@ from bansong.errors import Problem, UsageError
 from bansong.run import accounting
 from bansong.run.duplicates import FIRST, look_up
 from bansong.run.records import ROW_ID
-from bansong.tables import Enriched, frames, write_table
-from bansong.tables.csv.write import escape_formula
+from bansong.tables import frames
 from bansong.tables.detect import output_format
 from bansong.translation import gettext, ngettext
 
@@ -175,12 +174,12 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
-    # no cell begins a formula, and postal codes are texts
-    rows, format = letters_of(answers), output_format(target)
-    if format == "csv":
-        rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in _headers())
-    result: Enriched = frames.as_written(rows)
-    tallied, count_written = write_table(result, target, format, "utf-8-sig" if format == "csv" else None)
+    """Write the letters of rows of :func:`mark_letters` to a file of the format that its name asks for.
+
+    No cell begins a formula in a spreadsheet, and postal codes are texts. Raises :class:`AccountingError` unless just
+    so many ``letters`` are in the file.
+    """
+    tallied, count_written = frames.write_frame(letters_of(answers), target, output_format(target), _headers())
     accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
 
 

@@ -12,13 +12,13 @@ from bansong.cloud.remote_path import as_path, is_remote, path_on_disk
 from bansong.column_words import HEADERS
 from bansong.errors import OutputError, Problem, UsageError
 from bansong.schema import ADDED_COLUMNS, Alert, Lang
-from bansong.tables import WORKBOOKS, Format, Table, reading
+from bansong.tables import Format, Table, reading
 from bansong.tables.compression import url_of
 from bansong.tables.detect import default_output, output_format, refuse_in_place
 from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.format import Planned
 from bansong.tables.publish import same_file
 from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
-from bansong.tables.table import unique_names
 from bansong.translation import gettext, gettext_noop, ngettext, parameter
 
 IN_PLACE_AND_OUTPUT: Final = Problem(
@@ -41,14 +41,6 @@ OPTION_NEEDS_CSV: Final = Problem(
 OPTION_NEEDS_WORKBOOK: Final = Problem(
     "outputs.option_needs_workbook", "{path}: {option} is for workbooks, this output is {format}"
 )
-WORKBOOK_NOT_KEPT: Final = Problem(
-    "outputs.workbook_not_kept",
-    "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
-    "formats; name it with `output=`",
-)
-
-_JSON: Final = ("json", "ndjson")
-_RENAMED_HEADERS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +93,12 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
 
 def _check_target(target: Target) -> Target:
     name, format = target.path, target.format
-    if target.encoding is not None and format != "csv":
+    if target.encoding is not None and not format.can.encoding:
         option = parameter("output_encoding")
-        raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format)
-    if target.summary and format != "xlsx":
+        raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format.name)
+    if target.summary and not format.can.summary:
         option = parameter("summary")
-        raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format)
+        raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format.name)
     return target
 
 
@@ -151,104 +143,65 @@ def refuse_wide(table: Table, target: Target, prefix: str) -> None:
 
     Called first, since choosing among thousands of columns takes seconds.
     """
-    if target.format == "xlsx":
-        from bansong.tables import excel
-
+    if target.format.can.max_columns is not None:
         ours = find_earlier_columns(table, prefix).nine
-        excel.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
+        target.format.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
 
 
 def find_losses(
-    table: Table, target: Target, in_place: bool, *, leaves_out: bool, header_unsure: bool
+    table: Table,
+    target: Target,
+    in_place: bool,
+    layout: Sequence[tuple[str, str]],
+    *,
+    leaves_out: bool,
+    header_unsure: bool,
 ) -> tuple[str, ...]:
-    """Return warnings about parts of the input around its table that the output lacks.
+    """Return warnings about what the output cannot have of the file around its table, and about what it changes.
 
-    ``leaves_out``: the output lacks columns of the user; ``header_unsure``: the lines above may be rows. Columns cannot
-    be cut out of a workbook without changing its formulas, so such an output is a new workbook. Raises
-    :class:`UsageError` if that would replace the old one, :class:`OutputError` for an impossible workbook.
+    ``layout``: the output's columns as (column, header). ``leaves_out``: whether it lacks columns of the user's;
+    ``header_unsure``: whether no header says for certain that it is one, so that what stands above may be rows.
+    Columns cannot be cut out of a workbook without changing its formulas, so such an output is a new one. Raises
+    :class:`UsageError` where that is to replace the old one, :class:`OutputError` for what the format cannot hold.
     """
+    headers = tuple(header for _, header in layout)
+    planned = Planned(target.path, headers, leaves_out=leaves_out, in_place=in_place, summary=target.summary)
+    with reading(table):
+        changes = target.format.verbs.check(table, planned)
+    return (*_losses_above(table, target, leaves_out=leaves_out, header_unsure=header_unsure), *changes)
+
+
+def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsure: bool) -> Iterator[str]:
+    """Yield notes on what the output lacks around the table and above its rows."""
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
-    if table.format == target.format == "xlsx" and anew and in_place:
-        option = parameter("select") if leaves_out else parameter("has_header", False)
-        raise UsageError(WORKBOOK_NOT_KEPT, path=target.path, option=option)
-    if target.format == "xlsx":
-        from bansong.tables import excel
-
-        excel.refuse(table, target.path, anew=leaves_out, summary=target.summary)
-    rebuilt = target.format == "xlsx" and anew and table.format in (*WORKBOOKS, "html")
-    notes = (_note_rebuilt(table),) if rebuilt else ()
-    kept = rebuilt or table.format == target.format
+    left_behind = table.format.can.left_behind
+    rebuilt = bool(left_behind) and anew and target.format.can.titles
+    if rebuilt:
+        yield gettext(left_behind)
+    kept = rebuilt or table.format is target.format
     if header_unsure and table.above and kept:
-        return (
-            *notes,
-            ngettext(
-                "{count:,} line above the header's last: kept as they are, and not verified",
-                "{count:,} lines above the header's last: kept as they are, and not verified",
-                table.above,
-            ),
+        yield ngettext(
+            "{count:,} line above the header's last: kept as they are, and not verified",
+            "{count:,} lines above the header's last: kept as they are, and not verified",
+            table.above,
         )
-    if kept and not rebuilt:
-        return notes
-    return (*notes, *_note_lost_lines(table, titles=not rebuilt))
+    elif rebuilt or not kept:
+        yield from _note_lost_lines(table, titles=not rebuilt)
 
 
-def _note_rebuilt(table: Table) -> str:
-    if table.format == "html":
-        return gettext("the output is a new workbook: what the web page has beside its table is not in it")
-    return gettext("the output is a new workbook: its other sheets, formulas, charts and formats are not in it")
-
-
-def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
+def _note_lost_lines(table: Table, *, titles: bool) -> Iterator[str]:
+    """Yield notes on the lines above the rows that the output lacks; ``titles``: among these are title lines."""
     joined = table.above - table.titles + 1
-    notes = [gettext("the {count} lines of the header are one line in the output", count=joined)] if joined > 1 else []
+    if joined > 1:
+        yield gettext("the {count} lines of the header are one line in the output", count=joined)
     if table.titles and titles:
-        of_workbook = table.format in (*WORKBOOKS, "html")
-        notes.append(
-            ngettext(
-                "{count:,} title line above the header not in the output; in {again} it has all lines",
-                "{count:,} title lines above the header not in the output; in {again} it has all lines",
-                table.titles,
-                again=gettext("a workbook") if of_workbook else gettext("the input's own format"),
-            )
+        own = gettext("a workbook") if table.format.can.left_behind else gettext("the input's own format")
+        yield ngettext(
+            "{count:,} title line above the header not in the output; in {again} it has all lines",
+            "{count:,} title lines above the header not in the output; in {again} it has all lines",
+            table.titles,
+            again=own,
         )
-    return tuple(notes)
-
-
-def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return warnings about headers (repeated, blank) and values (NaN, infinity) that JSON and Parquet cannot hold.
-
-    ``layout``: the output's columns as (column, header). Raises :class:`OutputError` for more than a sheet has.
-    """
-    format = target.format
-    if format == "xlsx":
-        from bansong.tables import excel
-
-        excel.refuse_wide(len(layout))
-    if table.format == format or (format in _JSON and table.format in _JSON) or format not in (*_JSON, "parquet"):
-        return ()
-    warnings: tuple[str, ...] = ()
-    headers = [header for _, header in layout]
-    renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
-    if renamed:
-        named = ", ".join(
-            gettext("{header!r} is {name!r}", header=header, name=name)
-            for header, name in renamed[:_RENAMED_HEADERS_SHOWN]
-        )
-        if len(renamed) > _RENAMED_HEADERS_SHOWN:
-            named = gettext("{named} and so on", named=named)
-        warnings = (
-            gettext(
-                "headers that repeat or are blank get names of their own, as {format} needs: {named}",
-                format=format,
-                named=named,
-            ),
-        )
-    if format in _JSON:
-        from bansong.tables.json import not_finite
-
-        with reading(table):
-            warnings += not_finite(table)
-    return warnings
 
 
 def open_elsewhere(source: Path | None, target: Target) -> Iterator[Alert]:

@@ -13,7 +13,6 @@ from bansong.engine.letter_history import address_key
 from bansong.engine.local import NUMBER, UNSURE
 from bansong.errors import OutputError, Problem, UsageError
 from bansong.run.records import ROW_ID
-from bansong.tables.excel.choice_sheet import ChoiceSheet, write_choice_sheet
 from bansong.translation import current_language, gettext, gettext_noop
 
 REVIEW_NOT_WORKBOOK: Final = Problem("outputs.review_not_workbook", "{path}: a review is a workbook; call it .xlsx")
@@ -84,7 +83,7 @@ def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> i
     lines = unsure.hstack(_candidates(unsure, gazetteer))
     if lines.height > _ROWS_OF_A_SHEET:
         raise OutputError(REVIEW_TOO_LONG, path=target, count=lines.height)
-    write_choice_sheet(_as_sheet(lines.select(*COLUMNS)), target)
+    _write_sheet(lines.select(*COLUMNS), target)
     return lines.height
 
 
@@ -134,8 +133,10 @@ def _width(column: pl.Series) -> int:
     return _EMPTY_CANDIDATE_WIDTH if is_empty else _WIDTHS.get(column.name, _CANDIDATE_WIDTH)
 
 
-def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
-    return ChoiceSheet(
+def _write_sheet(lines: pl.DataFrame, target: Path) -> None:
+    from bansong.tables.excel.choice_sheet import ChoiceSheet, write_choice_sheet  # few runs need workbooks
+
+    sheet = ChoiceSheet(
         title=gettext("review"),
         headers=tuple(headers().values()),
         widths=tuple(_width(lines[name]) for name in COLUMNS),
@@ -145,3 +146,4 @@ def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
         prompt=gettext("Choose the right address; leave the cell empty if none is."),
         refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
     )
+    write_choice_sheet(sheet, target)

@@ -35,10 +35,6 @@ PARTS: Final = (*ACTIONS, OTHER)
 """Names of the files: the actions, and ``other`` for rows with none of them."""
 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
-_RENDERED: Final = (
-    "xlsx",
-    "parquet",
-)  # their writers would put the columns back into the user's file with all its rows
 
 
 def _check_split(by: str | None) -> None:
@@ -49,7 +45,8 @@ def _check_split(by: str | None) -> None:
 def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
     # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; all are written, so that no file of an earlier run stays among them
     plain = unpacked_name(output)
-    suffix = ".xlsx" if plain.suffix.lower() == ".xlsm" else plain.suffix
+    format = output_format(plain)
+    suffix = format.extensions[0] if plain.suffix.lower() in format.can.spliced_only else plain.suffix
     packed = output.name.removeprefix(plain.name)
     return {
         part: output.with_name(f"{plain.stem}.{word_of(part, lang).replace(' ', '_')}{suffix}{packed}")
@@ -70,12 +67,11 @@ def _write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, ro
 
 
 def _write_part(result: Enriched, which: pl.Expr, path: Path, target: Target) -> int:
-    table = replace(result.table, source=None) if target.format in _RENDERED else result.table
     rows = result.frame.filter(which)
     ascending = (pl.col(ROW_ID).diff().fill_null(1) > 0).all()
     tally = rows.select(pl.len().alias("rows"), ascending.alias("in_order"))
-    part = replace(result, table=table, frame=rows, tally=tally, summary=None)
-    counts, count_written = write_table(part, path, target.format, target.encoding)
+    part = replace(result, frame=rows, tally=tally, summary=None)
+    counts, count_written = write_table(part, path, target.format, target.encoding, anew=True)
     found = counts.row(0, named=True)
     accounting.check_rows(found["rows"], found["rows"], count_written(), in_order=bool(found["in_order"]))
     return int(found["rows"])
@@ -246,6 +242,6 @@ def letter_list_of(write: WriteOptions) -> Path | None:
     """Return the path of the list for the mail house, if any; raise :class:`UsageError`, :class:`OutputError`."""
     check_letter_cost(write.letter_cost)
     letters = as_path(write.letters) if write.letters is not None else None
-    if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":
+    if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
         raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
     return letters

@@ -300,9 +300,10 @@ def display_name(name: str) -> str:
 def _suffix(called: str, media: bytes) -> str:
     """Return the suffix of the stored file, a known one or none; raise :class:`Refusal` 415."""
     suffix = PurePosixPath(display_name(called)).suffix.lower()
-    if suffix in SUFFIXES or EXTENSIONS.get(suffix) == "parquet":
+    format = EXTENSIONS.get(suffix)
+    if suffix in SUFFIXES or (format and not format.can.uploads):
         raise unsupported_file(gettext("{suffix} files are not taken", suffix=suffix))
-    if suffix in EXTENSIONS:
+    if format:
         return suffix
     return _MEDIA.get(media.partition(b";")[0].strip().lower().decode("latin-1"), "")
 

@@ -205,7 +205,6 @@ class ColumnCandidates:
         return list(chain.values())
 
     def _filled_share(self, chain: Sequence[Candidate], says: Callable[[pl.Expr], pl.Expr] = is_filled) -> float:
-        """The share of rows in which one of several columns says something, or what ``says`` asks for."""
         ids = [id_ for one in chain if (id_ := self.table.ids[one.place]) in self._sample.columns]
         if not ids or self._sample.is_empty():
             return 0.0
@@ -219,7 +218,6 @@ class ColumnCandidates:
         return self._shares(detail.place, cell.str.contains(BEGINNING))[1] >= detail.filled * _MOSTLY
 
     def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
-        """An alert where there are parts of addresses and no column with addresses."""
         ours = set(places)
         headers = [header if place in ours else "" for place, header in enumerate(self.table.headers)]
         parts = [
@@ -415,7 +413,6 @@ class ColumnCandidates:
         return (Alert(text) if loud else text,)
 
     def _addresses(self, places: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
-        """The columns with addresses, and those with the rest of some, unless these hold whole ones too."""
         rated = {place: self._rate("address", place) for place in places}
         details = {
             place: rated[place] or Choice(place, self.table.headers[place], 1.0, "header")
@@ -445,12 +442,10 @@ class ColumnCandidates:
         return filled_share, right_share, whole_share
 
     def _is_missed(self, base: Candidate, best: Candidate, chain: Sequence[Candidate]) -> bool:
-        """Whether a column would have been taken, had it held more addresses: the user may know more of it."""
         unknown = base.filled or self._sample.height == SAMPLE_ROWS
         return base not in chain and bool(unknown) and _header_rank(base) <= _header_rank(best)
 
     def _alike(self, one: Candidate, other: Candidate) -> bool:
-        """Whether two columns say the same in nearly all rows in which both say something."""
         cells = [self._sample[self.table.ids[each.place]].str.replace_all(r"\s", "") for each in (one, other)]
         same = (cells[0] == cells[1]).drop_nulls()
         return float(same.sum()) >= _SAME * len(same) if len(same) else not (one.filled and other.filled)

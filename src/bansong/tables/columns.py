@@ -150,7 +150,6 @@ def _taken_columns(chosen: Mapping[str, Choice]) -> set[int]:
 
 
 def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str | Sequence[str]]) -> dict[str, Choice]:
-    """The columns that the user names, of types that can be read as text."""
     if unknown := set(given) - set(roles):
         raise UsageError(UNKNOWN_ROLE, unknown=sorted(unknown)[0], roles=", ".join(roles))
     schema = table.frame.collect_schema()
@@ -172,7 +171,6 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
 def _add_role(
     columns: ColumnCandidates, role: str, pools: Sequence[Sequence[int]], chosen: dict[str, Choice]
 ) -> tuple[str, ...]:
-    """Choose a role's column from the first pool that has one; return what the user should know."""
     if role in chosen:
         return columns.details_of(chosen[role], pools[0]) if role == "address" else ()
     notes: tuple[str, ...] = ()
@@ -217,7 +215,6 @@ def _rate_header(table: Table, role: str, place: int) -> Choice | None:
 
 
 def _number_columns(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> list[Choice]:
-    """The columns that may hold the number, the surest first: what they hold counts more than their header."""
     choices = []
     for place, held in shares.items():
         ten, right = held.ten or 0.0, held.right or 0.0
@@ -232,7 +229,6 @@ def _number_columns(table: Table, shares: Mapping[int, _Numbers], *, headless: b
 
 
 def _holds_others(held: _Numbers) -> bool:
-    """Whether most numbers of a column have a wrong check digit."""
     return held.right is not None and held.right < _MOSTLY
 
 
@@ -245,7 +241,6 @@ def _holds_number(table: Table, choice: Choice, shares: Mapping[int, _Numbers], 
 
 
 def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> bool:
-    """Whether half of the cells of a column are right numbers; in a list without headers few numbers are enough."""
     unsure = 1.0 if headless else 0.0
     return any(
         (held.ten or 0.0) * (unsure if held.right is None else held.right) >= _MOSTLY
@@ -361,7 +356,6 @@ def _blank_column(
 
 
 def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]) -> tuple[Choice, tuple[str, ...]]:
-    """The column that fits best, and a note about others that hold numbers too."""
     best, *rest = fitting
     doubted = _holds_others(shares[best.column])
     equal = [
@@ -424,7 +418,6 @@ def _common_stem(headers: Sequence[str]) -> str | None:
 
 
 def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> bool:
-    """Whether no cell has more digits than its part of a number, and some cells have any."""
     ids = [table.ids[place] for place in places]
     if not set(ids) <= set(sample.columns):
         return False
@@ -436,8 +429,7 @@ def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> b
 
 
 def _explain_content(table: Table, choice: Choice) -> Alert:
-    """An alert on a number column found by content alone: its header, or the first row of the list, may be unknown."""
-    if table.format == "frame" or any(has_role(header) for header in table.headers):  # a frame has no header row
+    if table.file is None or any(has_role(header) for header in table.headers):  # a frame has no header row
         return Alert(
             gettext(
                 "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
@@ -467,14 +459,12 @@ def _quote_choice(choice: Choice) -> str:
 
 
 def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
-    """The first rows of the columns that hold text or numbers, as text."""
     schema, names = table.frame.collect_schema(), table.ids
     asked = [names[place] for place in places if schema[names[place]].is_numeric() or schema[names[place]] in TEXTS]
     return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
 
 
 def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
-    """The positions of the columns that hold mostly JSON."""
     cells = [pl.col(id_) for id_ in sample.columns]
     mostly = [2 * is_json(cell).sum() > is_filled(cell).sum() for cell in cells]
     found = sample.select(each.alias(id_) for each, id_ in zip(mostly, sample.columns, strict=True))
@@ -511,5 +501,4 @@ def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headle
 
 
 def _prints(dtype: pl.DataType) -> bool:
-    """Whether values of a type can be read as the text of a cell."""
     return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Duration))

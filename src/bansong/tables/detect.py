@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
 from bansong.errors import InputError, NoTableError, OutputError, Problem, UsageError
 from bansong.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
-from bansong.tables.table import Format
+from bansong.tables.format import Capabilities, Evidence, Format, Look
 from bansong.translation import advise, gettext, gettext_noop
 
 ZIP_NOT_WORKBOOK: Final = Problem(
@@ -64,25 +66,10 @@ DOCUMENT_NOT_WORKBOOK: Final = Problem(
     "files.document_not_workbook", "{path}: is {what}; copy its table into a sheet and save that as .xlsx"
 )
 
-_SUFFIXES: Final[dict[Format, tuple[str, ...]]] = {
-    "csv": (".csv", ".tsv", ".tab", ".txt"),
-    "xlsx": (".xlsx", ".xlsm"),
-    "xls": (".xls",),
-    "xlsb": (".xlsb",),
-    "ods": (".ods",),
-    "html": (".html", ".htm"),
-    "json": (".json",),
-    "ndjson": (".ndjson", ".jsonl"),
-    "parquet": (".parquet", ".pq"),
-}
-"""The extensions of each format, the usual one first."""
-EXTENSIONS: Final = {suffix: format for format, suffixes in _SUFFIXES.items() for suffix in suffixes}
-_READ_ONLY: Final[tuple[Format, ...]] = ("xls", "xlsb", "ods", "html")
-"""Formats whose output is an .xlsx."""
-_PACKABLE: Final[tuple[Format, ...]] = ("csv", "json", "ndjson")
 READABLE: Final = gettext_noop("CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, HTML tables, JSON, NDJSON and Parquet are read")
 
 _HEAD: Final = 4096
+_ZIP: Final = b"PK\x03\x04"
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _PARQUET: Final = b"PAR1"
 _SEALED: Final = b"PARE"
@@ -141,27 +128,37 @@ def detect_format(file: File, delimiter: str | None = None) -> Format:
             else gettext("holds zero bytes only")
         )
         raise InputError(INPUT_FILE_EMPTY, path=file.path, what=what)
-    return _binary_format(file, head) or _text_format(file, head, named=delimiter is not None)
+    look = Look(file, head, delimited=delimiter is not None)
+    _refuse_foreign(look)
+    found: dict[Evidence, Format] = {}
+    for format in FORMATS.values():
+        if evidence := format.detect(look):
+            found.setdefault(evidence, format)
+        if evidence is Evidence.CERTAIN:
+            break
+    if not found:
+        raise _unknown(look)
+    return found[max(found)]
 
 
 def output_format(path: Path) -> Format:
     """Return the format that an output's extension asks for; raise :class:`OutputError` when there is none."""
     plain = unpacked_name(path)
     format = EXTENSIONS.get(plain.suffix.lower())
-    if format is None or format in _READ_ONLY:
-        known = " ".join(extension for extension, format in EXTENSIONS.items() if format not in _READ_ONLY)
+    if format is None or not format.can.written:
+        known = " ".join(extension for extension, format in EXTENSIONS.items() if format.can.written)
         raise OutputError(UNKNOWN_OUTPUT_FORMAT, path=path, suffix=plain.suffix, known=known)
-    if plain != path and format not in _PACKABLE:
-        raise OutputError(COMPRESSION_NEEDLESS, path=path, format=format, suffix=path.suffix)
+    if plain != path and not format.can.text:
+        raise OutputError(COMPRESSION_NEEDLESS, path=path, format=format.name, suffix=path.suffix)
     return format
 
 
 def refuse_in_place(path: Path, format: Format) -> None:
     """Raise :class:`UsageError` for an input that cannot be written as it is: one only read, a packed workbook."""
-    if format in _READ_ONLY:
-        raise UsageError(FORMAT_ONLY_READ, path=path, format=format)
-    if unpacked_name(path) != path and format not in _PACKABLE:
-        raise UsageError(COMPRESSION_NOT_REPLACEABLE, path=path, format=format, suffix=path.suffix)
+    if not format.can.written:
+        raise UsageError(FORMAT_ONLY_READ, path=path, format=format.name)
+    if unpacked_name(path) != path and not format.can.text:
+        raise UsageError(COMPRESSION_NOT_REPLACEABLE, path=path, format=format.name, suffix=path.suffix)
 
 
 def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
@@ -170,113 +167,232 @@ def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
     ``mark``: what stands before the extension.
     """
     plain = unpacked_name(path)
-    own = EXTENSIONS.get(plain.suffix.lower()) == format
-    usual = _SUFFIXES["xlsx" if format in _READ_ONLY else format][0]
-    suffix = plain.suffix if own and plain.suffix and format not in _READ_ONLY else usual
-    packed = path.suffix if path.suffix.lower() in SUFFIXES and format in _PACKABLE else ""
+    written = format if format.can.written else FORMATS["xlsx"]
+    own = written is format and plain.suffix.lower() in format.extensions
+    suffix = plain.suffix if own else written.extensions[0]
+    packed = path.suffix if path.suffix.lower() in SUFFIXES and written.can.text else ""
     return path.with_name(f"{plain.stem}{mark}{suffix}{packed}")
 
 
-def _binary_format(file: File, head: bytes) -> Format | None:
-    if head.startswith(_PARQUET) and (not _is_called_csv(file) or _ends_with(file, _PARQUET, _SEALED)):
-        return "parquet"
-    if head.startswith(b"PK\x03\x04"):
-        return _zip_format(file)
-    if head.startswith(_OLE):
-        return _ole_format(file)
+def _refuse_foreign(look: Look) -> None:
     for magic, what in _FOREIGN.items():
-        if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(file) or _ends_with(file, magic)):
-            raise NoTableError(FORMAT_NOT_READ, path=file.path, what=gettext(what))
-    return None
+        if look.head.startswith(magic) and (magic != _SEALED or not _is_called_csv(look) or _ends_with(look, magic)):
+            raise NoTableError(FORMAT_NOT_READ, path=look.file.path, what=gettext(what))
 
 
-def _is_called_csv(file: File) -> bool:
-    """Of a CSV file the first header may be PARENT, so that Parquet's marks at its start tell nothing."""
-    return EXTENSIONS.get(file.name.suffix.lower()) == "csv"
+def _unknown(look: Look) -> InputError:
+    path = look.file.path
+    if look.head.startswith(_ZIP):
+        return _other_zip(look)
+    if b"\x00" in look.head and not _is_utf16(look):
+        return NoTableError(UNKNOWN_BINARY_FORMAT, path=path, readable=gettext(READABLE))
+    divided = gettext("of a CSV file, name what divides its cells with `delimiter=`")
+    advice = advise("delimiter", divided, gettext("call a CSV file .csv"))
+    return NoTableError(UNKNOWN_INPUT_FORMAT, path=path, readable=gettext(READABLE), advice=advice)
 
 
-def _ends_with(file: File, *marks: bytes) -> bool:
-    with file.data.open("rb") as stream:
+def _other_zip(look: Look) -> InputError:
+    path, (names, kind) = look.file.path, _zip_parts(look)
+    if kind.startswith(b"application/hwp+zip"):
+        return InputError(HWPX_DOCUMENT, path=path)
+    for folder, what in _OTHER_ZIPS.items():
+        if any(name.startswith(folder) for name in names):
+            return InputError(DOCUMENT_NOT_WORKBOOK, path=path, what=gettext(what))
+    if any(name.startswith("xl/") for name in names):
+        return InputError(UNUSUAL_WORKBOOK, path=path)
+    return InputError(ZIP_NOT_WORKBOOK, path=path, readable=gettext(READABLE))
+
+
+def _zip_parts(look: Look) -> tuple[set[str], bytes]:
+    """The names of a zip's parts in lower case, and what an OpenDocument file says to be."""
+    try:
+        with ZipFile(look.file.data) as archive:
+            parts = archive.namelist()
+            kind = archive.read("mimetype")[:64] if "mimetype" in parts else b""
+    except BROKEN_ZIP as error:
+        raise InputError(ZIP_DAMAGED, path=look.file.path, error=error) from error
+    return {name.replace("\\", "/").lower() for name in parts}, kind
+
+
+def _zip_with(part: str) -> Callable[[Look], Evidence | None]:
+    def detect(look: Look) -> Evidence | None:
+        return Evidence.CERTAIN if look.head.startswith(_ZIP) and part in _zip_parts(look)[0] else None
+
+    return detect
+
+
+def _is_spreadsheet(look: Look) -> Evidence | None:
+    named = b"application/vnd.oasis.opendocument.spreadsheet"
+    return Evidence.CERTAIN if look.head.startswith(_ZIP) and _zip_parts(look)[1].startswith(named) else None
+
+
+def _is_old_workbook(look: Look) -> Evidence | None:
+    """Detect an old .xls; refuse other kinds of the same container, known by the names in its directory."""
+    if not look.head.startswith(_OLE):
+        return None
+    content = look.file.data.read_bytes()
+    for stream, what in _STREAMS.items():
+        if stream.encode("utf-16-le") in content:
+            raise InputError(FORMAT_NOT_READ, path=look.file.path, what=gettext(what))
+    return Evidence.CERTAIN
+
+
+def _is_parquet(look: Look) -> Evidence | None:
+    marked = look.head.startswith(_PARQUET)
+    return Evidence.CERTAIN if marked and (not _is_called_csv(look) or _ends_with(look, _PARQUET, _SEALED)) else None
+
+
+def _is_called_csv(look: Look) -> bool:
+    """Whether Parquet's marks at the start say nothing: the first header of a CSV file may be PARENT."""
+    return look.suffix in FORMATS["csv"].extensions
+
+
+def _ends_with(look: Look, *marks: bytes) -> bool:
+    with look.file.data.open("rb") as stream:
         stream.seek(-min(len(marks[0]), stream.seek(0, 2)), 2)
         return stream.read() in marks
 
 
-def _zip_format(file: File) -> Format:
-    try:
-        with ZipFile(file.data) as archive:
-            parts = archive.namelist()
-            kind = archive.read("mimetype")[:64] if "mimetype" in parts else b""
-    except BROKEN_ZIP as error:
-        raise InputError(ZIP_DAMAGED, path=file.path, error=error) from error
-    names = {name.replace("\\", "/").lower() for name in parts}
-    if "xl/workbook.xml" in names:
-        return "xlsx"
-    if "xl/workbook.bin" in names:
-        return "xlsb"
-    if kind.startswith(b"application/vnd.oasis.opendocument.spreadsheet"):
-        return "ods"
-    if kind.startswith(b"application/hwp+zip"):
-        raise InputError(HWPX_DOCUMENT, path=file.path)
-    for folder, what in _OTHER_ZIPS.items():
-        if any(name.startswith(folder) for name in names):
-            raise InputError(DOCUMENT_NOT_WORKBOOK, path=file.path, what=gettext(what))
-    if any(name.startswith("xl/") for name in names):
-        raise InputError(UNUSUAL_WORKBOOK, path=file.path)
-    raise InputError(ZIP_NOT_WORKBOOK, path=file.path, readable=gettext(READABLE))
-
-
-def _ole_format(file: File) -> Format:
-    """An old .xls, or something else in the same container, known by the names in its directory."""
-    content = file.data.read_bytes()
-    for stream, what in _STREAMS.items():
-        if stream.encode("utf-16-le") in content:
-            raise InputError(FORMAT_NOT_READ, path=file.path, what=gettext(what))
-    return "xls"
-
-
-def _text_format(file: File, head: bytes, *, named: bool) -> Format:
-    suffix = file.name.suffix.lower()
-    by_name = EXTENSIONS.get(suffix)
-    start = head.removeprefix(codecs.BOM_UTF8).lstrip()
-    utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_utf16(head)
-    if _is_web_page(file, start.replace(b"\x00", b"").lower() if utf16 else start.lower()):
-        return "html"
-    if by_name in ("json", "ndjson") and (utf16 or not _is_csv(start)):
-        return by_name
-    if by_name == "csv" and suffix != ".txt":
-        return "json" if _OBJECTS.match(start) else by_name
-    if b"\x00" in head and not utf16:
-        raise NoTableError(UNKNOWN_BINARY_FORMAT, path=file.path, readable=gettext(READABLE))
-    if start[:1] == b"{" or _ARRAY.match(start):
-        return "json"
-    if by_name is not None or named or utf16 or any(mark in head.splitlines()[0] for mark in _TEXT_MARKS):
-        return "csv"  # also a text that bears the name of a workbook
-    divided = gettext("of a CSV file, name what divides its cells with `delimiter=`")
-    advice = advise("delimiter", divided, gettext("call a CSV file .csv"))
-    raise NoTableError(UNKNOWN_INPUT_FORMAT, path=file.path, readable=gettext(READABLE), advice=advice)
-
-
-def _is_web_page(file: File, start: bytes) -> bool:
-    """Whether a text is a page in HTML, by its first part in lower case; refuse its kin, which only Excel reads."""
+def _is_page(look: Look) -> Evidence | None:
+    """Detect a page in HTML by its first part; refuse its kin, which only Excel reads."""
+    if not _is_text(look):
+        return None
+    path, start = look.file.path, _start(look).lower()
+    start = start.replace(b"\x00", b"") if _is_utf16(look) else start
     if _MAIL_HEADER.match(start) and _MHTML.search(start):
-        raise InputError(MHTML_PAGE, path=file.path)
+        raise InputError(MHTML_PAGE, path=path)
     if _EXCEL_2003.search(start) and not _WEB_PAGE.search(start):  # its <Table> is none of a page
-        raise InputError(EXCEL_2003_XML, path=file.path)
+        raise InputError(EXCEL_2003_XML, path=path)
     marked_up = start.lstrip(b"\xff\xfe")[:1] == b"<"
-    called = file.name.suffix.lower() in (".xls", ".html", ".htm")
+    called = look.suffix in (".xls", *FORMATS["html"].extensions)
     if (marked_up or called) and _PAGE.search(start):
-        return True
+        return Evidence.CERTAIN
     if start.startswith(b"<?xml"):
-        raise InputError(UNKNOWN_XML, path=file.path)
-    return False
+        raise InputError(UNKNOWN_XML, path=path)
+    return None
 
 
-def _is_csv(start: bytes) -> bool:
+def _is_json(look: Look) -> Evidence | None:
+    if not _is_text(look):
+        return None
+    start = _start(look)
+    if look.suffix in FORMATS["json"].extensions and not _begins_as_csv(look):
+        return Evidence.LIKELY
+    if _is_surely_called_csv(look):
+        return Evidence.LIKELY if _OBJECTS.match(start) else None
+    return Evidence.LIKELY if (start[:1] == b"{" or _ARRAY.match(start)) and not _has_zeros(look) else None
+
+
+def _is_ndjson(look: Look) -> Evidence | None:
+    named = look.suffix in FORMATS["ndjson"].extensions
+    return Evidence.CERTAIN if named and _is_text(look) and not _begins_as_csv(look) else None
+
+
+def _may_be_csv(look: Look) -> Evidence | None:
+    """Take any text whose name or first line allows it, also one that bears the name of a workbook."""
+    if not _is_text(look) or (_has_zeros(look) and not _is_surely_called_csv(look)):
+        return None
+    named = look.suffix in EXTENSIONS or look.delimited or _is_utf16(look)
+    return Evidence.POSSIBLE if named or any(mark in look.head.splitlines()[0] for mark in _TEXT_MARKS) else None
+
+
+def _is_text(look: Look) -> bool:
+    return not look.head.startswith((_ZIP, _OLE)) and _is_parquet(look) is None
+
+
+def _is_surely_called_csv(look: Look) -> bool:
+    return _is_called_csv(look) and look.suffix != ".txt"
+
+
+def _start(look: Look) -> bytes:
+    return look.head.removeprefix(codecs.BOM_UTF8).lstrip()
+
+
+def _has_zeros(look: Look) -> bool:
+    return b"\x00" in look.head and not _is_utf16(look)
+
+
+def _begins_as_csv(look: Look) -> bool:
     """Whether a file that is called JSON is CSV: it begins as no JSON does, comments and Python's quotes among it."""
-    return start[:1] not in b"{[/#'\0" and any(mark in start.splitlines()[0] for mark in _TEXT_MARKS)
+    start = _start(look)
+    return (
+        not _is_utf16(look)
+        and start[:1] not in b"{[/#'\0"
+        and any(mark in start.splitlines()[0] for mark in _TEXT_MARKS)
+    )
 
 
-def _is_utf16(head: bytes) -> bool:
-    """Whether bytes look like text in UTF-16 without a byte order mark: ASCII's zeros all on one side."""
+def _is_utf16(look: Look) -> bool:
+    """Whether bytes look like text in UTF-16; without a byte order mark ASCII's zeros are all on one side."""
+    head = look.head
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
     zeros = sorted((head[0::2].count(0), head[1::2].count(0)))
     return zeros[0] == 0 and zeros[1] > max(4, len(head) // 10) and b"\x00\x00" not in head
+
+
+_WORKBOOK: Final = Capabilities(
+    sheets=True,
+    headless=True,
+    written=False,
+    left_behind=gettext_noop(
+        "the output is a new workbook: its other sheets, formulas, charts and formats are not in it"
+    ),
+)
+FORMATS: Final = {
+    format.name: format
+    for format in (
+        Format(
+            "csv",
+            (".csv", ".tsv", ".tab", ".txt"),
+            _may_be_csv,
+            "bansong.tables.csv:CsvVerbs",
+            Capabilities(encoding=True, delimiter=True, headless=True, text=True, korean_headers=True, formulas=True),
+        ),
+        Format(
+            "xlsx",
+            (".xlsx", ".xlsm"),
+            _zip_with("xl/workbook.xml"),
+            "bansong.tables.excel:XlsxVerbs",
+            replace(
+                _WORKBOOK,
+                written=True,
+                splices_sheets=True,
+                spliced_only=(".xlsm",),
+                titles=True,
+                summary=True,
+                korean_headers=True,
+                max_columns=16_384,
+            ),
+        ),
+        Format("xls", (".xls",), _is_old_workbook, "bansong.tables.excel:XlsVerbs", _WORKBOOK),
+        Format("xlsb", (".xlsb",), _zip_with("xl/workbook.bin"), "bansong.tables.excel:XlsbVerbs", _WORKBOOK),
+        Format("ods", (".ods",), _is_spreadsheet, "bansong.tables.excel:OdsVerbs", _WORKBOOK),
+        Format(
+            "html",
+            (".html", ".htm"),
+            _is_page,
+            "bansong.tables.html:HtmlVerbs",
+            Capabilities(
+                sheets=True,
+                encoding=True,
+                written=False,
+                in_folders=False,
+                left_behind=gettext_noop(
+                    "the output is a new workbook: what the web page has beside its table is not in it"
+                ),
+            ),
+        ),
+        Format("json", (".json",), _is_json, "bansong.tables.json:JsonVerbs", Capabilities(json_path=True, text=True)),
+        Format("ndjson", (".ndjson", ".jsonl"), _is_ndjson, "bansong.tables.json:NdjsonVerbs", Capabilities(text=True)),
+        Format(
+            "parquet",
+            (".parquet", ".pq"),
+            _is_parquet,
+            "bansong.tables.parquet:ParquetVerbs",
+            Capabilities(uploads=False),
+        ),
+    )
+}
+"""Every format of a file, by its name."""
+EXTENSIONS: Final = {extension: format for format in FORMATS.values() for extension in format.extensions}

@@ -167,7 +167,6 @@ def _split_suffix(header: str) -> tuple[str, str | None]:
 
 
 def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Judge the candidates by their first cells, and by the cells beside them in the same rows."""
     ids = table.ids
     schema = table.frame.collect_schema()
     cells = {one: _text(pl.col(ids[one.place]), schema[ids[one.place]]) for one in candidates}
@@ -190,7 +189,6 @@ def _is_filled(one: _Candidate) -> pl.Expr:
 
 
 def _candidates_of(candidates: Iterable[_Candidate], name: str, level: int) -> list[_Candidate]:
-    """The candidates of a name from a level on, that of the last suffix first."""
     return sorted((one for one in candidates if one.name == name and one.level >= level), key=lambda one: -one.rank)
 
 

@@ -72,7 +72,6 @@ def collect_like(result: Enriched, given: Any) -> tuple[Any, int, pl.DataFrame]:
 
 
 def _attach_to_pandas(given: Any, added: pl.DataFrame, names: Sequence[str], sources: Sequence[int | None]) -> Any:
-    """Return the pandas frame with the added columns at the places where ``sources`` has ``None``."""
     import pandas as pd
 
     kept = [place for place in sources if place is not None]
@@ -99,7 +98,6 @@ def _as_headers(columns: Any, names: Sequence[str]) -> Any:
 
 
 def _to_pandas(series: pl.Series, index: Any) -> Any:
-    """A column as pandas has it: text as its usual dtype, lists as lists."""
     import pandas as pd
 
     if series.dtype == pl.List:
@@ -117,7 +115,6 @@ def _text_dtype() -> Any:
 
 
 def _attach_to_arrow(given: Any, added: pl.DataFrame, names: Sequence[str], sources: Sequence[int | None]) -> Any:
-    """Return the Arrow table or batch with the added columns at the places where ``sources`` has ``None``."""
     import pyarrow as pa
 
     table, new = added.to_arrow(), iter(range(added.width))

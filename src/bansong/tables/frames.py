@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
 import polars as pl
 
 from bansong.errors import InputError, Problem
+from bansong.tables import write_table
 from bansong.tables.columns import has_role
+from bansong.tables.format import FRAME, Format
 from bansong.tables.frame_types import as_known_frame, header_texts, is_pandas
-from bansong.tables.table import Enriched, Table, column_ids, positional
+from bansong.tables.table import Enriched, Table, column_ids, escape_formula, positional
 from bansong.translation import gettext
 
 FRAME_WITHOUT_COLUMNS: Final = Problem(
@@ -30,7 +33,7 @@ def read(frame: Any) -> Table:
     """
     lazy, headers = _lazy(as_known_frame(frame))
     return Table(
-        lazy, headers, "frame", gettext("the frame"), notes=nested_roles(headers, lazy.collect_schema().dtypes())
+        lazy, headers, FRAME, gettext("the frame"), notes=nested_roles(headers, lazy.collect_schema().dtypes())
     )
 
 
@@ -74,7 +77,6 @@ def _from_arrow(frame: Any) -> pl.DataFrame:
 
 
 def _series(convert: Callable[[Any], Any], column: Any) -> pl.Series:
-    """A column of pandas or pyarrow; as text where polars has no type for its values."""
     try:
         return cast(pl.Series, convert(column))
     except _NOT_CONVERTED:
@@ -92,8 +94,16 @@ def _text(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def as_written(frame: pl.DataFrame | pl.LazyFrame) -> Enriched:
-    """Return a frame of our own as what :func:`bansong.tables.write_table` writes; the tally counts its ``rows``."""
+def write_frame(
+    frame: pl.DataFrame | pl.LazyFrame, target: Path, format: Format, theirs: Iterable[str]
+) -> tuple[pl.DataFrame, Callable[[], int]]:
+    """Write a frame of our own as :func:`bansong.tables.write_table` does; the tally counts its ``rows``.
+
+    ``theirs``: columns with texts of the user's, none of which may begin a formula in a spreadsheet.
+    """
+    if format.can.formulas:
+        frame = frame.with_columns(map(escape_formula, theirs))
     table = read(frame)
     layout = tuple(zip(table.ids, table.headers, strict=True))
-    return Enriched(table, table.frame, layout, table.frame.select(pl.len().alias("rows")))
+    result = Enriched(table, table.frame, layout, table.frame.select(pl.len().alias("rows")))
+    return write_table(result, target, format, "utf-8-sig" if format.can.encoding else None)

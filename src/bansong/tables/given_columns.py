@@ -105,7 +105,6 @@ def listed_headers(table: Table) -> str:
 
 
 def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
-    """The names of the columns that are joined, by alternative."""
     if not isinstance(given, str):
         if not given:
             raise UsageError(ROLE_WITHOUT_HEADERS)
@@ -133,7 +132,6 @@ def _split_at(table: Table, text: str, signs: str) -> list[str]:
 
 
 def _one_place(table: Table, role: str, name: str) -> int:
-    """The one column that a header, exactly or without the spaces around it, or a position names."""
     exact = {place for place, header in enumerate(table.headers) if header == name}
     places = sorted(exact or _places_named(table, name))
     if len(places) == 1:
@@ -161,7 +159,6 @@ def _places_named(table: Table, name: str) -> set[int]:
 
 
 def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:
-    """Return what is to be said where several columns have the header that is given; ``places``: how each is given."""
     return gettext(
         "{name}: {count} columns are headed {header!r}; give {these}",
         name=table.name,

@@ -144,7 +144,6 @@ def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
 
 
 def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) -> int:
-    """The row that is the header, or of a header of several lines the one that says most."""
     cells = {place: [cell for cell in rows[place][:_WIDE] if cell] for place in free}
     titles = {place: [cell for cell in cells[place] if _TITLE.fullmatch(cell)] for place in free}
     hits = {
@@ -166,7 +165,6 @@ def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) 
 
 
 def _lines(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
-    """The first and last line of the header that the row ``main`` belongs to."""
     first, last = _tied_lines(main, main, free, merges)
     above = next((place for place in reversed(free) if place < main), -1)
     if first == main and _is_group_line(rows, main, above, merges):
@@ -178,7 +176,6 @@ def _lines(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collecti
 
 
 def _tied_lines(first: int, last: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
-    """The lines that cells merged downwards tie to the given ones."""
     for top, _, bottom, _ in merges:
         if top < bottom and top <= last and bottom >= first and {top, bottom} <= set(free):
             first, last = min(first, top), max(last, bottom)
@@ -232,7 +229,6 @@ def _unclear(headers: Sequence[str]) -> int:
 
 
 def _headers(lines: Sequence[Row], merges: Collection[Merge]) -> tuple[str, ...]:
-    """The header of each column: the last line's cell, behind the labels of the lines above."""
     width = max(map(len, lines))
     padded = [[*line, *[None] * (width - len(line))] for line in lines]
     own = [cell or "" for cell in padded[-1]]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import polars as pl
+from lxml import etree
 
 from bansong.errors import InputError, Problem, UsageError
 from bansong.schema import Alert
 from bansong.tables.compression import File
 from bansong.tables.csv.encoding import Coding, parts
 from bansong.tables.csv.read import decode_file
+from bansong.tables.detect import FORMATS
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
+from bansong.tables.format import ReadAs, Verbs
 from bansong.tables.heading import LOOK, Merge, Row, find_heading
 from bansong.tables.size_limits import beyond_limit, limits
 from bansong.tables.table import Table, advise_sheet, column_ids
@@ -40,16 +43,22 @@ TABLES_TOO_NESTED: Final = Problem(
 )
 
 _BATCH: Final = 10_000
-_PENDING: Final = 1 << 20
-_UNENDED: Final = 1 << 16
-_MOST_SPANNED: Final = 65_534
-_TABLES: Final = 10_000
+_PENDING_BYTES: Final = 1 << 20
+_MAX_SPANNED_ROWS: Final = 65_534
+_MAX_TABLES: Final = 10_000
 _UNSHOWN: Final = ("script", "style", "select")
 _BREAKS: Final = ("br", "p", "div", "li")
+_BREAK: Final = "\0"
+"""A line break among the texts of a cell; no text of a page holds one."""
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
-_SEVERAL: Final = re.compile("  +")
-_AROUND_BREAK: Final = re.compile(r" *\n[ \n]*")
+_AROUND_BREAK: Final = re.compile(rf" *{_BREAK}[ {_BREAK}]*")
 _EDGES: Final = " \n\N{NO-BREAK SPACE}"
+_SPAN: Final = re.compile(r"\s*([0-9]{1,9})")
+_ROW_END: Final = re.compile(rb"</tr(?=[\s/>])", re.IGNORECASE)
+_ROW_END_MARK: Final = "bansong-row-end"
+"""Attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag where a row has no ``<tr>``."""
+_LAST_TAG: Final = "bansong-end"
+"""Fed behind the page: a tag or a comment without an end swallows it."""
 
 
 @dataclass(slots=True)
@@ -75,21 +84,12 @@ class PageTable:
         self.width = max(self.width, len(cells))
         self.height += 1
         if len(self.rows) >= _BATCH:
-            self.flush()
-
-    def flush(self) -> None:
-        """Make columns of the rows that are rows still."""
-        if not self.rows:
-            return
-        width = max(map(len, self.rows), default=0)
-        rows = [row if len(row) == width else [*row, *[None] * (width - len(row))] for row in self.rows]
-        self.batches.append(pl.DataFrame(rows, schema=dict.fromkeys(column_ids(width), pl.String), orient="row"))
-        self.rows = []
+            self._flush()
 
     def append(self, other: PageTable) -> None:
         """Put another table's rows below."""
-        self.flush()
-        other.flush()
+        self._flush()
+        other._flush()
         self.merges += [(top + self.height, left, down + self.height, right) for top, left, down, right in other.merges]
         self.top += other.top[: LOOK - len(self.top)]
         self.batches += other.batches
@@ -97,11 +97,18 @@ class PageTable:
 
     def frame(self) -> pl.DataFrame:
         """All rows, but for blank ones at the end."""
-        self.flush()
+        self._flush()
         empty = pl.DataFrame(schema=dict.fromkeys(column_ids(self.width), pl.String))
         frame = pl.concat([empty, *self.batches], how="diagonal")
         filled = frame.select(pl.any_horizontal(pl.all().is_not_null()).alias("filled"))["filled"].arg_true()
         return frame.head(filled[-1] + 1 if len(filled) else 0)
+
+    def _flush(self) -> None:
+        if self.rows:
+            width = max(map(len, self.rows))
+            rows = [[*row, *[None] * (width - len(row))] for row in self.rows]
+            self.batches.append(pl.DataFrame(rows, schema=dict.fromkeys(column_ids(width), pl.String), orient="row"))
+            self.rows = []
 
 
 @dataclass(slots=True)
@@ -115,136 +122,124 @@ class _Open:
     reaching: dict[int, int] = field(default_factory=dict)
 
 
-class Page(HTMLParser):
-    """Reads a page fed in parts; ``grids`` are its tables in the order in which they begin, ``title`` is its name.
+class Page:
+    """The tables of a page that the parser of lxml reads; no tree is built of it.
 
     A table within a cell of another is a table of its own. Raises :class:`InputError` beyond the limits.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(convert_charrefs=True)
         self.grids: list[PageTable] = []
         self.title = ""
         self._path = path
         self._limits = limits()
         self._open: list[_Open] = []
-        self._unshown = ""
+        self._within = ""
         self._cells = 0
-        self._in_title = False
+        self._last = ""
 
-    def feed(self, data: str) -> None:
-        """Read the next part of the page."""
-        super().feed(data)
-        if len(self.rawdata) > _PENDING:
-            raise InputError(TAG_NOT_CLOSED, path=self._path)
+    def read(self, parts: Iterable[bytes]) -> None:
+        """Read a page in UTF-8; raise :class:`InputError` where it ends within a tag or a comment."""
+        parser: Any = etree.HTMLParser(target=cast("Any", self), encoding="utf-8")
+        pending = 0
+        for part in _mark_row_ends(parts):
+            self._last = ""
+            parser.feed(part)
+            pending = 0 if self._last else pending + len(part)
+            if pending > _PENDING_BYTES:
+                raise InputError(TAG_NOT_CLOSED, path=self._path)
+        parser.feed(f"<{_LAST_TAG}>".encode())
+        if self._last != _LAST_TAG:
+            raise InputError(PAGE_CUT_OFF, path=self._path)
+        parser.close()
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Begin a table, a row or a cell; whatever is left open before it ends."""
+        self._last = tag
+        if tag == "table":
+            self._begin_table()
+        elif tag == "title" or tag in _UNSHOWN:
+            self._within = tag
+        elif not self._open:
+            return
+        elif tag in ("td", "th"):
+            self._begin_cell(attributes)
+        elif tag == "tr":
+            self._end_row()
+            self._open[-1].cells = []
+        elif _ROW_END_MARK in attributes:
+            self._end_row()
+        elif tag in _BREAKS and (texts := self._open[-1].texts) is not None:
+            texts.append(_BREAK)
+
+    def end(self, tag: str) -> None:
+        """End a table, a row or a cell."""
+        if tag == self._within:
+            self._within = ""
+        elif not self._open:
+            return
+        elif tag in ("td", "th"):
+            self._end_cell()
+        elif tag == "tr":
+            self._end_row()
+        elif tag == "table":
+            self._end_row()
+            self._open.pop()
+
+    def data(self, text: str) -> None:
+        """Take a text of a cell."""
+        self._last = self._last or "text"
+        if self._within:
+            if self._within == "title" and not self.title:
+                self.title = " ".join(text.split())[:60]
+        elif self._open and (texts := self._open[-1].texts) is not None:
+            texts.append(text)
 
     def close(self) -> None:
-        """End the page: close what is open; raise :class:`InputError` where it ends within a tag."""
-        if len(self.rawdata) > _UNENDED:
-            raise InputError(PAGE_CUT_OFF, path=self._path)
-        super().close()
-        while self._open:
-            self._end_table()
-
-    def updatepos(self, _i: int, j: int) -> int:
-        """Count no lines, which takes a tenth of the time: no message names one."""
-        return j
-
-    def parse_marked_section(self, i: int, _report: int = 1) -> int:
-        """Pass ``<![if …]>`` and its like up to their end, as browsers do; the library gives up over odd ones."""
-        return self.rawdata.find(">", i) + 1 or -1
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        """Begin a table, a row or a cell; whatever is left open before it ends."""
-        if tag in ("td", "th"):
-            if self._open:
-                self._begin_cell(attrs)
-        elif tag == "tr":
-            if self._open:
-                self._end_row()
-                self._open[-1].cells = []
-        elif tag == "table":
-            self._begin_table()
-        elif tag in _UNSHOWN:
-            self._unshown = tag
-        elif tag == "title":
-            self._in_title = True
-        elif tag in _BREAKS and self._open and (texts := self._open[-1].texts) is not None:
-            texts.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        """End a table, a row or a cell."""
-        if self._open and tag in ("td", "th"):
-            self._end_cell()
-        elif self._open and tag == "tr":
-            self._end_row()
-        elif self._open and tag == "table":
-            self._end_table()
-        elif tag == self._unshown:
-            self._unshown = ""
-        elif tag == "title":
-            self._in_title = False
-
-    def handle_data(self, data: str) -> None:
-        """Take a text of a cell."""
-        if self._in_title:
-            self.title = self.title or " ".join(data.split())[:60]
-        elif not self._unshown and self._open and (texts := self._open[-1].texts) is not None:
-            texts.append(_SPACES.sub(" ", data))
+        """End the page; the parser has ended all that was open."""
 
     def _begin_table(self) -> None:
-        if len(self._open) >= self._limits.depth or len(self.grids) >= _TABLES:
+        if len(self._open) >= self._limits.depth or len(self.grids) >= _MAX_TABLES:
             raise InputError(TABLES_TOO_NESTED, path=self._path)
         self.grids.append(PageTable(self._open[-1].grid if self._open else None))
         self._open.append(_Open(self.grids[-1]))
 
-    def _end_table(self) -> None:
-        self._end_row()
-        self._open.pop()
-
-    def _begin_cell(self, attrs: Sequence[tuple[str, str | None]]) -> None:
+    def _begin_cell(self, attributes: Mapping[str, str]) -> None:
         self._end_cell()
         table = self._open[-1]
-        if table.cells is None:
-            table.cells = []
+        table.cells = [] if table.cells is None else table.cells
         table.texts = []
-        table.span = (1, 1)
-        for name, value in attrs:
-            if name == "rowspan":
-                table.span = (_number(value, _MOST_SPANNED), table.span[1])
-            elif name == "colspan":
-                table.span = (table.span[0], _number(value, self._limits.columns))
+        down, across = (_SPAN.match(attributes.get(name, "")) for name in ("rowspan", "colspan"))
+        table.span = (
+            min(max(int(down[1]), 1), _MAX_SPANNED_ROWS) if down else 1,
+            min(max(int(across[1]), 1), self._limits.columns) if across else 1,
+        )
 
     def _end_cell(self) -> None:
         table = self._open[-1]
         if table.texts is None or table.cells is None:
             return
-        text = _cell_text(table.texts)
+        text = _SPACES.sub(" ", "".join(table.texts))
+        text = _AROUND_BREAK.sub("\n", text).strip(_EDGES)
         table.texts = None
         if len(text) > self._limits.text:
             raise beyond_limit(
                 self._path, gettext("has a cell of more than {text:,} characters", text=self._limits.text), "text"
             )
-        while table.reaching and len(table.cells) in table.reaching:
+        while len(table.cells) in table.reaching:
             table.cells.append(None)
         left, (down, across) = len(table.cells), table.span
-        table.cells.append(text or None)
-        if down > 1 or across > 1:
-            self._span(table, left, down, across)
+        table.cells += [text or None, *[None] * (across - 1)]
+        if down > 1:
+            table.reaching |= dict.fromkeys(range(left, left + across), down)
+        if (down > 1 or across > 1) and table.grid.height < LOOK:
+            table.grid.merges.append((table.grid.height, left, table.grid.height + down - 1, left + across - 1))
         if len(table.cells) > self._limits.columns:
             raise beyond_limit(
                 self._path,
                 gettext("has a table of more than {columns:,} columns", columns=self._limits.columns),
                 "columns",
             )
-
-    def _span(self, table: _Open, left: int, down: int, across: int) -> None:
-        assert table.cells is not None  # noqa: S101 - a cell ends in a row
-        table.cells += [None] * (across - 1)
-        if down > 1:
-            table.reaching |= dict.fromkeys(range(left, left + across), down)
-        if table.grid.height < LOOK:
-            table.grid.merges.append((table.grid.height, left, table.grid.height + down - 1, left + across - 1))
 
     def _end_row(self) -> None:
         self._end_cell()
@@ -260,18 +255,22 @@ class Page(HTMLParser):
             raise beyond_limit(self._path, gettext("has more than {cells:,} cells", cells=self._limits.cells), "cells")
 
 
-def _cell_text(texts: Sequence[str]) -> str:
-    """The text of a cell from its parts, as a browser shows it, without spaces at its edges."""
-    text = "".join(texts)
-    if len(texts) > 1:
-        text = _AROUND_BREAK.sub("\n", _SEVERAL.sub(" ", text))
-    return text.strip(_EDGES)
+def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
+    marked, rest = f"<br {_ROW_END_MARK}></tr".encode(), b""
+    for part in parts:
+        data = rest + part
+        cut = data.rfind(b"<", max(len(data) - len(b"</tr"), 0))
+        data, rest = (data[:cut], data[cut:]) if cut >= 0 else (data, b"")
+        yield _ROW_END.sub(marked, data)
+    yield rest
 
 
-def _number(text: str | None, most: int) -> int:
-    """The number of rows or columns that a cell spans, 1 for what is no number."""
-    found = re.match(r"\s*([0-9]{1,9})", text or "")
-    return min(max(int(found[1]), 1), most) if found else 1
+class HtmlVerbs(Verbs):
+    """Web pages, only read."""
+
+    def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
+        """Open a table of a page; every cell is text, as the page shows it."""
+        return read(file, wanted.encoding, wanted.sheet)
 
 
 def read(file: File, encoding: str | None, wanted: str | None) -> Table:
@@ -306,7 +305,7 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     return Table(
         chosen.frame.lazy(),
         chosen.headers,
-        "html",
+        FORMATS["html"],
         file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
         file,
         notes=tuple(notes),
@@ -319,9 +318,7 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
 
 def _parse_page(file: File, coding: Coding) -> Page:
     page = Page(file.path)
-    for part in parts(file, replace(coding, bare_cr=False)):
-        page.feed(part.decode())
-    page.close()
+    page.read(parts(file, replace(coding, bare_cr=False)))
     return page
 
 
@@ -337,7 +334,6 @@ def _join_tables(grids: list[PageTable]) -> list[PageTable]:
 
 
 def _choose_table(file: File, grids: dict[str, PageTable]) -> tuple[Loaded, list[str]]:
-    """The table that fits best, and the names of others that hold business numbers."""
     found = {name: _load_table(file, name, grid) for name, grid in grids.items()}
     ranks = {name: rank(table) for name, table in found.items()}
     best = max(found, key=lambda name: ranks[name])

@@ -32,7 +32,7 @@ URLS_TOO_ALIKE: Final = Problem(
     "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
 )
 
-_OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format != "html")
+_OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
 """Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
 _NOT_MEANT: Final = (".", "~$")
 _BESIDE_DATA: Final = (*_NOT_MEANT, "_")
@@ -109,7 +109,6 @@ def _expand_home(path: Path) -> Path:
 
 
 def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
-    """What was found by name; raise :class:`InputError` for nothing."""
     files = sorted(map(_below_partitions, found), key=lambda one: one.path)
     if not files:
         raise InputError(NO_TABLE_FILES, place=place)
@@ -230,7 +229,6 @@ def _is_table(path: Path) -> bool:
 
 
 def _matches(pattern: str, folder: Path) -> list[InputFile]:
-    """The files that a glob means, and those in the folders that it means."""
     named = _expand_home(Path(pattern))
     fixed = _fixed_part(named)
     base = path_on_disk(folder / fixed)
@@ -247,7 +245,6 @@ def _matches(pattern: str, folder: Path) -> list[InputFile]:
 
 
 def _fixed_part(pattern: Path) -> Path:
-    """The folder of a glob, down to where it may mean several."""
     fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
     return Path(*pattern.parts[:fixed])
 

@@ -128,7 +128,6 @@ def _read_answer(
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a child with all that it started."""
     try:
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
@@ -139,7 +138,6 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _rebuild_error(answer: dict[str, Any]) -> Exception:
-    """The error that the child described, as one of ours or the system's."""
     name, message = answer["error"], answer["message"]
     if name == "OSError":
         return OSError(*message)
@@ -202,7 +200,6 @@ class _PickledAudience:
 
 
 def _find_function(name: str) -> Callable[..., Any]:
-    """The function that ``package.module:name`` stands for."""
     module, _, attribute = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return found

@@ -32,7 +32,6 @@ _SAMPLE: Final = 200
 _MOST: Final = 1000
 _ITEMS: Final = 5
 """How many values of a list can be named."""
-_JSON: Final = ("json", "ndjson")
 _NO_KEY: Final = frozenset("\"'\\")
 
 Path_ = tuple[str | int, ...]
@@ -125,7 +124,6 @@ def holders_of(headers: Sequence[str], choice: Choice) -> tuple[str, ...]:
 
 
 def _holder_of(headers: Sequence[str], part: JoinedColumn) -> int:
-    """The position of the column that holds a chosen one, which may stand within its objects."""
     if part.column < len(headers):
         return part.column
     parts = part.header.split(".")
@@ -162,7 +160,7 @@ def _json_texts(table: Table) -> _Texts:
 
     A frame is not looked into: it may be read in parts, whose first rows have other keys.
     """
-    if table.file is None and table.format not in _JSON:
+    if table.file is None:
         return {}
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
@@ -235,7 +233,6 @@ def _notes(
     found: Mapping[str, str],
     objects: Collection[int],
 ) -> Iterator[str]:
-    """Notes on what was taken from within objects, alerts on headers of roles with objects that are not used."""
     if found:
         lang = current_language()
         named = ", ".join(
@@ -268,7 +265,6 @@ def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: 
 
 
 def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:
-    """A column of objects, with the option that names the key which holds most of what the role is about."""
     rest = [leaf for leaf in leaves if leaf.column == place]
     if not rest:
         return gettext(
@@ -286,7 +282,6 @@ def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: i
 
 
 def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
-    """The one that holds most addresses, or the first one for other roles."""
     if role != "address":
         return leaves[0]
     values = [leaf.value.cast(pl.String, strict=False) for leaf in leaves]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,11 @@ from polars.io.plugins import register_io_source
 
 from bansong.errors import InputError, Problem
 from bansong.storage.filesystem import private_folder
-from bansong.tables.compression import File
+from bansong.tables.compression import File, open_file
+from bansong.tables.format import Planned, ReadAs, Verbs, Written
 from bansong.tables.frames import nested_roles
 from bansong.tables.size_limits import limits, or_raise_limit
-from bansong.tables.table import Enriched, Table, unique_names, written_column
+from bansong.tables.table import Enriched, Table, renamed_headers, unique_names, written_column
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
@@ -51,36 +53,45 @@ class Schema:
     codecs: dict[str, str]
 
 
-def read(file: File) -> Table:
-    """Open a Parquet file; types stay as they are, but texts without the mark of UTF-8 are String.
+class ParquetVerbs(Verbs):
+    """Parquet files; reasons are a list of strings."""
 
-    Raises :class:`InputError`.
-    """
-    import pyarrow as pa
+    def read(self, file: File, _wanted: ReadAs, _resources: ExitStack) -> Table:
+        """Open a file; types stay as they are, but texts without the mark of UTF-8 are String."""
+        import pyarrow as pa
 
-    schema, notes = _open_schema(file)
-    _refuse_wide_decimals(file, schema.arrow)
-    headers = tuple(schema.arrow.names)
-    try:
-        texts = _unmarked_texts(file, schema.arrow)
-        found = _frame(schema.arrow.empty_table(), range(len(headers)), texts).schema
-    except (*_UNREADABLE, pa.ArrowException) as error:
-        raise _unreadable(file, error) from error
-    frame = register_io_source(partial(_decode_file, file, headers, texts), schema=found, is_pure=True)
-    notes = (*notes, *nested_roles(headers, found.dtypes()))
-    return Table(frame, headers, "parquet", file.path.name, file, schema, notes)
+        schema, notes = _open_schema(file)
+        _refuse_wide_decimals(file, schema.arrow)
+        headers = tuple(schema.arrow.names)
+        try:
+            texts = _unmarked_texts(file, schema.arrow)
+            found = _frame(schema.arrow.empty_table(), range(len(headers)), texts).schema
+        except (*_UNREADABLE, pa.ArrowException) as error:
+            raise _unreadable(file, error) from error
+        frame = register_io_source(partial(_decode_file, file, headers, texts), schema=found, is_pure=True)
+        notes = (*notes, *nested_roles(headers, found.dtypes()))
+        return Table(frame, headers, self.format, file.path.name, file, schema, notes)
 
+    def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
+        """Return a warning about headers that repeat or are blank."""
+        return () if isinstance(table.source, Schema) else renamed_headers(planned.headers, self.format)
 
-def write(result: Enriched, target: Path) -> pl.DataFrame:
-    """Write an enriched table as Parquet (reasons as a list of strings); return the tally.
+    def splice(self, result: Enriched, target: Path) -> Written | None:
+        """Copy the user's columns with their exact types, metadata and codecs, and put ours beside them."""
+        if result.table.file is None or not isinstance(result.table.source, Schema):
+            return None
+        return Written(_extend_file(result, result.table.file, result.table.source, target))
 
-    What came from Parquet keeps its columns' exact types, its metadata and codecs.
-    """
-    if result.table.file is not None and isinstance(result.table.source, Schema):
-        return _extend_file(result, result.table.file, result.table.source, target)
-    sink = result.with_titles(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
-    _, tally = pl.collect_all([sink, result.tally], engine="streaming")
-    return tally
+    def render(self, result: Enriched, target: Path) -> Written:
+        """Write a file in the types of polars."""
+        sink = result.with_titles(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
+        _, tally = pl.collect_all([sink, result.tally], engine="streaming")
+        return Written(tally)
+
+    def count(self, _result: Enriched, path: Path) -> int:
+        """Count the rows of a file by reading all of them."""
+        with ExitStack() as resources:
+            return self.read(open_file(path, resources), ReadAs(), resources).count()
 
 
 def _unmarked_texts(file: File, arrow: pa.Schema) -> frozenset[int]:
@@ -113,7 +124,6 @@ def _decode_file(
     most: int | None,
     _: int | None,
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a file in frames, as polars asks for them: some columns, some rows, at most so many."""
     left = most
     names = None if ids is None else [headers[int(id_.removeprefix("c"))] for id_ in ids or ["c0"]]
     read = [place for place, header in enumerate(headers) if names is None or header in names]
@@ -153,7 +163,6 @@ def _parquet(file: File) -> Any:
 
 
 def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
-    """The schema of a file, its footer looked at before anything is read from it; and warnings."""
     import pyarrow as pa
 
     with file.data.open("rb") as stream:
@@ -262,7 +271,6 @@ def _side_by_side(result: Enriched, theirs: Any, mine: Any, schema: Schema, targ
 
 
 def _batches(parquet: Any) -> Iterator[Any]:
-    """The rows of a file as tables of the size of a row group."""
     import pyarrow as pa
 
     held: list[Any] = []
@@ -278,8 +286,6 @@ def _batches(parquet: Any) -> Iterator[Any]:
 
 
 class _Rows:
-    """Rows of a file, taken in any numbers."""
-
     def __init__(self, parquet: Any) -> None:
         self._batches = parquet.iter_batches(batch_size=_BATCH)
         self._held: Any = parquet.schema_arrow.empty_table()

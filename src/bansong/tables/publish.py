@@ -238,7 +238,6 @@ def sweep_unfinished(folder: Path) -> None:
 
 
 def _backup(target: Path, apart_from: Path) -> Path:
-    """Make the backup under the first free name; no name is ever taken from another file."""
     for again in count(1):
         backup = target.with_name(f"{target.name}.bak{again if again > 1 else ''}")
         if same_file(backup, apart_from):

@@ -116,7 +116,6 @@ def _filled_text(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _joined_text(parts: Sequence[pl.Expr], *, whole: bool) -> pl.Expr:
-    """Join texts; ``whole``: a text without its first part has to look like an address itself."""
     names = [f"x{place}" for place in range(len(parts))]
     fields = pl.struct(part.alias(name) for part, name in zip(parts, names, strict=True))  # each is computed once
     first, *rest = [pl.field(name) for name in names]

@@ -11,9 +11,9 @@ from typing import Final
 
 from bansong.errors import InputError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.schema import INPUT_FORMATS
 from bansong.storage.filesystem import create_private, private_folder
-from bansong.tables.table import Format
+from bansong.tables.detect import FORMATS
+from bansong.tables.format import Format
 from bansong.translation import parameter
 
 INPUT_FORMAT_UNKNOWN: Final = Problem("files.input_format_unknown", "{option}: must be one of {known}")
@@ -30,8 +30,6 @@ STREAM: Final = Path("-")
 """How standard input and output are given instead of a file."""
 INPUT_NAME: Final = Path("stdin")
 """What standard input is called in messages."""
-
-_TEXT: Final = ("csv", "json", "ndjson")
 
 
 def keep_input(resources: ExitStack) -> Path:
@@ -52,16 +50,16 @@ def name_input(format: str | None) -> Path:
     """
     if format is None:
         return INPUT_NAME
-    if format not in INPUT_FORMATS:
-        option, known = parameter("input_format", format), ", ".join(INPUT_FORMATS)
+    if format not in FORMATS:
+        option, known = parameter("input_format", format), ", ".join(FORMATS)
         raise UsageError(INPUT_FORMAT_UNKNOWN, option=option, known=known)
     return INPUT_NAME.with_suffix(f".{format}")
 
 
 def check_terminal(format: Format) -> None:
     """Raise :class:`OutputError` where bytes that are no text would go to a terminal."""
-    if format not in _TEXT and sys.stdout.isatty():
-        raise OutputError(STDOUT_IS_TERMINAL, format=format)
+    if not format.can.text and sys.stdout.isatty():
+        raise OutputError(STDOUT_IS_TERMINAL, format=format.name)
 
 
 def send_output(path: Path) -> None:

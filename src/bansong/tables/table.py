@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from polars.datatypes import DataTypeClass
@@ -15,17 +15,26 @@ from bansong.schema import REASON_SEPARATOR, Lang
 from bansong.tables.compression import File
 from bansong.translation import advise, gettext, parameter
 
+if TYPE_CHECKING:
+    from bansong.tables.format import Format
+
 BINARY_NOT_WRITABLE: Final = Problem(
     "files.binary_not_writable", "column {name!r} holds binary data, which {format} cannot hold; write Parquet"
 )
-
-Format = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet", "frame"]
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
 """The types of columns that hold text."""
 
 RAW: Final = "raw"
 """A JSON table's extra column: the text of each object as it stands in the file."""
+
+
+_SHOWN_HEADERS: Final = 5
+
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_ABOVE_FORMULA: Final = "A"
+"""The first text behind all that begin with one of :data:`_FORMULA`."""
 
 
 def advise_sheet(name: str) -> str:
@@ -47,7 +56,8 @@ class Table:
     the header of a workbook, as texts, which a new workbook has again. ``sheets``: the visible sheets of a workbook
     that hold business numbers, if the reader has looked for them. ``first_row``: the number that messages give the
     first row: of a workbook, the one that Excel shows.
-    ``rows``: how many there are, where the reader has counted them.
+    ``rows``: how many there are, where the reader has counted them. ``loose``: the file may be no table at all, but
+    prose in one column or a single JSON object.
     """
 
     frame: pl.LazyFrame
@@ -63,6 +73,7 @@ class Table:
     title_rows: tuple[tuple[str | None, ...], ...] = ()
     sheets: tuple[str, ...] = ()
     first_row: int = 1
+    loose: bool = False
 
     @property
     def path(self) -> Path | None:
@@ -103,7 +114,7 @@ class Enriched:
     the user asked for a summary sheet: it makes the sheet's sections of the collected tally. ``record_columns``: the
     places of the table's columns that the answers are about (number, name, address), where they are known.
     ``warn`` is called with each warning that is known only once the output is written. ``lang``: the language of the
-    words that are written in the place of codes.
+    words that are written in the place of codes. ``encoding``: of a CSV output, by default the input's own.
     """
 
     table: Table
@@ -114,6 +125,7 @@ class Enriched:
     record_columns: frozenset[int] = frozenset()
     warn: Callable[[str], object] = lambda _: None
     lang: Lang = "en"
+    encoding: str | None = None
 
     def with_titles(self, *, lists: bool) -> pl.LazyFrame:
         """The output's columns under their headers, made unique where a header repeats or is blank.
@@ -185,6 +197,32 @@ def unique_names(headers: list[str]) -> list[str]:
         seen.add(name)
         names.append(name)
     return names
+
+
+def renamed_headers(headers: Sequence[str], format: Format) -> tuple[str, ...]:
+    """Return a warning about headers that get other names, for formats whose names are unique and never blank."""
+    renamed = [pair for pair in zip(headers, unique_names(list(headers)), strict=True) if pair[0] != pair[1]]
+    if not renamed:
+        return ()
+    named = ", ".join(
+        gettext("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN_HEADERS]
+    )
+    named = gettext("{named} and so on", named=named) if len(renamed) > _SHOWN_HEADERS else named
+    return (
+        gettext(
+            "headers that repeat or are blank get names of their own, as {format} needs: {named}",
+            format=format.name,
+            named=named,
+        ),
+    )
+
+
+def escape_formula(column: str) -> pl.Expr:
+    """A column of texts, those that a spreadsheet would take for a formula with a ``'`` in front."""
+    text = pl.col(column)
+    low = pl.when(text < _ABOVE_FORMULA).then(text)  # one comparison excludes most texts
+    escaped = "'" + pl.when(low.str.slice(0, 1).is_in(_FORMULA)).then(low)
+    return pl.coalesce(escaped, text).alias(column)
 
 
 def flat(frame: pl.LazyFrame) -> pl.LazyFrame:

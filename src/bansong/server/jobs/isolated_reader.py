@@ -140,7 +140,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
         if file.read(4).startswith(_COMPRESSED):
             return {"kind": gettext("packed files")}
     with open_table(path) as table:
-        if table.format == "parquet":
+        if not table.format.can.uploads:
             return {"kind": gettext("Parquet files")}
         prepared = prepare_table(table, None, "")
         with reading(table):

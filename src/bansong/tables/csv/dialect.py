@@ -157,7 +157,6 @@ def _split(
 
 
 def _refuse_odd(path: Path, lines: list[str]) -> None:
-    """Raise :class:`InputError` where an unusual character divides nearly all lines into as many fields."""
     for odd, (share, _) in _scores(lines, _ODD).items():
         if share >= _REGULAR:
             shown = odd if odd.isprintable() else f"\\x{ord(odd):02x}"
@@ -196,7 +195,6 @@ def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[floa
 
 
 def _named_delimiter(lines: list[str]) -> str | None:
-    """The delimiter that Excel's line ``sep=`` names, by itself or as an escape, if the first line is one."""
     named = _NAMED.fullmatch(unescape(lines[0].replace("\r", "")))
     return named[1] if named else None
 

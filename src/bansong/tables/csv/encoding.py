@@ -77,7 +77,6 @@ class Decoder(codecs.IncrementalDecoder):
         return _RUN.sub(self._mark_spaces, part).decode(self._codec, _HANDLER)
 
     def _mark_spaces(self, found: re.Match[bytes]) -> bytes:
-        """A run of bytes beyond ASCII, with the mark for each no-break space."""
         run, letters = found.group(), found[1]
         if _EVERYDAY.fullmatch(run) and (run != _BYTE or len(letters) != 1):
             return run.replace(_BYTE, _MARK)
@@ -315,7 +314,6 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
 
 
 def _count_characters(data: bytes) -> int:
-    """The characters of UTF-8, wherever it is cut: the bytes that continue none."""
     return len(data.translate(None, _CONTINUING))
 
 
@@ -339,7 +337,6 @@ def _cut_off(data: bytes) -> int:
 
 
 def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[bytes]:
-    """The text of a file as UTF-8."""
     decoder = coding.decoder()
     end = "\r" if coding.bare_cr else "\n"
     line, column, more = 1, 0, True

@@ -121,13 +121,11 @@ class Survey:
         self._line += lines
 
     def _uniform(self, outline: bytes) -> int:
-        """The number of lines, where all are of one shape that is regular; else none."""
         first = outline[: outline.find(b"\n") + 1]
         lines = outline.count(b"\n")
         return lines if first[:-1] in self._regular and outline == first * lines else 0
 
     def _looked_at(self, block: bytes, shapes: list[bytes], *, stray: bool) -> int:
-        """Look at the lines of unusual shapes; return how many lines there were up to one put off."""
         strange = {shape for shape in set(shapes) - self._regular if not self._is_regular(shape)}
         if stray:
             strange |= self._with_cr(shapes)
@@ -141,7 +139,6 @@ class Survey:
             raise Irregular
 
     def _below_titles(self, block: bytes) -> bytes:
-        """Title lines are no rows."""
         left = self._skip + 1 - self._line
         if left <= 0:
             return block
@@ -231,7 +228,6 @@ def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
 
 
 def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
-    """The line and the character, from 1, of a byte of a record that begins in ``line``."""
     before = record[:at]
     return line + before.count(b"\n"), len(before[before.rfind(b"\n") + 1 :].decode()) + 1
 

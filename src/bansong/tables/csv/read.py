@@ -16,6 +16,8 @@ from bansong.tables.compression import File
 from bansong.tables.csv.dialect import Dialect, sniff_dialect
 from bansong.tables.csv.encoding import SPACE, Coding, Undecodable, blocks, codings, is_broken_utf8, sample_of
 from bansong.tables.csv.line_check import Irregular, Repaired, Survey, repair
+from bansong.tables.detect import FORMATS
+from bansong.tables.format import ReadAs
 from bansong.tables.heading import headless_note
 from bansong.tables.table import Table, column_ids
 from bansong.translation import advise, gettext, gettext_noop, ngettext
@@ -35,21 +37,19 @@ _TWO: Final = gettext_noop(", or if files of two encodings were put together, sa
 _SPACE: Final = SPACE.encode()
 
 
-def read(
-    file: File, encoding: str | None, resources: ExitStack, *, has_header: bool = True, delimiter: str | None = None
-) -> Table:
+def read(file: File, wanted: ReadAs, resources: ExitStack) -> Table:
     """Open a CSV file as a table of text columns.
 
     Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Short lines are kept, their missing
     cells null, and named in the table's notes, as are lines with nothing but blank fields beyond the header's. The file
     is looked through once, whole; what polars cannot read as it is (encodings other than UTF-8, lines that end in a
-    bare CR, …) goes in the same pass to a private temporary file that lives as long as ``resources``. Without
-    ``has_header`` every line is a row, and the columns are called ``#1``, ``#2``, …
+    bare CR, …) goes in the same pass to a private temporary file that lives as long as ``resources``. Without a header
+    every line is a row, and the columns are called ``#1``, ``#2``, …
 
     Raises :class:`InputError` for bytes that do not decode, for lines with more fields than the header, for quotes that
     do not match, for NUL bytes, and for a CR in a cell without quotes.
     """
-    return decode_file(file, encoding, lambda coding: _read(file, coding, resources, has_header, delimiter))
+    return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
 
 
 def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
@@ -80,7 +80,7 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
     ) from failures[0]
 
 
-def explain_error(file: File, dialect: Dialect, error: Exception) -> InputError:
+def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
     """Return the reason why polars gave a file up, with the line where it can be found."""
     with private_folder() as folder:
         plain, copy = folder / "plain.csv", folder / "copy.csv"
@@ -109,7 +109,7 @@ def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
         with source.open("wb") as out:
             out.writelines(blocks(file, dialect.coding))
     frame = _scan(source, dialect, dialect.skip)
-    return Table(frame, dialect.header, "csv", file.path.name, file, dialect).count()
+    return Table(frame, dialect.header, FORMATS["csv"], file.path.name, file, dialect).count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class _CheckedFile:
     raw_spaces: int
 
 
-def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool, delimiter: str | None) -> Table:
+def _read(file: File, coding: Coding, wanted: ReadAs, resources: ExitStack) -> Table:
     sample = sample_of(file, coding)
     dialect, headers = sniff_dialect(
         file.path,
@@ -134,8 +134,8 @@ def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool, de
         coding,
         sample,
         ended=_is_ended(file, coding),
-        has_header=has_header,
-        delimiter=delimiter,
+        has_header=wanted.has_header,
+        delimiter=wanted.delimiter,
     )
     looked = _check_file(file, dialect, resources)
     frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)
@@ -148,7 +148,7 @@ def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool, de
     return Table(
         frame,
         headers,
-        "csv",
+        FORMATS["csv"],
         file.path.name,
         file,
         dialect,
@@ -156,6 +156,7 @@ def _read(file: File, coding: Coding, resources: ExitStack, has_header: bool, de
         above=dialect.skip if dialect.headed else 0,
         titles=dialect.titles if dialect.headed else 0,
         rows=looked.found.rows,
+        loose=len(headers) == 1,
     )
 
 
@@ -218,7 +219,6 @@ def _private(resources: ExitStack) -> Path:
 
 
 def _is_ended(file: File, coding: Coding) -> bool:
-    """Whether the last line has a line end."""
     end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
     with file.data.open("rb") as stream:
         stream.seek(max(0, stream.seek(0, 2) - len(end)))

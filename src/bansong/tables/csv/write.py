@@ -18,7 +18,7 @@ from bansong.schema import OUR_COLUMNS
 from bansong.tables.compression import unpacked_name
 from bansong.tables.csv.dialect import Dialect, unescape
 from bansong.tables.csv.encoding import Coding, coding_named
-from bansong.tables.table import Enriched, Table, contract_name, flat, positional, refuse_binary
+from bansong.tables.table import Enriched, Table, contract_name, escape_formula, flat, positional, refuse_binary
 from bansong.translation import gettext
 
 CHARACTER_NOT_ENCODABLE: Final = Problem(
@@ -27,21 +27,18 @@ CHARACTER_NOT_ENCODABLE: Final = Problem(
 )
 
 _CHUNK: Final = 1 << 20
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_ABOVE_FORMULA: Final = "A"
-"""The first text behind all that begin with one of :data:`_FORMULA`."""
 _UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 """Columns of ours that hold no text."""
 
 
-def write(result: Enriched, target: Path, stream: BinaryIO, encoding: str | None) -> pl.DataFrame:
+def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
     """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
 
     Reasons are joined by ``" | "``, nested values written as JSON text. A text of *our* columns that a spreadsheet
     would take for a formula gets a ``'`` in front; the user's own cells stay as they are.
     Raises :class:`OutputError` naming the cell whose text the encoding lacks.
     """
-    dialect = dialect_for(result.table, target, encoding)
+    dialect = dialect_for(result.table, target, result.encoding)
     titled = replace(result, frame=_escape_formulas(result)).with_titles(lists=False)
     refuse_binary(titled, "CSV")
     rows = _format_times(flat(titled))
@@ -120,16 +117,9 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
 
 
 def _escape_formulas(result: Enriched) -> pl.LazyFrame:
-    """Our own texts with a ``'`` before what a spreadsheet would take for a formula."""
     schema = result.frame.collect_schema()
     ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
-    return result.frame.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in ours)
-
-
-def escape_formula(text: pl.Expr) -> pl.Expr:
-    """A text that begins a formula with a ``'`` in front, null for any other: one comparison tells most of them."""
-    low = pl.when(text < _ABOVE_FORMULA).then(text)
-    return "'" + pl.when(low.str.slice(0, 1).is_in(_FORMULA)).then(low)
+    return result.frame.with_columns(map(escape_formula, ours))
 
 
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -177,7 +167,6 @@ def _in_quotes(cell: pl.Expr, delimiter: str, *, always: bool) -> pl.Expr:
 
 
 def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, character: str) -> OutputError:
-    """Name the first cell with a character that the encoding lacks."""
     headers = [header for _, header in result.layout]
     names = rows.collect_schema().names()
     cells = positional(rows, names).with_columns(pl.all().cast(pl.String))

@@ -12,8 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -21,20 +20,24 @@ from zipfile import ZipFile
 import polars as pl
 import polars.selectors as cs
 
-from bansong.errors import OutputError, Problem
+from bansong.errors import OutputError, Problem, UsageError
 from bansong.schema import OUR_COLUMNS
-from bansong.tables.excel.cells import MAX_COLUMNS
+from bansong.tables.compression import File
+from bansong.tables.excel import limits_check
 from bansong.tables.excel.create import count_rows, create_workbook
+from bansong.tables.excel.decodable import decodable_xls, decodable_xlsb
 from bansong.tables.excel.extend import extend_workbook
 from bansong.tables.excel.package import refuse_other_kind
 from bansong.tables.excel.proof import prove_created
-from bansong.tables.excel.read import Sheet, read
+from bansong.tables.excel.read import Sheet, read_old, read_xlsx, time_notes, with_extension
+from bansong.tables.format import Planned, ReadAs, Verbs, Written
 from bansong.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
+from bansong.translation import parameter
 
-OUTPUT_TOO_WIDE: Final = Problem(
-    "excel.output_too_wide",
-    "the output's {width:,} columns are more than a sheet has ({max_columns:,}); give "
-    "`output='OUT.csv'` or OUT.parquet, or keep fewer with `select=`",
+WORKBOOK_NOT_KEPT: Final = Problem(
+    "outputs.workbook_not_kept",
+    "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
+    "formats; name it with `output=`",
 )
 SUMMARY_SHEET_IMPOSSIBLE: Final = Problem(
     "excel.summary_sheet_impossible",
@@ -46,55 +49,101 @@ MACROS_NOT_WRITTEN: Final = Problem(
     "a new workbook holds no macros, Excel would not open it as {suffix}; give `output='OUT.xlsx'`",
 )
 
-__all__ = ["Sheet", "read", "refuse", "refuse_wide", "write"]
+__all__ = ["OdsVerbs", "Sheet", "XlsVerbs", "XlsbVerbs", "XlsxVerbs"]
 
 
-def refuse(table: Table, target: Path, *, anew: bool, summary: bool) -> None:
-    """Raise :class:`OutputError` for a workbook that could not be written as is asked; known before any row is.
+class XlsxVerbs(Verbs):
+    """Workbooks of Excel 2007 and later, with macros or without."""
 
-    ``anew``: whether a workbook of the user's becomes a new one, for lack of some of its columns. ``summary``: whether
-    a summary sheet is asked for.
-    """
-    if isinstance(table.source, Sheet) and table.file is not None and not anew:
-        if summary:
-            raise OutputError(SUMMARY_SHEET_IMPOSSIBLE)
-        with ZipFile(table.file.data) as archive:
-            refuse_other_kind(archive, target)
-    elif target.suffix.lower() != ".xlsx":
-        raise OutputError(MACROS_NOT_WRITTEN, suffix=target.suffix)
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet; see :mod:`bansong.tables.excel.read`."""
+        named = with_extension(file, self.format, resources)
+        return read_xlsx(named, file, self.format, wanted, resources)
 
+    def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
+        """Refuse a workbook that cannot be written as is asked."""
+        anew = planned.leaves_out or table.source is None  # a sheet without a header has no source
+        if planned.in_place and anew and table.format is self.format:
+            option = parameter("select") if planned.leaves_out else parameter("has_header", False)
+            raise UsageError(WORKBOOK_NOT_KEPT, path=planned.path, option=option)
+        if isinstance(table.source, Sheet) and table.file is not None and not planned.leaves_out:
+            _refuse_splice(table.file, planned.path, summary=planned.summary)
+        else:
+            _refuse_macros(planned.path)
+        self.format.refuse_wide(len(planned.headers))
+        return ()
 
-def refuse_wide(width: int) -> None:
-    """Raise :class:`OutputError` for more columns than a sheet has; known before any row is."""
-    if width > MAX_COLUMNS:
-        raise OutputError(OUTPUT_TOO_WIDE, width=width, max_columns=MAX_COLUMNS)
-
-
-def write(result: Enriched, target: Path) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write an enriched table as a workbook; return the tally, and a call that counts the finished workbook's rows.
-
-    A table that came from a workbook, all of whose columns are wanted, gets its columns spliced into that workbook, of
-    which everything else stays as it is; any other becomes a new workbook with a header, a filter and frozen titles,
-    and a summary sheet if it is asked for. Each cell keeps its type. Text is never stored as a formula. Raises
-    :class:`OutputError` for what Excel cannot hold or cannot be extended safely.
-    """
-    source, file = result.table.source, result.table.file
-    keeps_all = _keeps_all(result)
-    refuse(result.table, target, anew=not keeps_all, summary=result.summary is not None)
-    if isinstance(source, Sheet) and file is not None and keeps_all:
+    def splice(self, result: Enriched, target: Path) -> Written | None:
+        """Put the added columns into the user's workbook, of which everything else stays as it is."""
+        source, file = result.table.source, result.table.file
+        if not isinstance(source, Sheet) or file is None or not _keeps_all(result):
+            return None
+        _refuse_splice(file, target, summary=result.summary is not None)
         added = [column for column, _ in result.layout if contract_name(column) in OUR_COLUMNS]
         # the user's styles, which the new cells get, show no dates
         cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
         frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
-        rows = extend_workbook(result, frame, file, source, target)
-        return tally, lambda: rows
-    cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed_columns(result)))
-    refuse_binary(result.with_titles(lists=False), "Excel")
-    frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
-    frame = frame.drop(name for name in map(typed_id, typed_columns(result)) if not frame[name].any())
-    create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
-    prove_created(result, frame, target)
-    return tally, partial(count_rows, result.table, target)
+        return Written(tally, extend_workbook(result, frame, file, source, target))
+
+    def render(self, result: Enriched, target: Path) -> Written:
+        """Write a new workbook with a header, a filter, frozen titles, and a summary sheet if it is asked for.
+
+        Each cell keeps its type. Text is never stored as a formula.
+        """
+        _refuse_macros(target)
+        typed = typed_columns(result)
+        cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed))
+        refuse_binary(result.with_titles(lists=False), "Excel")
+        frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
+        frame = frame.drop(name for name in map(typed_id, typed) if not frame[name].any())
+        create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
+        prove_created(result, frame, target)
+        return Written(tally)
+
+    def count(self, result: Enriched, path: Path) -> int:
+        """Count the rows of a new workbook."""
+        return count_rows(result.table, path)
+
+
+class XlsVerbs(Verbs):
+    """Workbooks of Excel 97 to 2003, only read."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet in a child process."""
+        named = with_extension(file, self.format, resources)
+        return read_old(decodable_xls(named, resources), file, self.format, wanted)
+
+
+class XlsbVerbs(Verbs):
+    """Binary workbooks, only read."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet in a child process."""
+        named = with_extension(file, self.format, resources)
+        limits_check.check_zip(file.path, named.data, xml=False)
+        return read_old(decodable_xlsb(named, resources), file, self.format, wanted)
+
+
+class OdsVerbs(Verbs):
+    """OpenDocument spreadsheets, only read."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet in a child process."""
+        named = with_extension(file, self.format, resources)
+        parts = limits_check.check_zip(file.path, named.data, xml=True)
+        return read_old(named, file, self.format, wanted, time_notes(parts))
+
+
+def _refuse_splice(file: File, target: Path, *, summary: bool) -> None:
+    if summary:
+        raise OutputError(SUMMARY_SHEET_IMPOSSIBLE)
+    with ZipFile(file.data) as archive:
+        refuse_other_kind(archive, target)
+
+
+def _refuse_macros(target: Path) -> None:
+    if target.suffix.lower() != ".xlsx":
+        raise OutputError(MACROS_NOT_WRITTEN, suffix=target.suffix)
 
 
 def _keeps_all(result: Enriched) -> bool:

@@ -140,14 +140,12 @@ def _attribute(style: Style) -> pl.Expr | str:
 
 
 def _blank(start: list[pl.Expr | str], style: Style) -> pl.Expr:
-    """An empty cell that shows its style, where it has one."""
     if isinstance(style, str):
         return _concat_pieces([*start, "/>"]) if style else pl.lit("")
     return pl.when(style.is_null()).then(pl.lit("")).otherwise(_concat_pieces([*start, "/>"]))
 
 
 def _concat_pieces(pieces: list[pl.Expr | str]) -> pl.Expr:
-    """Pieces put together, constants that stand side by side first."""
     merged: list[pl.Expr | str] = []
     for piece in pieces:
         if merged and isinstance(piece, str) and isinstance(merged[-1], str):
@@ -166,7 +164,6 @@ def _numbers(values: pl.Series) -> pl.Series:
 
 
 def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
-    """What :func:`_numbers` gives for texts, for those that are ``typed``."""
     text = pl.when(typed).then(pl.col(texts.name))
     number = text.cast(pl.Float64, strict=False)
     digits = text.str.replace(r"[eE].*$", "").str.count_matches("[0-9]")

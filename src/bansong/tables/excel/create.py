@@ -124,7 +124,6 @@ def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Se
 
 
 def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: TitleRows) -> Iterator[bytes]:
-    """A sheet with its rows, piece by piece, styled as the skeleton's first rows are."""
     columns = {column: number for number, (column, _) in enumerate(result.layout, 1)}
     header = len(above) + 1
     wide = max(len(columns), *map(len, above), 1)
@@ -141,7 +140,6 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
 
 
 def _title_rows(above: TitleRows, wide: int) -> bytes:
-    """The rows above the header, each text in the column in which it stood."""
     columns = {f"t{number}": number for number in range(1, wide + 1)}
     texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
     frame = pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String), orient="row")
@@ -156,7 +154,6 @@ def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, 
 
 
 def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
-    """Each column's style as the skeleton shows it in a row."""
     return {column: model.styles(number, row, row)[0] or "" for column, number in columns.items()}
 
 
@@ -190,7 +187,6 @@ def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sec
 
 
 def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: int, bottom: int) -> None:
-    """Lay out a sheet whose header and last row stand in these rows; its first rows show the styles."""
     from openpyxl.styles import Border, Font, PatternFill, Side
 
     font, fill = Font(name="Calibri", size=11, bold=True), PatternFill("solid", fgColor="DDE7F0")
@@ -211,7 +207,6 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
 
 
 def _fit_to_page(sheet: Worksheet) -> None:
-    """Print all columns on one page, and as many pages as the rows need."""
     sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
     sheet.sheet_properties.pageSetUpPr.fitToPage = True
 

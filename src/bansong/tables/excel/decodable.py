@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from bansong.errors import InputError, Problem
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.excel.package import copy_package, read_part
-from bansong.tables.table import Format
 
 OLD_WORKBOOK_DAMAGED: Final = Problem(
     "excel.old_workbook_damaged", "{path}: is a damaged workbook; open it in Excel and save it again"
@@ -53,26 +52,37 @@ Edits = Mapping[int, int]
 """Numbers of two bytes (little-endian) by the offset at which they are to stand."""
 
 
-def as_decodable(file: File, format: Format, resources: ExitStack) -> File:
-    """The workbook, or where calamine would misread it a copy that is there as long as ``resources`` are.
+def decodable_xls(file: File, resources: ExitStack) -> File:
+    """Return the workbook, or where calamine would misread it a copy that is there as long as ``resources`` are.
 
-    calamine reads cells in some built-in date formats as numbers; in the copy they have another one. It decodes the
-    texts of Excel 97 files by the code page that the file states, though they are always UTF-16; in the copy the code
-    page is that. Raises :class:`InputError` for a workbook of Excel 95 with a code page that calamine misreads.
+    calamine decodes the texts of Excel 97 files by the code page that the file states, though they are always UTF-16;
+    in the copy the code page is that. Dates are mended as :func:`decodable_xlsx` does. Raises :class:`InputError` for
+    a workbook of Excel 95 with a code page that calamine misreads.
     """
-    if format == "xls":
-        data = file.data.read_bytes()
-        edited = _edit_xls(data, file.path)
-        if edited == data:
-            return file
-        copy = _place_of_copy(file, resources)
-        copy.write_bytes(edited)
-        return replace(file, data=copy)
-    part = {"xlsx": "xl/styles.xml", "xlsb": "xl/styles.bin"}.get(format, "")
+    data = file.data.read_bytes()
+    edited = _edit_xls(data, file.path)
+    if edited == data:
+        return file
+    copy = _place_of_copy(file, resources)
+    copy.write_bytes(edited)
+    return replace(file, data=copy)
+
+
+def decodable_xlsx(file: File, resources: ExitStack) -> File:
+    """Return the workbook, or a copy where cells have built-in date formats that calamine reads as numbers."""
+    return _with_styles(file, "xl/styles.xml", _edit_xml, resources)
+
+
+def decodable_xlsb(file: File, resources: ExitStack) -> File:
+    """Do as :func:`decodable_xlsx` does."""
+    return _with_styles(file, "xl/styles.bin", lambda styles: _apply(styles, _xlsb_edits(styles)), resources)
+
+
+def _with_styles(file: File, part: str, edit: Callable[[bytes], bytes], resources: ExitStack) -> File:
     with ZipFile(file.data) as archive:
         name = next((name for name in archive.namelist() if name.lower() == part), None)
         styles = read_part(archive, name) if name else b""
-    edited = _edit_xml(styles) if format == "xlsx" else _apply(styles, _xlsb_edits(styles))
+    edited = edit(styles)
     if name is None or edited == styles:
         return file
     copy = _place_of_copy(file, resources)
@@ -155,7 +165,6 @@ def _edit_xls(data: bytes, path: Path) -> bytes:
 
 
 def _biff_edits(stream: bytes, path: Path) -> Edits:
-    """What to change in the part of a workbook that is about all of its sheets."""
     edits: dict[int, int] = {}
     cell_formats: dict[int, int] = {}
     defined: set[int] = set()

@@ -142,7 +142,6 @@ class _Measures:
 
 
 def _find_end(start: int, distance: int, sizes: Iterator[float], last: int) -> int:
-    """The number of the column or row in which a way from the edge of ``start`` ends."""
     gone = 0.0
     for number, size in zip(range(start, last), sizes, strict=False):
         gone += size
@@ -152,7 +151,6 @@ def _find_end(start: int, distance: int, sizes: Iterator[float], last: int) -> i
 
 
 def _read_drawings(xml: bytes, part: str, measures: _Measures) -> Iterator[Drawing]:
-    """The drawings of a part, each with the cells that it covers."""
     elements = elements_of(xml, part)
     starts = [element.start for element in elements]
     for place, anchor in enumerate(elements):
@@ -164,7 +162,6 @@ def _read_drawings(xml: bytes, part: str, measures: _Measures) -> Iterator[Drawi
 
 
 def _sparklines(elements: Sequence[Element]) -> Iterator[Drawing]:
-    """The groups of sparklines of a sheet; each has as many cells as it has lines."""
     starts = [element.start for element in elements]
     for place, group in enumerate(elements):
         if group.name == "sparklineGroup":
@@ -198,12 +195,10 @@ def _covered_area(anchor: Element, inside: Sequence[Element], measures: _Measure
 
 
 def _read_pair(inside: Sequence[Element], name: str, *attributes: str) -> tuple[int, int]:
-    """Two numbers out of the first element of a name."""
     found = next((e.attributes for e in inside if e.name == name), {})
     first, second = (int(_parse_number(found.get(attribute))) for attribute in attributes)
     return first, second
 
 
 def _parse_number(text: str | None, otherwise: float = 0) -> float:
-    """The number that a part states, or ``otherwise`` where it states none."""
     return float(text) if text and _NUMBER.fullmatch(text.strip()) else otherwise

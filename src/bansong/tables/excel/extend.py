@@ -155,7 +155,6 @@ class Splice:
         return encode_rows(rows, "before", "cells", "behind", "end")
 
     def _row_start(self) -> pl.Expr:
-        """The beginning of a row that did not exist."""
         return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
 
     def _cut_rows(self, first: int, last: int) -> pl.DataFrame:
@@ -167,7 +166,6 @@ class Splice:
 
 
 def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows that all can get cells: those that are closed in themselves are opened."""
     if not (rows["end"] == "/>").any():
         return rows
     return rows.with_columns(pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml"))
@@ -216,7 +214,6 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
 
 
 def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added]:
-    """The rows above the table and its columns as they were read, by their numbers on the sheet."""
     table, left = result.table, added.left
     texts = enumerate(zip_longest(*table.title_rows), left)
     above = pl.DataFrame({str(number): pl.Series(cells, dtype=pl.String) for number, cells in texts})
@@ -230,7 +227,6 @@ def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) 
 
 
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
-    """Prove that each changed part is well-formed, and that the sheet is the old one with cells put in."""
     with ZipFile(made) as archive:
         for part in changed:
             with finished.parse(archive, usual_name(part)) as pieces:
@@ -241,7 +237,6 @@ def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: I
 
 
 def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
-    """The sheet's row with the header and the last one of the table."""
     header = sheet.first_row() + source.header
     bottom = header + frame.height
     if sheet.last_row() != bottom + source.below:
@@ -250,7 +245,6 @@ def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, 
 
 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
-    """Locate the added columns and the table beside them on the sheet."""
     top, bottom = _rows_of(frame, source, sheet)
     left = sheet.first_column()
     return AddedColumns(
@@ -268,7 +262,6 @@ def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet:
 
 
 def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, range_edits: RangeEdits) -> None:
-    """Warn of ranges and drawings of the sheet that conflict with the new columns."""
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
     drawn = warn_of_drawings(archive, part, added, new)
@@ -383,7 +376,6 @@ def _styles(
 
 
 def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles: Styles | None) -> list[Edit]:
-    """The edits that give each grade its colour; none where there is no styles part to hold colours."""
     if column is None or styles is None or rows[1] < rows[0]:
         return []
     edits = sheet_metadata.grade_edits(sheet.elements, sheet.around, column, rows)

@@ -138,7 +138,6 @@ class Extent:
 
 @lru_cache(64)
 def _pattern_beyond(rows: int, columns: int) -> re.Pattern[bytes]:
-    """Finds what may be a cell behind these rows or columns, or one whose place is not plain."""
     if not rows:
         return re.compile(rb"<c[\s/>]")
     letters, digits = _at_most(column_letter(columns), "A", "A", "Z"), _at_most(str(rows), "1", "0", "9")
@@ -299,8 +298,6 @@ def _closer(archive: ZipFile, entry: ZipInfo, cap: int) -> Extent:
 
 
 class _Scan:
-    """Takes a part's XML chunk by chunk and fills in what it holds."""
-
     def __init__(self, path: Path, name: str, part: PartContent) -> None:
         self._path, self._name, self._part = path, name, part
         self._rest, self._last = b"", 0
@@ -404,7 +401,6 @@ class _Scan:
 
 
 def _first_row(buffer: bytes) -> int | None:
-    """The row (from 0) of the first cell that holds a value."""
     value = re.search(rb"<(?:v|t)(?:\s[^>]*)?>[^<]", buffer)
     cell = buffer.rfind(b"<c ", 0, value.start()) if value else -1
     found = re.match(rb'<c r="[A-Z]{1,3}([0-9]{1,7})"', buffer[cell : cell + 30]) if cell >= 0 else None

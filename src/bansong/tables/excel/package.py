@@ -131,7 +131,6 @@ def part_names(archive: ZipFile) -> dict[str, str]:
 
 
 def _join(folder: str, target: str) -> str:
-    """The plain name of the part that a part in ``folder`` refers to."""
     return posixpath.normpath(posixpath.join("/", folder, plain_name(target))).lstrip("/")
 
 
@@ -304,7 +303,6 @@ def _carry(old: ZipFile, part: ZipInfo, new: ZipFile, name: str) -> None:
 
 
 def _raw_part(archive: ZipFile, part: ZipInfo) -> bytes:
-    """The bytes of a part as they lie in the zip."""
     assert archive.fp is not None  # noqa: S101 - it is open
     archive.fp.seek(part.header_offset)
     name, extra = struct.unpack("<HH", archive.fp.read(30)[26:])

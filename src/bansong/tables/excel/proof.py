@@ -172,7 +172,6 @@ class FinishedSheet:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Refuse a workbook over which the reader fails."""
         try:
             yield
         except BaseException as error:
@@ -215,7 +214,6 @@ def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
 
 
 def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
-    """A part in pieces that end before a tag."""
     rest = b""
     for piece in part_pieces(archive, part):
         whole = rest + piece
@@ -226,7 +224,6 @@ def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
 
 
 def _probe(others: Mapping[str, bytes], part: str, xml: bytes) -> bytes:
-    """A workbook with one sheet, and with the shared texts only where it refers to them."""
     refers = b'="s"' in xml or b"='s'" in xml
     book = io.BytesIO()
     with ZipFile(book, "w") as archive:
@@ -251,13 +248,11 @@ def _find_row(xml: bytes, number: int) -> int:
 
 
 def _column(frame: pl.DataFrame, name: str, height: int) -> pl.Series:
-    """A column of so many rows, blank where it has none."""
     found = frame[name] if name in frame.columns else pl.Series(dtype=pl.String)
     return found.extend_constant("", height - len(found)).fill_null("")
 
 
 def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.Series:
-    """Whether cells are those of an added column from ``offset`` on, counted from its header."""
     texts = pl.concat([pl.Series([title]), values.cast(pl.String)]).slice(offset, len(found)).fill_null("")
     same = found == texts
     if same.all():

@@ -160,7 +160,6 @@ def _holds_records(area: Area, added: AddedColumns) -> bool:
 
 
 def _read_filter(element: Element, added: AddedColumns) -> _Range | None:
-    """The sheet's filter; ``None`` where it is about something else."""
     area = Area.parse(element.attributes.get("ref", ""))
     if area is None or not _holds_records(area, added):
         return None
@@ -171,7 +170,6 @@ def _read_filter(element: Element, added: AddedColumns) -> _Range | None:
 
 
 def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | None:
-    """An Excel table; ``None`` where it is about something else."""
     root = elements[0]
     area = Area.parse(root.attributes.get("ref", ""))
     if area is None or not _holds_records(area, added):
@@ -188,13 +186,11 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
 
 
 def _find_missing(area: Area, added: AddedColumns) -> str:
-    """The reason why an area does not fit the table: columns that the answers are about lie outside; else empty."""
     outside = [column for column in sorted(added.record) if not area.left <= column <= area.right]
     return gettext("{column} is not in it", column=added.describe_column(outside[0])) if outside else ""
 
 
 def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns) -> str:
-    """The reason why no columns can be added to an Excel table; empty where they can."""
     root, columns = elements[0].attributes, [element for element in elements if element.name == "tableColumn"]
     if root.get("headerRowCount") == "0" or area.top != added.top:
         return gettext("its header does not stand in row {top}, where the header of the file was found", top=added.top)
@@ -217,7 +213,6 @@ def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
 
 
 def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, found: _Range) -> Iterator[Edit]:
-    """Edits that widen the references of a filter or a table and of the filter and the sort state in it."""
     for element in elements:
         if element.name in (whole.name, "autoFilter", "sortState") and whole.start <= element.start < whole.stop:
             area = Area.parse(element.attributes.get("ref", ""))
@@ -228,7 +223,6 @@ def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, f
 
 
 def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
-    """Widen the sort state of a sheet without a filter, where all of our columns can be in it."""
     sheet = added.sheet
     state = find_child(sheet.elements, "sortState")
     area = Area.parse(state.attributes.get("ref", "")) if state else None
@@ -275,12 +269,10 @@ def _list_new_titles(area: Area, right: int, added: AddedColumns) -> list[str]:
 
 
 def _column_name(header: str) -> str:
-    """A header as a table's list of columns spells it: control characters as Excel does."""
     return _CONTROL.sub(lambda found: f"_x{ord(found[0]):04x}_", header)
 
 
 def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Range, added: AddedColumns) -> bytes:
-    """A table's part with its references widened and our columns behind its own."""
     listed = next(element for element in elements if element.name == "tableColumns")
     columns = [element for element in elements if element.name == "tableColumn"]
     ids = [column.attributes.get("id", "") for column in columns]
@@ -304,7 +296,6 @@ def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Ran
 
 
 def _label_totals(root: Element, area: Area, added: AddedColumns) -> dict[int, str]:
-    """The attributes that mark texts which we write into a table's totals row as labels."""
     row = area.bottom - added.top - 1
     if root.attributes.get("totalsRowCount", "0") == "0" or not 0 <= row < added.frame.height:
         return {}
@@ -317,7 +308,6 @@ def _label_totals(root: Element, area: Area, added: AddedColumns) -> dict[int, s
 
 
 def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
-    """Alerts about ranges that do not hold all rows and all of our columns."""
     for found in ranges:
         whole = found.widen()
         whole = Area(whole.left, whole.top, max(whole.right, added.last), max(whole.bottom, added.bottom))
@@ -375,7 +365,6 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
 
 
 def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], added: AddedColumns) -> Iterator[str]:
-    """A note where a protected sheet does not allow to sort and filter."""
     protected = protection.attributes if (protection := find_child(elements, "sheetProtection")) else {}
     locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
     if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:

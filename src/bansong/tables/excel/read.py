@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -20,13 +20,14 @@ from bansong.schema import LANGS, Alert
 from bansong.storage.filesystem import private_folder
 from bansong.tables.compression import File
 from bansong.tables.excel import limits_check
-from bansong.tables.excel.decodable import as_decodable
+from bansong.tables.excel.decodable import decodable_xlsx
 from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, SheetEntry, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
+from bansong.tables.format import Format, ReadAs
 from bansong.tables.heading import headless_note
 from bansong.tables.isolation import IsolationError, run_isolated
 from bansong.tables.size_limits import limits, or_raise_limit
-from bansong.tables.table import Format, Table, advise_sheet, typed_id
+from bansong.tables.table import Table, advise_sheet, typed_id
 from bansong.translation import gettext, ngettext, use_language
 
 DAMAGED_OR_TOO_LARGE: Final = Problem(
@@ -118,53 +119,50 @@ class Sheet:
     below: int = 0
 
 
-def read(file: File, format: Format, sheet: str | None, resources: ExitStack, *, has_header: bool = True) -> Table:
+def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources: ExitStack) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
     The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
     text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
-    What has to be made of the file lives as long as ``resources``.
+    What has to be made of the file ``given`` (``file`` is it, or a copy) lives as long as ``resources``.
     Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
-    a missing sheet. Without ``has_header`` every row is one of the table, the columns are called ``#1``, ``#2``, …, and
+    a missing sheet. Without a header every row is one of the table, the columns are called ``#1``, ``#2``, …, and
     an output is a new workbook: no row can be put above the user's.
     """
-    named = _with_extension(file, format, resources)
-    return replace(_read(named, format, sheet, has_header, resources), file=file)
+    loaded, frame, part = _load_xlsx(file, wanted, resources)
+    source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
+    return _table(loaded, frame, given, format, wanted, source, _display_notes(part), part.first or 0)
 
 
-def _read(file: File, format: Format, sheet: str | None, has_header: bool, resources: ExitStack) -> Table:
-    path = file.path
-    notes: list[str] = []
-    blank_rows = 0
-    if format == "xlsx":
-        loaded, frame, part = _xlsx(file, sheet, has_header, resources)
-        blank_rows = part.first or 0
-        notes += _display_notes(part)
-    else:
-        if format != "xls":
-            parts = limits_check.check_zip(path, file.data, xml=format == "ods")
-            notes += _time_notes(parts)
-        data = as_decodable(file, format, resources).data
-        loaded = load_isolated(data, path, sheet, None, has_header)
-        frame = loaded.frame.lazy()
-    notes += _further_sheets(loaded)
-    if loaded.header < 0:
-        notes.append(headless_note(loaded.headers))
-    extended = format == "xlsx" and loaded.header >= 0
-    source = Sheet(loaded.name, loaded.header, loaded.below) if extended else None
-    name = f"{path.name} [{loaded.name}]"
+def read_old(file: File, given: File, format: Format, wanted: ReadAs, notes: Iterable[str] = ()) -> Table:
+    """Open a sheet of a workbook as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
+    loaded = load_isolated(file.data, given.path, wanted.sheet, None, wanted.has_header)
+    return _table(loaded, loaded.frame.lazy(), given, format, wanted, None, notes, 0)
+
+
+def _table(
+    loaded: Loaded,
+    frame: pl.LazyFrame,
+    file: File,
+    format: Format,
+    wanted: ReadAs,
+    source: Sheet | None,
+    notes: Iterable[str],
+    blank_rows: int,
+) -> Table:
+    headless = [headless_note(loaded.headers)] if loaded.header < 0 else []
     return Table(
         frame,
         loaded.headers,
         format,
-        name,
+        f"{file.path.name} [{loaded.name}]",
         file,
         source,
-        tuple(notes),
+        (*notes, *_further_sheets(loaded), *headless),
         above=max(loaded.header, 0),
         titles=loaded.titles,
         title_rows=loaded.title_rows,
-        sheets=(loaded.name, *loaded.others) if sheet is None else (),
+        sheets=(loaded.name, *loaded.others) if wanted.sheet is None else (),
         first_row=blank_rows + loaded.header + 2,
     )
 
@@ -186,16 +184,16 @@ def _further_sheets(loaded: Loaded) -> list[str]:
     return [Alert(text)]
 
 
-def _with_extension(file: File, format: Format, resources: ExitStack) -> File:
-    """The file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
-    if file.data.suffix.lower() in (f".{format}", ".xlsm" if format == "xlsx" else ""):
+def with_extension(file: File, format: Format, resources: ExitStack) -> File:
+    """Return the file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
+    if file.data.suffix.lower() in format.extensions:
         return file
     folder = resources.enter_context(private_folder())
-    return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book.{format}")))
+    return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book{format.extensions[0]}")))
 
 
-def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
-    """The parser gives no lengths of a day and more, and no times in a column with texts, and says nothing of it."""
+def time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
+    """Return a note on times of an .ods: the parser drops some of them without an error."""
     times = sum(part.times for part in parts.values())
     if not times:
         return []
@@ -211,7 +209,6 @@ def _time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
 
 
 def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
-    """Notes on cells that are read as blank though Excel shows something, and on rows that it does not show."""
     if part.errors:
         yield ngettext(
             "errors such as #N/A in {count:,} cell of the sheet are read as blank",
@@ -233,11 +230,10 @@ def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
         )
 
 
-def _xlsx(
-    file: File, sheet: str | None, has_header: bool, resources: ExitStack
+def _load_xlsx(
+    file: File, wanted: ReadAs, resources: ExitStack
 ) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
-    """The sheet, its rows, and what its part was found to hold."""
-    path = file.path
+    path, sheet = file.path, wanted.sheet
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
     unread = {entry.part for entry in entries if entry.part and not _is_read(entry, sheet)}
@@ -251,11 +247,11 @@ def _xlsx(
             raise InputError(SHEET_WITHOUT_ROWS, path=path, name=name)
     memory = sum(part.memory() for part in parts.values() if part.texts)
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
-    data = as_decodable(file, "xlsx", resources).data
+    data = decodable_xlsx(file, resources).data
     if memory > _HERE:
-        loaded = load_isolated(data, path, sheet, facts, has_header)
+        loaded = load_isolated(data, path, sheet, facts, wanted.has_header)
         return loaded, loaded.frame.lazy(), sheets[loaded.name]
-    loaded = load(data, path, sheet, facts, has_header)
+    loaded = load(data, path, sheet, facts, wanted.has_header)
     return loaded, _with_typed(data, loaded), sheets[loaded.name]
 
 

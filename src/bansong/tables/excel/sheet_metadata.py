@@ -232,7 +232,6 @@ def new_grade_edits(elements: Sequence[Element], column: int, rows: tuple[int, i
 
 
 def _is_of_grades(elements: Sequence[Element], place: int) -> bool:
-    """Whether the element at a place is a conditional format like those of :func:`new_grade_edits`."""
     inside = list(takewhile(lambda element: element.start < elements[place].stop, islice(elements, place, None)))
     rules = [element.attributes for element in inside if element.name == "cfRule"]
     texts = [element.text.strip() for element in inside if element.name == "formula"]

@@ -31,6 +31,8 @@ _REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
 """What stands between the name of a row or a cell and its reference."""
 _REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""
 """What stands between a cell's reference and the end of its tag."""
+_FILLED: Final = rf"{_REST}>\s*<[^/]"
+"""What stands between a cell's reference and its content; lxml writes an empty cell as ``<c …></c>``."""
 _USUAL: Final = 'c r="'
 """How cells mostly begin: their reference comes first."""
 _NO_LETTER: Final = r"[^\s\S]"
@@ -158,7 +160,6 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
 
 
 def _cut(data: bytes, p: str, cells: bool) -> _Block:
-    """The rows of a block; raise :class:`OutputError` where it holds what is no row."""
     for sign in (b"!", b"?"):  # a single character is found ten times as fast as two
         if sign in data and b"<" + sign in data:
             raise unusual(gettext("its rows hold comments or other marks"))
@@ -176,7 +177,6 @@ def _cut(data: bytes, p: str, cells: bool) -> _Block:
 
 
 def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
-    """The rows of a text, and what is behind the last."""
     end = f"</{p}row>"
     rows = text.str.split(end).explode()
     whole, rest = rows[:-1], rows[-1]
@@ -192,7 +192,6 @@ def _rows(text: pl.Series, p: str) -> tuple[pl.DataFrame, str]:
 
 
 def _references(starts: pl.Series) -> pl.Series:
-    """The first characters of what stands behind each start of a cell, each once."""
     first = starts[1:].cast(pl.Binary).bin.slice(0, 4).unique()
     return first.cast(pl.String, strict=False)
 
@@ -268,7 +267,7 @@ class SheetXml:
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
             if self.holds(number, first, last):
                 return number
-        filled = rows["xml"].str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_REST}>").explode().drop_nulls()
+        filled = rows["xml"].str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_FILLED}").explode().drop_nulls()
         letters = filled.str.extract(rf"{self.cell}([A-Z]+)").unique()
         return max(map(column_number, letters), default=0)
 
@@ -276,7 +275,7 @@ class SheetXml:
         """Whether a column holds anything, a value or a formula, in rows ``first`` to ``last``."""
         if column not in self.columns or last < first:
             return False
-        filled = rf"{self.cell}{column_letter(column)}[0-9]+{_REST}>"
+        filled = rf"{self.cell}{column_letter(column)}[0-9]+{_FILLED}"
         return bool(self.between(first, last)["xml"].str.contains(filled).any())
 
     def array_areas(self, first: int, last: int) -> list[Area]:
@@ -326,7 +325,6 @@ class SheetXml:
             raise unusual(gettext("the cells of its rows stand in another order than their columns"))
 
     def _cells(self, first: int) -> str:
-        """A pattern for the beginning of a cell from a column on."""
         letters = [column_letter(number) for number in self.columns if number >= first]
         return rf"{self.cell}(?:{'|'.join(letters or [_NO_LETTER])})[0-9]"
 

@@ -147,7 +147,6 @@ def _load_untyped(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> 
 
 
 def _columns_with_dates(frame: pl.DataFrame) -> list[str]:
-    """The columns of text in which something looks like a moment."""
     texts = frame.select(pl.col(pl.String).str.contains(_DATED).any())
     return [name for name in texts.columns if texts[name][0]]
 
@@ -155,7 +154,6 @@ def _columns_with_dates(frame: pl.DataFrame) -> list[str]:
 def _as_shown(
     book: ExcelReader, sheet: str, skipped: int, frame: pl.DataFrame, places: dict[str, int], headed: bool
 ) -> list[pl.Series]:
-    """Columns of text with the dates and times in them as ISO dates, times and hours; typed texts stay as they are."""
     options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
     loaded = book.load_sheet(sheet, use_columns=list(places.values()), dtypes="duration", **options)
     serials = loaded.to_polars()
@@ -351,7 +349,6 @@ def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | No
 def _try_sheet(
     book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, spare: bool
 ) -> Loaded | InputError | None:
-    """A sheet, or why it cannot be read as a table; ``None`` for one that is empty or hidden."""
     import fastexcel
 
     try:

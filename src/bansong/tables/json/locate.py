@@ -174,7 +174,6 @@ def _unquote(quoted: str | None, json_path: str) -> str:
 
 
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
-    """Stop before the value of a key or an index; raise :class:`UsageError` where there is none."""
     place = gettext("in {path}", path=spell_path(gone)) if gone else gettext("at the top")
     seen: list[str] = []
     byte = scanner.peek()
@@ -207,7 +206,6 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
 
 
 def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
-    """Pass a value; note the arrays of objects, and the empty ones, that it is or holds."""
     if len(path) > limits().depth:
         raise scan.too_deep(scanner.path, gettext("the object at byte {position:,}", position=scanner.position))
     byte = scanner.peek()
@@ -229,7 +227,6 @@ def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
 
 
 def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArray | None:
-    """The array that holds the records; ``own``: the document itself has the key of a business number."""
     filled = [array for array in found if array.fit != _EMPTY]
     numbered = [array for array in filled if array.fit == _NUMBERED]
     if not numbered and own:

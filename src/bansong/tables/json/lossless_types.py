@@ -107,7 +107,6 @@ class ColumnTypes:
         }
 
     def _fits(self, part: RecordChunk) -> bool:
-        """Whether all values are plain ones of the types known so far, every key there once; the quick ways."""
         lines, count = part.lines, part.count
         if self._pattern is not None:
             lines, count = other_lines(lines, count, self._pattern)
@@ -118,7 +117,6 @@ class ColumnTypes:
         return self._are_plain(lines, count)
 
     def _are_plain(self, lines: bytes, count: int) -> bool:
-        """Whether so many lines have plain values of the types known so far, and every key once."""
         if self._quick is None or not _is_one_a_line(lines, count):
             return False
         keys = count * len(self.types)
@@ -267,7 +265,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _keys_in(nested: pl.Series, others: int | None) -> int | None:
-    """The number of keys in nested values plus ``others``; ``None`` where one may be there twice."""
     if others is None or nested.is_empty():
         return others
     joined = _join_lines(nested)
@@ -289,13 +286,10 @@ def _rows_decoder(types: Mapping[str, DataType | None]) -> msgspec.json.Decoder[
 
 
 def _is_raw(dtype: DataType | None) -> bool:
-    """Whether the values of a column have to be looked at as they are spelled."""
     return dtype is None or dtype == pl.Float64 or dtype.is_nested()
 
 
 class _Check:
-    """Whether values of a column need no closer look."""
-
     def __init__(self, dtype: DataType | None) -> None:
         """Look for values of this type, ``None`` for text: numbers spelled as polars does, no nested values."""
         self._dtype = dtype
@@ -363,7 +357,6 @@ def _are_spelled(tokens: pl.Series, dtype: DataType) -> bool:
 
 
 def _merge_types(one: DataType | None, other: DataType | None) -> DataType | None:
-    """The type that holds the values of both, ``None`` where only text does."""
     if one is None or other is None or one == other or other == pl.Null:
         return one if other is not None else None
     if one == pl.Null:

@@ -19,11 +19,12 @@ from bansong.errors import InputError, Problem, UsageError
 from bansong.storage.filesystem import create_private, private_folder
 from bansong.tables.columns import has_role
 from bansong.tables.compression import File
+from bansong.tables.detect import FORMATS
 from bansong.tables.json import scan
 from bansong.tables.json.locate import Document, at_path, find
 from bansong.tables.json.lossless_types import ColumnTypes, DataType, tokens_of
 from bansong.tables.json.scan import CHUNK, RecordChunk, Scanner
-from bansong.tables.table import RAW, Format, Table, column_ids, json_text, typed_id
+from bansong.tables.table import RAW, Table, column_ids, json_text, typed_id
 from bansong.translation import gettext
 
 JSON_PATH_NEEDLESS: Final = Problem(
@@ -45,19 +46,19 @@ class _NotPlainError(Exception):
     """The lines of a file are not one object each, without anything else."""
 
 
-def read(file: File, format: Format, json_path: str | None, resources: ExitStack) -> Table:
+def read(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> Table:
     """Open a JSON or NDJSON file in flat memory; what has to be made of it lives as long as ``resources``.
 
     The records are the elements of an array (of the document, of the one array in it that fits, or of the one that
     ``json_path`` names), objects one after the other, or one object alone. A column is typed where the type gives
     back every value as it stands in the file: integers, floats, booleans, text, nested values of one shape. Otherwise
     (``1.10``, ``1`` beside ``0.5``, objects with different keys) it is text: texts as they are, everything else as its
-    JSON. So are nested values under the header of a role.
+    JSON. So are nested values under the header of a role. ``lines``: the file says to hold one object a line.
     Raises :class:`InputError` naming the line or the record; :class:`UsageError` for a path that leads nowhere.
     """
     try:
         data = _utf8(file, resources)
-        document = _document(file.path, data, format, json_path)
+        document = _document(file.path, data, json_path, lines=lines)
         columns = ColumnTypes(file.path, data)
         if document.kind == "sequence" and _is_plain_lines(columns, data):
             records = data
@@ -69,18 +70,18 @@ def read(file: File, format: Format, json_path: str | None, resources: ExitStack
     return _table(file, document, columns, records)
 
 
-def count(file: File, format: Format, json_path: str | None, resources: ExitStack) -> int:
+def count(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> int:
     """Count the records of a file, which :func:`read` would give, without looking at their values."""
-    document = _document(file.path, _utf8(file, resources), format, json_path)
+    document = _document(file.path, _utf8(file, resources), json_path, lines=lines)
     return sum(part.count for part in document.records(file.path))
 
 
-def _document(path: Path, data: Path, format: Format, json_path: str | None) -> Document:
+def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> Document:
     start = _start(data)
     size = data.stat().st_size
     with Scanner(path, data, start) as scanner:
         first = scanner.peek()
-    if first != b"[" and (format == "ndjson" or _is_lines(data, start)):
+    if first != b"[" and (lines or _is_lines(data, start)):
         if json_path is not None:
             raise UsageError(JSON_PATH_NEEDLESS, path=path)
         return Document(data, start, size, kind="sequence")
@@ -172,7 +173,6 @@ def _plain_lines(data: Path) -> Iterator[RecordChunk]:
 
 
 def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStack) -> Path:
-    """Put the records into a private file, one a line; learn their columns on the way."""
     records = _private(resources, "records.ndjson")
     with records.open("wb") as out:
         for part in _learn_beside(columns, document.records(columns.path)):
@@ -182,7 +182,8 @@ def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStac
 
 
 def _table(file: File, document: Document, columns: ColumnTypes, records: Path) -> Table:
-    format: Format = "ndjson" if document.kind == "sequence" else "json"
+    sequence = document.kind == "sequence"
+    format = FORMATS["ndjson" if sequence else "json"]
     schema = columns.schema()
     if not columns.rows:
         return Table(pl.LazyFrame(schema={RAW: pl.String}), (), format, file.path.name, file, document)
@@ -198,7 +199,8 @@ def _table(file: File, document: Document, columns: ColumnTypes, records: Path) 
         fields = {key: pl.col(_RECORD).struct.field(id_) for key, id_ in ids.items()}
         lines = lines.with_columns(_by_token(kept, ids).alias(_RECORD))
     frame = lines.select(RAW, *(field.alias(ids[key]) for key, field in fields.items()), *typed)
-    return Table(frame, tuple(schema), format, file.path.name, file, document)
+    loose = columns.rows == 1 and not sequence
+    return Table(frame, tuple(schema), format, file.path.name, file, document, loose=loose)
 
 
 def _typed_fields(schema: dict[str, DataType]) -> dict[str, pl.Expr]:

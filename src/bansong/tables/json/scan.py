@@ -103,7 +103,6 @@ def long_key(path: Path, key: str) -> InputError:
 
 
 def _line_and_column(data: Path, position: int) -> str:
-    """Line and column, from 1, of an offset."""
     line, last = 1, b""
     with data.open("rb") as file:
         while position > 0 and (chunk := file.read(min(_READ_SIZE, position))):
@@ -259,7 +258,6 @@ class Scanner:
             self._skip_separator(closing)
 
     def _skip_separator(self, closing: bytes) -> None:
-        """Pass what stands between two records."""
         if closing and self.peek() != closing:
             self.take(b",")
             if self.peek() == closing:
@@ -302,7 +300,6 @@ class Scanner:
             self._skip_separator(closing)
 
     def _length(self) -> tuple[int | None, bool]:
-        """The length of the next value within the window (bytes), and whether more text could not change it."""
         view = memoryview(self._window)[self._at :]
         try:
             _decode_raw(view)

@@ -15,7 +15,6 @@ from bansong.tables.json.lossless_types import without
 from bansong.tables.table import (
     RAW,
     Enriched,
-    Format,
     Table,
     contract_name,
     json_text,
@@ -56,35 +55,42 @@ class _Held:
         self._stream.flush()
 
 
-def write(result: Enriched, stream: BinaryIO, format: Format) -> pl.DataFrame:
-    """Write an enriched table as a JSON document or as NDJSON; return the tally. ``stream`` need not seek.
+def write_lines(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
+    """Write an enriched table as one object a line; return the tally. ``stream`` need not seek.
 
     Objects that came from JSON are kept as they stood, without the keys that the layout leaves out, with our fields
     behind; ``reasons`` is a list. Raises :class:`OutputError` for binary data.
     """
+    return _sink_lines(result, _lines(result), stream, "\n")
+
+
+def write_document(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
+    """Write an enriched table as a JSON document, as :func:`write_lines` writes its objects."""
     source = result.table.source if isinstance(result.table.source, Document) else None
-    if source is None:
-        titled, typed = result.with_titles(lists=True), typed_columns(result)
-        refuse_binary(titled, "JSON")
-        lines = titled.select(pl.struct(pl.all()).struct.json_encode())
-        if typed:
-            lines = result.frame.select(_objects(result, typed))
-    else:
-        lines = _append_fields(result)
-    if format == "ndjson":
-        return _sink_lines(result, lines, stream, "\n")
     if source is not None and source.kind == "object":
-        return _sink_lines(result, lines, stream, "\n")
-    if source is not None and source.path:
-        _copy(source, stream, 0, source.start)
+        return write_lines(result, stream)
+    lines = _lines(result)
+    around = source if source is not None and source.path else None
+    if around is not None:
+        _copy(around, stream, 0, around.start)
     stream.write(b"[\n")
     tally = _sink_lines(result, lines, _Held(stream, 2), ",\n")
     stream.write(b"\n]")
-    if source is not None and source.path:
-        _copy(source, stream, source.end, None)
+    if around is not None:
+        _copy(around, stream, around.end, None)
     else:
         stream.write(b"\n")
     return tally
+
+
+def _lines(result: Enriched) -> pl.LazyFrame:
+    if isinstance(result.table.source, Document):
+        return _append_fields(result)
+    titled, typed = result.with_titles(lists=True), typed_columns(result)
+    refuse_binary(titled, "JSON")
+    if typed:
+        return result.frame.select(_objects(result, typed))
+    return titled.select(pl.struct(pl.all()).struct.json_encode())
 
 
 def not_finite(table: Table) -> tuple[str, ...]:
@@ -147,7 +153,6 @@ def _token(column: str) -> pl.Expr:
 
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
-    """Each object's own text with our fields put behind its own."""
     added = [(column, header) for column, header in result.layout if contract_name(column) in OUR_COLUMNS]
     laid_out = {column for column, _ in result.layout}
     table = result.table

@@ -1,0 +1,189 @@
+"""What a file format is: its declaration, what it can hold, and the verbs that the rest of the package calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import polars as pl
+
+from bansong.errors import InputError, OutputError, Problem
+from bansong.tables.compression import File
+
+if TYPE_CHECKING:
+    from bansong.tables.table import Enriched, Table
+
+FILE_UNREADABLE: Final = Problem("files.file_unreadable", "{path}: cannot be read: {reason}")
+OUTPUT_TOO_WIDE: Final = Problem(
+    "excel.output_too_wide",
+    "the output's {width:,} columns are more than a sheet has ({max_columns:,}); give "
+    "`output='OUT.csv'` or OUT.parquet, or keep fewer with `select=`",
+)
+
+
+class Evidence(IntEnum):
+    """How sure it is that a file has a format. The best evidence wins."""
+
+    POSSIBLE = 1
+    LIKELY = 2
+    CERTAIN = 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """The name and the first bytes of a file, from which its format is detected.
+
+    ``delimited``: whether the user has named the character between cells.
+    """
+
+    file: File
+    head: bytes
+    delimited: bool = False
+
+    @cached_property
+    def suffix(self) -> str:
+        """The extension in lower case, without that of a packing."""
+        return self.file.name.suffix.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a format can do beyond a table of texts below one header line."""
+
+    # Options of reading that have a meaning
+    sheets: bool = False
+    encoding: bool = False
+    json_path: bool = False
+    delimiter: bool = False
+    headless: bool = False
+    # Where such files are taken from
+    in_folders: bool = True
+    """Read where a folder is given; others only by their name."""
+    uploads: bool = True
+    # Writing
+    written: bool = True
+    """An output of a format that is only read is an .xlsx."""
+    text: bool = False
+    """Written as text: may be packed, and shown on a terminal."""
+    splices_sheets: bool = False
+    """Several sheets of one file go back into one output."""
+    spliced_only: tuple[str, ...] = ()
+    """Extensions of files that are extended and never made anew."""
+    titles: bool = False
+    """A new file has the title rows above the header again."""
+    summary: bool = False
+    korean_headers: bool = False
+    formulas: bool = False
+    """A spreadsheet takes some texts of such a file for formulas."""
+    max_columns: int | None = None
+    left_behind: str = ""
+    """Message on what a new workbook lacks of a file that holds more than its table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAs:
+    """How the user wants a file to be read. ``None`` leaves the choice to the reader."""
+
+    sheet: str | None = None
+    encoding: str | None = None
+    json_path: str | None = None
+    delimiter: str | None = None
+    has_header: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """An output that is to be written.
+
+    ``headers``: of all its columns. ``leaves_out``: whether it lacks columns of the user's. ``in_place``: whether it
+    replaces the input. ``summary``: whether a summary sheet is asked for.
+    """
+
+    path: Path
+    headers: tuple[str, ...]
+    leaves_out: bool = False
+    in_place: bool = False
+    summary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished output: the tally of the pass that wrote it, and its rows where the writer has counted them."""
+
+    tally: pl.DataFrame
+    rows: int | None = None
+
+
+class Verbs(ABC):
+    """The code of a format. A format that is only read needs :meth:`read` alone."""
+
+    def __init__(self, format: Format) -> None:
+        self.format = format
+
+    @abstractmethod
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a file as a lazy table; what has to be made of it lives as long as ``resources``."""
+
+    def check(self, table: Table, planned: Planned) -> tuple[str, ...]:  # noqa: ARG002 - for others
+        """Refuse what the format cannot write, before anything is bought; return warnings about what it changes."""
+        return ()
+
+    def splice(self, result: Enriched, target: Path) -> Written | None:  # noqa: ARG002
+        """Write the input's own bytes with one insertion a row; ``None`` where that cannot be done: render then."""
+        return None
+
+    def render(self, result: Enriched, target: Path) -> Written:
+        """Write a new file."""
+        raise NotImplementedError(self.format.name)
+
+    def count(self, result: Enriched, path: Path) -> int:
+        """Read a finished output back and count its rows."""
+        raise NotImplementedError(self.format.name)
+
+    def explain(self, table: Table, error: BaseException) -> InputError:
+        """Return the error for a part of a file that polars could not read; lazy readers fail inside the query."""
+        return InputError(FILE_UNREADABLE, path=table.path, reason=str(error).splitlines()[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A file format. Its code (``module:class``) is imported on first use: a run needs one or two of them.
+
+    ``extensions``: the usual one first.
+    """
+
+    name: str
+    extensions: tuple[str, ...] = ()
+    find: Callable[[Look], Evidence | None] = lambda _: None
+    code: str = ""
+    can: Capabilities = Capabilities()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def detect(self, look: Look) -> Evidence | None:
+        """Return the evidence that a file has this format."""
+        return self.find(look)
+
+    @cached_property
+    def verbs(self) -> Verbs:
+        """The code of the format."""
+        module, _, name = self.code.partition(":")
+        return cast(Verbs, getattr(import_module(module), name)(self))
+
+    def refuse_wide(self, columns: int) -> None:
+        """Raise :class:`OutputError` for more columns than the format has."""
+        most = self.can.max_columns
+        if most is not None and columns > most:
+            raise OutputError(OUTPUT_TOO_WIDE, width=columns, max_columns=most)
+
+
+FRAME: Final = Format("frame")
+"""The format of frames in memory."""
