@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import bansong as bs
-from bansong.enrichment import enrichment_run as one_run
+from bansong.enrichment import table_run as one_run
 from bansong.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
 from bansong.tables import Enriched, publish, write_table
 from bansong.tables.table import Section

@@ -11,8 +11,8 @@ No files are read but its two Parquet indexes.
 """
 
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.local import LocalEngine
+from bansong.engine.local import Known, LocalEngine
 from bansong.engine.registry import Registry
 from bansong.engine.risk.scorecard import Scorecard
 
-__all__ = ["Gazetteer", "LocalEngine", "Registry", "Scorecard"]
+__all__ = ["Gazetteer", "Known", "LocalEngine", "Registry", "Scorecard"]

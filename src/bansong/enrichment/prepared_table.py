@@ -13,8 +13,7 @@ import polars as pl
 from bansong.column_words import language_of_columns
 from bansong.errors import ColumnError, Problem, UsageError
 from bansong.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
-from bansong.run.cross_row_features import with_cross_row_features
-from bansong.run.engine import Engine
+from bansong.run.engine import Engine, Records
 from bansong.run.extra_columns import checked_extra_columns
 from bansong.run.output_layout import Target, find_changes, find_losses, lay_out_columns, open_elsewhere, refuse_wide
 from bansong.run.records import records
@@ -91,15 +90,11 @@ class PreparedTable:
         """Whether it has addresses and no business numbers."""
         return "address" in self.chosen and "b_no" not in self.chosen
 
-    def rows_for(self, engine: Engine) -> pl.LazyFrame:
-        """Return the rows, with the features of the whole file if the local engine answers: that reads the file."""
-        return with_cross_row_features(self.rows) if engine.kind.answers_locally else self.rows
-
-    def priority_column(self, engine: Engine) -> str | None:
-        """Return the column of the rows that orders what the engine buys; raise :class:`ColumnError` for none."""
-        if engine.priority is None:
-            return None
-        return self.table.ids[named_column(self.table, engine.priority, "priority")]
+    def records_for(self, engine: Engine) -> Records:
+        """Return the rows as an engine answers them; raise :class:`ColumnError` for a priority without a column."""
+        wanted = engine.priority
+        priority = None if wanted is None else self.table.ids[named_column(self.table, wanted, "priority")]
+        return engine.prepare(Records(self.rows, priority=priority))
 
 
 def prepare_table(

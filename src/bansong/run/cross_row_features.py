@@ -55,10 +55,15 @@ _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
 def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bansong.run.records.records`.
+    """Add the features of :func:`find_cross_row_features` to the rows themselves."""
+    return with_found_features(rows, find_cross_row_features(rows))
 
-    The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that
-    have no number or no address.
+
+def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
+    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`bansong.run.records.records`.
+
+    The rows are read for it, at once; without a number or an address column nothing is read, and there are no
+    features. Null in rows that have no number or no address.
 
     *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
     :func:`~bansong.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
@@ -67,15 +72,7 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     unit or postal code, nor the lot address beside the road address counts as another place.
     """
     if not _has_records(rows):
-        return rows
-    return with_found_features(rows, find_cross_row_features(rows))
-
-
-def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order.
-
-    See :func:`with_cross_row_features`.
-    """
+        return None
     found = _hash_rows(rows)
     says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
     marks = {CROWDED: _find_crowded(rows, found), SEVERAL: _find_several(rows, found)}
@@ -85,12 +82,12 @@ def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame) -> pl.LazyFrame:
-    """Add what :func:`find_cross_row_features` found to the rows with these ``row_id``.
+def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.LazyFrame:
+    """Add the features of :func:`find_cross_row_features` to the rows with these ``row_id``, as far as there are any.
 
     Rows without a number or an address column get nothing.
     """
-    if not _has_records(rows):
+    if facts is None or not _has_records(rows):
         return rows
     looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
     return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)

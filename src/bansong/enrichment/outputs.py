@@ -1,20 +1,23 @@
-"""Where the outputs of several inputs go: each to a place of its own, which can be written, and is no input."""
+"""Where outputs go: each to a place of its own, which can be written, and is no input."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bansong.cloud.remote_files import look_at_output
 from bansong.cloud.remote_path import RemotePath, as_path, is_remote
+from bansong.engine.address import Gazetteer
 from bansong.errors import OutputError, Problem, UsageError
 from bansong.options import WriteOptions
-from bansong.run.output_layout import Target, choose_target
+from bansong.run.output_layout import Target, choose_stream, choose_target
 from bansong.run.side_files import SideFiles
 from bansong.schema import ADDED_COLUMNS
+from bansong.storage.filesystem import private_folder
 from bansong.tables import Format, Table
 from bansong.tables.compression import unpacked_name
 from bansong.tables.detect import EXTENSIONS, default_output
@@ -48,6 +51,10 @@ SHEETS_NEED_WORKBOOK: Final = Problem(
 SPLIT_NEEDS_SHEET: Final = Problem(
     "outputs.split_needs_sheet", "{path}: `split=` is for one sheet of a workbook; name it"
 )
+SPLIT_WITHOUT_OUTPUT: Final = Problem(
+    "outputs.split_without_output", "`split=` writes files beside the output; name the output"
+)
+STDIN_IN_PLACE: Final = Problem("outputs.stdin_in_place", "`in_place=True` replaces a file, and standard input is none")
 OUTPUT_SHARED: Final = Problem(
     "outputs.output_shared",
     "{output}: would be the output of {path} and of {other}; rename one of them, enrich them "
@@ -61,16 +68,21 @@ OUTPUT_IS_INPUT: Final = Problem(
 
 
 @dataclass(frozen=True, slots=True)
-class OutputPlaces:
-    """Where outputs go: into ``folder`` under the inputs' relative names, as ``naming`` says, or beside the inputs."""
+class Outputs:
+    """Where outputs go: into ``folder`` under the inputs' relative names, to ``file``, or beside the inputs.
+
+    ``alone``: the run has one input that was not given in a list; so there is one table, which may come from standard
+    input, go to standard output, and have a page, a review and its own list of letters.
+    """
 
     write: WriteOptions
     folder: Path | None = None
-    naming: Callable[[InputFile], Path] | None = None
+    file: str | Path | None = None
+    alone: bool = False
 
     @classmethod
-    def of(cls, write: WriteOptions, output: str | Path | None, inputs: Sequence[str | Path]) -> OutputPlaces:
-        """Return where outputs go that were given as ``output``: a folder, or of one file with several sheets, a file.
+    def of(cls, write: WriteOptions, output: str | Path | None, inputs: Sequence[str | Path]) -> Outputs:
+        """Return the outputs of a list of inputs that go to ``output``: a folder; of one file with sheets, a file.
 
         Raises :class:`UsageError` where several inputs would go to one file, or to standard output.
         """
@@ -82,32 +94,33 @@ class OutputPlaces:
         if not _is_file_name(output, place):
             return cls(write, place)
         if len(inputs) == 1 and is_one_file(inputs[0]):
-            return cls(write, naming=lambda _: place)
+            return cls(write, file=place)
         raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
-    def target_of(self, file: InputFile, table: Table, *, several: bool) -> Target:
-        """Return where the output of an input goes; ``several``: whether it is one of several sheets of a workbook.
+    def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
+        """Return where a table's output goes; ``several``: whether it is one of several sheets of a workbook.
 
-        Raises :class:`UsageError`, :class:`OutputError` for what cannot be.
+        ``resources`` close the folder in which an output is finished that goes to standard output. Raises
+        :class:`UsageError`, :class:`OutputError` for what cannot be.
         """
-        self._refuse_partition(file)
-        target = choose_target(
-            file.path,
-            table.format,
-            self._output_of(file, table.format),
-            self.write.in_place,
-            encoding=self.write.output_encoding,
-            backup=self.write.backup,
-            summary=self.write.summary,
-        )
+        write = self.write
+        options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
+        if self.alone and self._is_streamed(file):
+            return choose_stream(file.path, table.format, resources.enter_context(private_folder()), **options)
+        if not self.alone:
+            self._refuse_partition(file)
+        output = self.file if self.alone else self._output_of(file, table.format)
+        target = choose_target(file.path, table.format, output, write.in_place, **options)
         if several:
             self._refuse_sheets(file, table, target)
-        _check_writable(target.path)
+        if not self.alone:
+            _check_writable(target.path)
         return target
 
-    def sides_of(self, target: Target) -> SideFiles:
-        """Return the files that are written beside an output; the list of letters is one of all outputs."""
-        return SideFiles.of(replace(self.write, letters=None, letter_cost=None), target, None)
+    def sides_of(self, target: Target, gazetteer: Gazetteer | None = None) -> SideFiles:
+        """Return the files beside an output; ``gazetteer``: the one by which addresses are corrected."""
+        one_list_of_all = self.write if self.alone else replace(self.write, letters=None, letter_cost=None)
+        return SideFiles.of(one_list_of_all, target, gazetteer)
 
     def refuse_shared(self, files: Sequence[InputFile], targets: Iterable[tuple[InputFile, Target]]) -> None:
         """Raise :class:`UsageError` where two inputs would be written to one file, or an input would be replaced."""
@@ -121,10 +134,22 @@ class OutputPlaces:
                 if not self.write.in_place and _same_as(output) in read:
                     raise UsageError(OUTPUT_IS_INPUT, output=output, path=file.path)
 
-    def _output_of(self, file: InputFile, format: Format) -> Path | None:
-        """The path of an output; ``None`` for the input itself, or what it is called beside it."""
-        if self.naming is not None:
-            return self.naming(file)
+    def _is_streamed(self, file: InputFile) -> bool:
+        """Whether the output goes to standard output; raise :class:`UsageError` for options that need a file."""
+        if self.file is not None and Path(self.file) != STREAM:
+            return False
+        if self.file is None and file.path != STREAM:
+            return False
+        if self.write.split:
+            raise UsageError(SPLIT_WITHOUT_OUTPUT)
+        if self.write.in_place:
+            raise UsageError(STDIN_IN_PLACE)
+        return True
+
+    def _output_of(self, file: InputFile, format: Format) -> str | Path | None:
+        """Return the path of an output in a list; ``None`` for the input itself, or its name beside it."""
+        if self.file is not None:
+            return self.file
         if self.folder is not None:
             return self.folder / default_output(file.relative, format, mark="")
         if file.partitions and not self.write.in_place:  # beside the input it would be one more file of the dataset

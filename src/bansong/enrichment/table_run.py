@@ -1,4 +1,4 @@
-"""One run of an engine over one prepared table: rows answered, written, accounted for, published and reported."""
+"""One table of a run: its rows are answered, written, accounted for, published and reported."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import polars as pl
 from bansong.cloud.remote_files import InputData
 from bansong.engine.letter_history import with_letters
 from bansong.engine.local import NUMBER
+from bansong.enrichment.engine_step import AnsweredRecords, versions_of
 from bansong.enrichment.prepared_table import PreparedTable
-from bansong.enrichment.run_inputs import open_statuses, versions_of
 from bansong.labels.history import LabelHistory
 from bansong.labels.output_columns import LABEL_DTYPES
-from bansong.manifest import default_manifest, record_of, sha256_of, write_manifest
+from bansong.manifest import record_of, sha256_of
 from bansong.report import LetterHistory, Report, match_counts, sections
 from bansong.report_page.earlier_run import RunChanges, find_changes
 from bansong.report_page.open_run import read_figures
@@ -43,9 +43,8 @@ from bansong.run.alerts import (
     no_gazetteer,
     vanished_alert,
 )
-from bansong.run.cross_row_features import with_found_features
 from bansong.run.duplicates import with_duplicates
-from bansong.run.engine import Answering, Engine, RunContext
+from bansong.run.engine import Engine
 from bansong.run.extra_columns import unknown_extra_columns, with_extra_columns
 from bansong.run.letter_list import mark_letters
 from bansong.run.output_layout import Target
@@ -57,16 +56,16 @@ from bansong.schema import LABEL_COLUMNS, Alert, seoul_day
 from bansong.storage.filesystem import private_folder
 from bansong.tables import Enriched, publish_file, write_table
 from bansong.tables.publish import backed_up, find_foreign
-from bansong.tables.standard_streams import send_output
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.engine.address import Gazetteer
-    from bansong.options import StatusOptions
     from bansong.reference.run_statuses import RunStatuses
     from bansong.run.engine import Purchase
 
 log = logging.getLogger(__name__)
+
+Observe = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 _NO_OUTCOMES: Final = gettext_noop(
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bansong label`"
@@ -91,82 +90,40 @@ class _WrittenAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class JointAnswers:
-    """What was found out and bought for a table together with others.
+class TableRun:
+    """One table of a run.
 
-    ``features``: the cross-row features of its rows, ``None`` where no local engine answers. ``purchase``: that of all
-    tables together.
-    """
-
-    answer: Answering
-    features: pl.DataFrame | None
-    purchase: Purchase | None
-
-    def of(self, begins: int, rows: int) -> JointAnswers:
-        """Return those of one table, whose rows are so many from one on."""
-        features = None if self.features is None else self.features.slice(begins, rows)
-        return replace(self, features=features)
-
-    def with_features(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the features to the table's rows."""
-        return rows if self.features is None else with_found_features(rows, self.features)
-
-
-@dataclass(frozen=True, slots=True)
-class EnrichmentRun:
-    """One run of an engine over one file.
-
-    ``data``: where the bytes of the file are. ``joint``: what is known of its rows already, since they are
-    answered together with those of other tables.
+    ``rows``: its prepared rows. ``sides``: the files beside its output. ``asked``: what the tax authority was asked.
+    ``observe`` stands between the answered rows and what is written. ``resources`` are closed once it is written.
     """
 
     path: Path
     start: RunStart
     engine: Engine
     prepared: PreparedTable
-    context: RunContext
-    known: LabelHistory | None = None
-    with_outcomes: bool = False
-    sides: SideFiles = field(default_factory=SideFiles)
-    asked: RunStatuses | None = None
-    observe: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+    rows: pl.LazyFrame
+    known: LabelHistory | None
     data: InputData | None = None
-    joint: JointAnswers | None = None
+    sides: SideFiles = field(default_factory=SideFiles)
+    resources: ExitStack = field(default_factory=ExitStack)
+    with_outcomes: bool = False
+    asked: RunStatuses | None = None
+    observe: Observe | None = None
 
-    def with_statuses(self, options: StatusOptions, *, planned: bool) -> EnrichmentRun:
-        """Return this run with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
-        asked = open_statuses(self.prepared.rows, options, self.context, planned=planned)
-        return replace(self, engine=self.engine.with_status(asked.overlay), asked=asked)
-
-    def plan(self) -> Report:
+    def plan(self, purchase: Purchase | None = None) -> Report:
         """Return what would be done; nothing is written or spent."""
-        rows = self.prepared.rows
-        asked = self.prepared.rows_for(self.engine) if self.engine.kind.buys else rows
-        return self.report_plan(count_plan(rows), self.engine.quote(asked, self.context))
-
-    def report_plan(self, plan: LookupPlan, purchase: Purchase | None = None) -> Report:
-        """Return the report of a plan."""
-        return self._report(purchase, plan=plan)
-
-    def carry_out(self, target: Target, manifest: Path | None) -> Report:
-        """Answer the rows, write them, check that they balance, publish, and return what was done."""
-        record = manifest or default_manifest(self.start.run_id)
-        with publish_file(record) as record_file, self.publish_output(target, record) as report:
-            write_manifest(record_of(report), record_file)
-        if target.streamed:
-            send_output(target.path)
-        log.info("run %s: published %s in %.2f s", self.start.run_id, target.name, report.seconds)
-        return report
+        return self._report(purchase, plan=count_plan(self.rows))
 
     @contextmanager
-    def publish_output(self, target: Target, record: Path | None) -> Iterator[Report]:
+    def publish(
+        self, target: Target, record: Path | None, answer: Callable[[int], AnsweredRecords]
+    ) -> Iterator[Report]:
         """Answer the rows, write them and check that they balance; yield what was done.
 
         The output is published when the block ends without an error. ``record``: where the run's manifest goes, which
-        no backup may replace.
+        no backup may replace. ``answer`` is called with the number of rows, once the output can be written.
         """
-        table, format = self.prepared.table, target.format
-        data = self.data or InputData(self.path)
+        table, format, data = self.prepared.table, target.format, self.data or InputData(self.path)
         replaced = data.version if target.path == self.path else None  # in place: the very version that was read
         with (
             ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
@@ -183,7 +140,7 @@ class EnrichmentRun:
             log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.name)
             warnings: list[str] = []
             sides = self.sides.reserve(beside_output)
-            written = self._write_answers(target, temporary, sides, rows_in, warnings.append)
+            written = self._write_answers(answer(rows_in), target, temporary, sides, rows_in, warnings.append)
             tallied = written.tallied
             counts = accounting.row_counts_of(tallied)
             changed = replaced_rows(tallied)
@@ -236,18 +193,21 @@ class EnrichmentRun:
         return beside if target.private or target.path == self.path else {target.path: temporary, **beside}
 
     def _write_answers(
-        self, target: Target, temporary: Path, sides: SideFiles, rows_in: int, warn: Callable[[str], object]
+        self,
+        answered_records: AnsweredRecords,
+        target: Target,
+        temporary: Path,
+        sides: SideFiles,
+        rows_in: int,
+        warn: Callable[[str], object],
     ) -> _WrittenAnswers:
-        """Answer the rows and write them, and what is asked for beside.
+        """Write the answered rows, and what is asked for beside them.
 
         ``sides``: where the files beside the output are written before they are published. ``warn`` is called with
         each warning that is known only once they are written.
         """
-        context, purchase = replace(self.context, rows=rows_in), self.joint.purchase if self.joint else None
-        if self.joint is not None:
-            answers = self.joint.answer(with_plan_columns(self.joint.with_features(self.prepared.rows)), context)
-        else:
-            answers, purchase = self.engine.answer(with_plan_columns(self.prepared.rows_for(self.engine)), context)
+        purchase = answered_records.answers.purchase
+        answers = answered_records.of(with_plan_columns(self.rows))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
@@ -278,7 +238,7 @@ class EnrichmentRun:
         """
         extras, counts_letters = self.prepared.extras, self.sides.counts_letters
         if "duplicate_of" in extras or self.sides.wanted:
-            path = self.context.resources.enter_context(private_folder()) / "answers.arrow"
+            path = self.resources.enter_context(private_folder()) / "answers.arrow"
             answers.sink_ipc(path, compression="lz4", record_batch_size=_STORED_TOGETHER, engine="streaming")
             answers = pl.scan_ipc(path)
         if "duplicate_of" in extras or counts_letters:

@@ -12,9 +12,9 @@ import polars as pl
 
 from bansong import charts
 from bansong.column_words import role_word
-from bansong.errors import Problem, UsageError
+from bansong.errors import UsageError
 from bansong.manifest import record_of
-from bansong.report import Report, Versions
+from bansong.report import DRY_RUN_UNGRADED, OUTPUT_NOT_WRITTEN, Report, Versions
 from bansong.report_display import Shown, listed_counts
 from bansong.report_html import grade_bar
 from bansong.run.accounting import LookupPlan
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from bansong.charts.library import Chart
     from bansong.reference.run_statuses import RunStatuses
     from bansong.run.engine import Agreement, Purchase
-
-DRY_RUN_UNGRADED: Final = Problem("outputs.dry_run_ungraded", "a dry run has no grades to draw; run it first")
-OUTPUT_NOT_WRITTEN: Final = Problem(
-    "outputs.output_not_written", "there is no output to draw from; give `output=` a file, and run it"
-)
 
 _SHOWN: Final = 30
 _PASSED_SHOWN: Final = 5
