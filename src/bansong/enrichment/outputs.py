@@ -117,17 +117,17 @@ class Outputs:
             _check_writable(target.path)
         return target
 
-    def sides_of(self, target: Target, gazetteer: Gazetteer | None = None) -> SideFiles:
+    def sides_of(self, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
         """Return the files beside an output; ``gazetteer``: the one by which addresses are corrected."""
         one_list_of_all = self.write if self.alone else replace(self.write, letters=None, letter_cost=None)
         return SideFiles.of(one_list_of_all, target, gazetteer)
 
-    def refuse_shared(self, files: Sequence[InputFile], targets: Iterable[tuple[InputFile, Target]]) -> None:
+    def refuse_shared(self, files: Sequence[InputFile], outputs: Iterable[tuple[InputFile, Target, SideFiles]]) -> None:
         """Raise :class:`UsageError` where two inputs would be written to one file, or an input would be replaced."""
         read = {_same_as(file.path): file.path for file in files}
         taken: dict[str, Path] = {}
-        for file, target in targets:
-            for output in filter(None, (target.path, *self.sides_of(target).paths_by_use().values())):
+        for file, target, sides in outputs:
+            for output in filter(None, (target.path, *sides.paths_by_use().values())):
                 other = taken.setdefault(_same_as(output), file.path)
                 if other != file.path:
                     raise UsageError(OUTPUT_SHARED, output=output, path=file.path, other=other)
@@ -167,7 +167,7 @@ class Outputs:
         anew = target.format != "xlsx" or table.source is None or self.write.select
         if table.format != "xlsx" or anew:
             raise UsageError(SHEETS_NEED_WORKBOOK, path=file.path)
-        if self.sides_of(target).wanted:
+        if self.sides_of(target, None).wanted:
             raise UsageError(SPLIT_NEEDS_SHEET, path=file.path)
 
 

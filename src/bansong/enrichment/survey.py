@@ -170,7 +170,7 @@ class Surveyor:
                     strays.append(gettext("{path}: holds no table, and was passed over", path=file.path))
                 else:
                     failed[str(file.path)] = _name_file(file.path, str(error))
-        self.outputs.refuse_shared(files, ((one.file, one.target) for one in found))
+        self.outputs.refuse_shared(files, ((one.file, one.target, one.sides) for one in found))
         if not found and not failed:
             raise InputError(NO_FILE_USABLE, reasons="\n  ".join(strays[:_NAMED]))
         if failed and not (keep_going and found):
