@@ -153,7 +153,7 @@ class LocalEngine:
         self.history = history
         self.choices = self._look_up(choices)
 
-    def given(self, known: Known) -> Self:
+    def with_known(self, known: Known) -> Self:
         """Return a copy of this engine with ``known``; history, statuses and choices that it has already stay."""
         other = copy(self)
         other.history = known.history if self.history is None else self.history

@@ -43,7 +43,7 @@ class EngineStep:
             asked = run_statuses.fetch_for_rows(
                 rows, options, watch=watch, cancel=context.cancel, today=lambda: seoul_day(context.unix_time())
             )
-        return replace(self, engine=self.engine.given(Known(statuses=asked.overlay)), asked=asked)
+        return replace(self, engine=self.engine.with_known(Known(statuses=asked.overlay)), asked=asked)
 
     def quote(self) -> Purchase | None:
         """Return what the records would cost; ``None`` for an engine that buys nothing."""

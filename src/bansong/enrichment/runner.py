@@ -24,7 +24,7 @@ from bansong.enrichment.outputs import Outputs
 from bansong.enrichment.prepared_table import PreparedTable, prepare_output
 from bansong.enrichment.survey import (
     INPUT_CHANGED,
-    Survey,
+    InputSurvey,
     SurveyedInput,
     SurveyedTable,
     Surveyor,
@@ -196,7 +196,7 @@ class Run:
 
     def plan(self) -> Report | FilesReport:
         """Return what would be done; nothing is written or spent."""
-        with self._surveyed(planned=True) as (survey, step, resources):
+        with self._prepare(planned=True) as (survey, step, resources):
             purchase = step.quote()
             if self.outputs.alone:
                 (one,) = survey.inputs
@@ -211,7 +211,7 @@ class Run:
         :class:`bansong.errors.StoppedError`, which names what was.
         """
         given = self.outputs.write.manifest
-        with self._surveyed(planned=False) as (survey, step, resources):
+        with self._prepare(planned=False) as (survey, step, resources):
             record = as_path(given) if given is not None else default_manifest(self.start.run_id)
             with publish_file(record) as record_file:
                 if not self.outputs.alone:
@@ -228,7 +228,7 @@ class Run:
             return alone
 
     @contextmanager
-    def _surveyed(self, *, planned: bool) -> Iterator[tuple[Survey, EngineStep, ExitStack]]:
+    def _prepare(self, *, planned: bool) -> Iterator[tuple[InputSurvey, EngineStep, ExitStack]]:
         """Survey the inputs; yield the engine with their records and statuses."""
         self._refuse_options()
         with ExitStack() as resources:
@@ -244,13 +244,13 @@ class Run:
                 step = step.with_statuses(self.status, planned=planned)
             yield survey, step, resources
 
-    def _survey(self, resources: ExitStack, *, planned: bool) -> Survey:
+    def _survey(self, resources: ExitStack, *, planned: bool) -> InputSurvey:
         besides = files_read(self.engine, self.model, self.status)
         plan_table = self._plan_table if planned and not self.outputs.alone else None
         surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
         return surveyor.look_at(self.files, keep_going=self.keep_going)
 
-    def _publish_all(self, survey: Survey, step: EngineStep, resources: ExitStack) -> FilesReport:
+    def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
         """Publish output after output, then the list of letters of all; an input that fails leaves the others."""
         letters = letters_of(self.outputs.write, resources)
         observe = letters.observing(self.observe) if letters else self.observe
@@ -350,7 +350,7 @@ class Run:
         return TableRun(file.path, self.start, self.engine, prepared, records.rows, self.known).plan()
 
     def _report(
-        self, parts: Sequence[Report], survey: Survey, step: EngineStep, purchase: Purchase | None
+        self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None
     ) -> FilesReport:
         return FilesReport(
             run_id=self.start.run_id,

@@ -103,7 +103,7 @@ class SurveyedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class InputSurvey:
     """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on files of a folder.
 
     Strays are files that hold no table, and that nobody named.
@@ -153,16 +153,16 @@ class Surveyor:
     resources: ExitStack
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
-    def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> Survey:
+    def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
         """Look at every input.
 
         Raises :class:`InputError` where some cannot be enriched and the run is not to ``keep_going``, or none can.
         """
-        folder = self.resources.enter_context(private_folder())
+        folder = None if self.outputs.alone else self.resources.enter_context(private_folder())
         found, failed, strays = list[SurveyedInput](), dict[str, str](), list[str]()
         for place, file in enumerate(files):
             try:
-                found.append(self._look_at_input(file, folder / str(place), alone=len(files) == 1))
+                found.append(self._look_at_input(file, place, folder, alone=len(files) == 1))
             except BansongError as error:
                 if len(files) == 1:
                     raise
@@ -175,39 +175,39 @@ class Surveyor:
             raise InputError(NO_FILE_USABLE, reasons="\n  ".join(strays[:_NAMED]))
         if failed and not (keep_going and found):
             raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
-        return Survey(tuple(found), failed, tuple(strays))
+        return InputSurvey(tuple(found), failed, tuple(strays))
 
-    def _look_at_input(self, file: InputFile, kept_as: Path, *, alone: bool) -> SurveyedInput:
+    def _look_at_input(self, file: InputFile, place: int, folder: Path | None, *, alone: bool) -> SurveyedInput:
         if file.path == STREAM:
             data = InputData(keep_input(self.resources))
         else:
             data = self.resources.enter_context(fetch_file(file.path))
         state = None if self.outputs.alone else state_of(file.path, data)
         sheets = self._sheets_of(file, data)
-        tables, targets = list[SurveyedTable](), list[tuple[Target, SideFiles]]()
-        for sheet in sheets:
-            with ExitStack() as closing:
-                stays_open = alone and len(sheets) == 1
-                resources = self.resources if stays_open else closing
-                table = resources.enter_context(open_input(file.path, data.path, self.read, sheet))
-                resources.enter_context(reading(table))
-                target, sides = self._choose_outputs(file, data, table, several=len(sheets) > 1)
-                targets.append((target, sides))
-                prepared = prepare_output(table, target, self.read, self.outputs.write, self.engine.kind)
-                if sides.review is not None and prepared.is_address_list:
-                    raise UsageError(REVIEW_WITHOUT_NUMBERS, table=table.name, review=Option("review"))
-                surveyed = self._survey_table(file, prepared, sheet)
-                if not stays_open:
-                    kept = kept_as.with_name(f"{kept_as.name}-{len(tables)}.arrow")
-                    surveyed = replace(surveyed, records=_keep(surveyed.records, kept), opened=None, kept=kept)
-                tables.append(surveyed)
-        return SurveyedInput(file, *targets[-1], tuple(tables), data, state)
+        if folder is None or (alone and len(sheets) == 1):
+            target, sides, table = self._look_at_table(file, data, sheets[0], self.resources, several=False)
+            return SurveyedInput(file, target, sides, (table,), data, state)
+        tables = list[SurveyedTable]()
+        for number, sheet in enumerate(sheets):
+            with ExitStack() as resources:
+                target, sides, table = self._look_at_table(file, data, sheet, resources, several=len(sheets) > 1)
+                kept = folder / f"{place}-{number}.arrow"
+                tables.append(replace(table, records=_keep(table.records, kept), opened=None, kept=kept))
+        return SurveyedInput(file, target, sides, tuple(tables), data, state)
 
-    def _survey_table(self, file: InputFile, prepared: PreparedTable, sheet: str | None) -> SurveyedTable:
+    def _look_at_table(
+        self, file: InputFile, data: InputData, sheet: str | None, resources: ExitStack, *, several: bool
+    ) -> tuple[Target, SideFiles, SurveyedTable]:
+        """Open a table, choose its columns and its outputs; ``resources`` close it."""
+        table = resources.enter_context(open_input(file.path, data.path, self.read, sheet))
+        resources.enter_context(reading(table))
+        target, sides = self._choose_outputs(file, data, table, several=several)
+        prepared = prepare_output(table, target, self.read, self.outputs.write, self.engine.kind)
+        if sides.review is not None and prepared.is_address_list:
+            raise UsageError(REVIEW_WITHOUT_NUMBERS, table=table.name, review=Option("review"))
         records = prepared.records_for(self.engine)
-        plan = self.plan_table(file, prepared, records) if self.plan_table is not None else None
-        plan = replace(plan, sheet=sheet) if plan is not None else None
-        return SurveyedTable(sheet, records, prepared.is_address_list, prepared, plan=plan)
+        plan = replace(self.plan_table(file, prepared, records), sheet=sheet) if self.plan_table else None
+        return target, sides, SurveyedTable(sheet, records, prepared.is_address_list, prepared, plan=plan)
 
     def _choose_outputs(
         self, file: InputFile, data: InputData, table: Table, *, several: bool

@@ -71,10 +71,10 @@ class PaidEngine(ABC):
         """The header of the column that orders what is bought."""
         return self.options.priority
 
-    def given(self, known: Known) -> Self:
+    def with_known(self, known: Known) -> Self:
         """Return this engine with ``known`` in its local engine."""
         other = copy(self)
-        other.local = self.local.given(known)
+        other.local = self.local.with_known(known)
         return other
 
     def files(self) -> Mapping[str, Path | None]:

@@ -133,8 +133,8 @@ class Answers:
 class Engine(Protocol):
     """Answers the rows of a run.
 
-    A run calls :meth:`given`, :meth:`prepare`, then :meth:`quote` or :meth:`answer`, and writes each table with the
-    :class:`Answers`.
+    A run calls :meth:`with_known`, :meth:`prepare`, then :meth:`quote` or :meth:`answer`; each table is written with
+    the :class:`Answers`.
     """
 
     @property
@@ -149,7 +149,7 @@ class Engine(Protocol):
     def priority(self) -> str | None:
         """The header of the column that orders what is bought."""
 
-    def given(self, known: Known) -> Engine:
+    def with_known(self, known: Known) -> Engine:
         """Return this engine with earlier letters, statuses and choices; those that it has already stay."""
 
     def files(self) -> Mapping[str, Path | None]:
@@ -182,9 +182,9 @@ class LocalEngineAdapter:
     kind: EngineKind = ENGINE_KINDS["local"]
     priority: str | None = None
 
-    def given(self, known: Known) -> Self:
-        """See :meth:`Engine.given`."""
-        return replace(self, local=self.local.given(known))
+    def with_known(self, known: Known) -> Self:
+        """See :meth:`Engine.with_known`."""
+        return replace(self, local=self.local.with_known(known))
 
     def files(self) -> Mapping[str, Path | None]:
         """Its registry and its gazetteer."""

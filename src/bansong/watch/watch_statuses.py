@@ -58,7 +58,7 @@ class WatchStatuses:
         """
         keys = numbers.cast(pl.UInt64).unique()
         try:
-            return engine.given(Known(statuses=self._fetch(keys)))
+            return engine.with_known(Known(statuses=self._fetch(keys)))
         except StoreError as error:
             if not is_in_use(error):
                 raise

@@ -382,7 +382,7 @@ class LookupAnswerer:
         queue = self._queues.get(identity)
         if queue is None:
             shared = engine.without_letters() if isinstance(engine, ServedEngine) else engine
-            with_statuses = shared if statuses is None else shared.given(Known(statuses=statuses.exchangeable()))
+            with_statuses = shared if statuses is None else shared.with_known(Known(statuses=statuses.exchangeable()))
             queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
         self._of_scope[place] = engine, queue
         self._of_scope.move_to_end(place)

@@ -143,7 +143,7 @@ class NtsStatuses:
             _log.error("statuses are not read, the registry alone answers: %s", loggable_message(error))
             return engine.answer(rows)
         overlay = StatusOverlay(statuses, aged_before=self._fresh_since())
-        return engine.given(Known(statuses=overlay)).answer(rows)
+        return engine.with_known(Known(statuses=overlay)).answer(rows)
 
     def exchangeable(self) -> StatusOverlay:
         """Return an overlay for queries over single lookups, which bring what :meth:`find` has found."""
