@@ -29,7 +29,7 @@ from bansong import tables
 from bansong.engine import local
 from bansong.engine.registry import Registry
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.enrichment import engine_step, table_run
+from bansong.enrichment import engine_step, outputs, table_run
 from bansong.tables import csv
 
 QUERY = "answers counted and written"
@@ -38,7 +38,7 @@ CALLS: tuple[tuple[str, object, str], ...] = (
     ("cross-row features", engine_step, "find_cross_row_features"),
     (QUERY, table_run, "write_table"),
     ("count of the output", tables, "_written_rows"),
-    ("hash of the input", table_run, "sha256_of"),
+    ("hash of the input", outputs, "sha256_of"),
 )
 """Stage, and the call that is its own: (stage, owner, name)."""
 SEAMS: tuple[tuple[str, object, str, Callable[[tuple[Any, ...], Any], pl.LazyFrame]], ...] = (

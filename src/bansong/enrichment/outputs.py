@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
-from bansong.cloud.remote_files import look_at_output
+from bansong.cloud.remote_files import InputData, look_at_output
 from bansong.cloud.remote_path import RemotePath, as_path, is_remote
 from bansong.engine.address import Gazetteer
 from bansong.errors import OutputError, Problem, UsageError
+from bansong.manifest import sha256_of
 from bansong.options import WriteOptions
 from bansong.run.output_layout import Target, choose_stream, choose_target
 from bansong.run.side_files import SideFiles
 from bansong.schema import ADDED_COLUMNS
 from bansong.storage.filesystem import private_folder
-from bansong.tables import Format, Table
+from bansong.tables import Format, Table, publish_file
 from bansong.tables.compression import unpacked_name
 from bansong.tables.detect import EXTENSIONS, default_output
 from bansong.tables.input_files import InputFile, is_one_file
+from bansong.tables.publish import backed_up, find_foreign
 from bansong.tables.standard_streams import STREAM
 
 OUTPUT_NOT_FOLDER: Final = Problem(
@@ -169,6 +173,55 @@ class Outputs:
             raise UsageError(SHEETS_NEED_WORKBOOK, path=file.path)
         if self.sides_of(target, None).wanted:
             raise UsageError(SPLIT_NEEDS_SHEET, path=file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpublished:
+    """An output, finished at ``temporary``, and the files beside it, before they are published.
+
+    ``pool`` is one thread beside the query; ``backups`` take away backups of files that were not replaced.
+    """
+
+    target: Target
+    temporary: Path
+    sides: SideFiles
+    sha256: Future[str]
+    pool: ThreadPoolExecutor
+    backups: ExitStack
+    in_place: bool
+
+    def find_foreign(self) -> Future[list[Path]]:
+        """Find the files that are replaced and hold what somebody else wrote; in place, the caller chose the backup."""
+        files = {path: finished for path, finished in self.sides.at.items() if path != self.sides.page}
+        if not (self.target.private or self.in_place):
+            files[self.target.path] = self.temporary
+        return self.pool.submit(find_foreign, files)
+
+    def back_up(self, paths: Iterable[Path], record: Path | None) -> dict[Path, Path]:
+        """Return the backup of each path, and of the output where it is to have one; ``record``: the manifest."""
+        kept = dict.fromkeys([*([self.target.path] if self.target.backup else []), *paths])
+        apart_from = record or self.target.path
+        return {path: self.backups.enter_context(backed_up(path, apart_from)) for path in kept}
+
+
+@contextmanager
+def publish_output(target: Target, sides: SideFiles, data: InputData, *, in_place: bool) -> Iterator[Unpublished]:
+    """Yield the files of an output, published when the block ends without an error.
+
+    The order of the contexts is the order of publication, from the last to the first.
+    """
+    version = data.version if in_place else None  # the very version that was read
+    with (
+        ExitStack() as backups,  # undone behind the output: only then is it known whether the old file was replaced
+        publish_file(target.path, version) as temporary,
+        ExitStack() as beside,  # published before the output: where one of these fails, that stays as it was
+        ThreadPoolExecutor(1) as pool,
+        ExitStack() as hashing,  # left before the pool is: a run that fails does not wait for the hash
+    ):
+        stop = Event()
+        hashing.callback(stop.set)
+        sha256 = pool.submit(sha256_of, data.path, stop.is_set)  # works without Python's lock, beside the query
+        yield Unpublished(target, temporary, sides.reserve(beside), sha256, pool, backups, in_place)
 
 
 def _is_file_name(output: str | Path, place: Path) -> bool:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -19,17 +17,18 @@ from bansong.cloud.remote_files import InputData
 from bansong.engine.letter_history import with_letters
 from bansong.engine.local import NUMBER
 from bansong.enrichment.engine_step import AnsweredRecords, versions_of
+from bansong.enrichment.outputs import Unpublished, publish_output
 from bansong.enrichment.prepared_table import PreparedTable
 from bansong.labels.history import LabelHistory
 from bansong.labels.output_columns import LABEL_DTYPES
-from bansong.manifest import record_of, sha256_of
+from bansong.manifest import record_of
 from bansong.report import LetterHistory, Report, match_counts, sections
 from bansong.report_page.earlier_run import RunChanges, find_changes
 from bansong.report_page.open_run import read_figures
 from bansong.report_page.page import render_into
 from bansong.report_page.page_figures import PageFigures, collect_figures
 from bansong.run import accounting
-from bansong.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
+from bansong.run.accounting import PLAN_COUNTS, LookupPlan, RowCounts, plan_of, with_plan_columns
 from bansong.run.accounting import plan as count_plan
 from bansong.run.alerts import (
     COMMON_FAILURE,
@@ -54,8 +53,7 @@ from bansong.run.side_files import SideFiles, WrittenSides
 from bansong.run.status_counts import StatusCounts, statuses_of
 from bansong.schema import LABEL_COLUMNS, Alert, seoul_day
 from bansong.storage.filesystem import private_folder
-from bansong.tables import Enriched, publish_file, write_table
-from bansong.tables.publish import backed_up, find_foreign
+from bansong.tables import Enriched, write_table
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -76,16 +74,13 @@ _STORED_TOGETHER: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class _WrittenAnswers:
-    """The tally of the very rows that were written, what they have cost, what is beside them, the page's figures.
-
-    ``count`` reads the finished file back and counts its rows.
-    """
+    """The tally of the very rows that were written; ``count`` reads the finished file back and counts its rows."""
 
     tallied: Mapping[str, Any]
     count: Callable[[], int]
     purchase: Purchase | None
     beside: WrittenSides | None
-    figures: PageFigures | None
+    figures: PageFigures | None = None
     changes: RunChanges | None = None
 
 
@@ -123,118 +118,95 @@ class TableRun:
         The output is published when the block ends without an error. ``record``: where the run's manifest goes, which
         no backup may replace. ``answer`` is called with the number of rows, once the output can be written.
         """
-        table, format, data = self.prepared.table, target.format, self.data or InputData(self.path)
-        replaced = data.version if target.path == self.path else None  # in place: the very version that was read
-        with (
-            ExitStack() as backup,  # undone behind the output: it is known then whether the old file was replaced
-            publish_file(target.path, replaced) as temporary,
-            ExitStack() as beside_output,  # published before it: where one of these fails, the output stays as it was
-            ThreadPoolExecutor(1) as beside,
-            ExitStack() as hashing,  # left before the pool is: a run that fails does not wait for the hash
-        ):
-            stop = Event()
-            hashing.callback(stop.set)
-            # works without Python's lock, beside the query
-            sha256 = beside.submit(sha256_of, data.path, stop.is_set)
+        table, data = self.prepared.table, self.data or InputData(self.path)
+        with publish_output(target, self.sides, data, in_place=target.path == self.path) as files:
             rows_in = table.count()
-            log.info("run %s: %d rows to verify, writing %s to %s", self.start.run_id, rows_in, format, target.name)
+            log.info("run %s: %d rows to verify, output %s", self.start.run_id, rows_in, target.name)
             warnings: list[str] = []
-            sides = self.sides.reserve(beside_output)
-            written = self._write_answers(answer(rows_in), target, temporary, sides, rows_in, warnings.append)
-            tallied = written.tallied
-            counts = accounting.row_counts_of(tallied)
-            changed = replaced_rows(tallied)
-            foreign = beside.submit(find_foreign, self._replacements(target, temporary, sides))
+            written = self._write_answers(answer(rows_in), files, rows_in, warnings.append)
+            counts, foreign = accounting.row_counts_of(written.tallied), files.find_foreign()
             accounting.check_balance(rows_in, counts, written.count())
             emptied = written.beside.emptied if written.beside else None
-            to_tell = dict.fromkeys([*([emptied] if emptied is not None else []), *foreign.result()])
-            to_keep = dict.fromkeys([*([target.path] if target.backup else []), *to_tell])
-            kept = {path: backup.enter_context(backed_up(path, record or target.path)) for path in to_keep}
+            named = dict.fromkeys([*([emptied] if emptied is not None else []), *foreign.result()])
+            kept = files.back_up(named, record)
             report = self._report(
                 written.purchase,
                 warnings,
-                plan=plan_of(tallied),
+                plan=plan_of(written.tallied),
                 account=counts,
-                statuses=None
-                if self.prepared.is_address_list
-                else statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None),
+                statuses=self._statuses(counts, written.tallied),
                 alerts=(
-                    failure_alert(counts, tallied[COMMON_FAILURE]),
-                    bought_alert(tallied),
-                    garbled_alert(tallied, table.first_row),
-                    vanished_alert(tallied),
-                    *(written.beside.alerts if written.beside else ()),
-                    replaced_alert(changed, self.prepared.lang),
-                    *((emptied_alert if path == emptied else kept_alert)(path, kept[path]) for path in to_tell),
+                    *self._alerts(counts, written),
+                    *((emptied_alert if path == emptied else kept_alert)(path, kept[path]) for path in named),
                 ),
-                replaced=changed,
-                addresses=match_counts(tallied),
+                replaced=replaced_rows(written.tallied),
+                addresses=match_counts(written.tallied),
                 output=target.name,
                 manifest=str(record) if record is not None else None,
                 read_figures=None if target.streamed else partial(read_figures, record, target.path),
-                input_sha256=sha256.result(),
+                input_sha256=files.sha256.result(),
                 input_version=data.version.label if data.version else None,
                 beside=written.beside,
                 backup=str(kept[target.path]) if target.path in kept else None,
-                kept={str(path): str(kept[path]) for path in to_tell},
+                kept={str(path): str(kept[path]) for path in named},
             )
+            sides = files.sides
             if written.figures is not None and sides.page is not None:
-                render_into(
-                    sides.at[sides.page], written.figures, record_of(report), sides.letter_cost, written.changes
-                )
+                page = sides.at[sides.page]
+                render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
             yield report
 
-    def _replacements(self, target: Target, temporary: Path, sides: SideFiles) -> dict[Path, Path]:
-        """The finished file of each that is published and may hold what somebody wrote.
+    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
+        if self.prepared.is_address_list:
+            return None
+        return statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
 
-        In place, the caller has said whether there is to be a backup.
-        """
-        beside = {path: finished for path, finished in sides.at.items() if path != sides.page}
-        return beside if target.private or target.path == self.path else {target.path: temporary, **beside}
+    def _alerts(self, counts: RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
+        tallied = written.tallied
+        return (
+            failure_alert(counts, tallied[COMMON_FAILURE]),
+            bought_alert(tallied),
+            garbled_alert(tallied, self.prepared.table.first_row),
+            vanished_alert(tallied),
+            *(written.beside.alerts if written.beside else ()),
+            replaced_alert(replaced_rows(tallied), self.prepared.lang),
+        )
 
     def _write_answers(
-        self,
-        answered_records: AnsweredRecords,
-        target: Target,
-        temporary: Path,
-        sides: SideFiles,
-        rows_in: int,
-        warn: Callable[[str], object],
+        self, answered: AnsweredRecords, files: Unpublished, rows_in: int, warn: Callable[[str], object]
     ) -> _WrittenAnswers:
-        """Write the answered rows, and what is asked for beside them.
+        """Write the answered rows, and the files beside them; ``warn`` is called with warnings about what was written.
 
-        ``sides``: where the files beside the output are written before they are published. ``warn`` is called with
-        each warning that is known only once they are written.
+        The tally rides on the pass that writes: one of its own would read the file twice, and could disagree.
         """
-        purchase = answered_records.answers.purchase
-        answers = answered_records.of(with_plan_columns(self.rows))
+        target, sides, purchase = files.target, files.sides, answered.answers.purchase
+        answers = answered.of(with_plan_columns(self.rows))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
-        answered = accounting.number_rows(answers)
+        numbered = accounting.number_rows(answers)
         more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts(), *replaced_counts(self.prepared.earlier))
-        tally, summary = accounting.tally(answered, more), sections if target.summary else None
+        tally, summary = accounting.tally(numbered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
-        result = Enriched(table, answered, layout, tally, summary, record, warn, lang)
-        counts, count_written = write_table(result, temporary, target.format, target.encoding)
+        result = Enriched(table, numbered, layout, tally, summary, record, warn, lang)
+        counts, count_written = write_table(result, files.temporary, target.format, target.encoding)
         tallied = counts.row(0, named=True)
         if purchase is not None:
             purchase = replace(purchase, agreement=self.engine.agreement(tallied))
         beside = sides.write(result, target, rows_in) if sides.wanted else None
-        figures = None
-        if sides.page is not None:
-            figures = collect_figures(result.frame, unmask=sides.unmask, first_row=table.first_row)
-        changes = None
-        if sides.page is not None:  # what the output replaces is still there
-            changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)
+        if sides.page is None:
+            return _WrittenAnswers(tallied, count_written, purchase, beside)
+        figures = collect_figures(result.frame, unmask=sides.unmask, first_row=table.first_row)
+        # the output that is replaced is still there
+        changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)
         return _WrittenAnswers(tallied, count_written, purchase, beside, figures, changes)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Add what was asked for beside the answers.
+        """Add the extra columns, and what the files beside the output need.
 
-        What needs a second look at them keeps them in a private file: to answer again costs more than to read again,
-        and a run of the hosted service answers once.
+        Answers that are read twice are kept in a private file: to answer again costs more than to read again, and an
+        engine that buys answers once.
         """
         extras, counts_letters = self.prepared.extras, self.sides.counts_letters
         if "duplicate_of" in extras or self.sides.wanted:
@@ -291,7 +263,6 @@ class TableRun:
         )
 
     def _gazetteer_cautions(self) -> tuple[str, ...]:
-        """Return what to know of the gazetteer in which addresses were looked up."""
         gazetteer = self._gazetteer_in_use
         return () if gazetteer is None else gazetteer.cautions(self.engine.local.today or seoul_day())
 
@@ -305,7 +276,7 @@ class TableRun:
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
-    """Add what became of the last letter to each row's business at its address, null where nothing is recorded."""
+    """Add the outcome of the last letter to each row's business at its address, null where none is recorded."""
     names = answers.collect_schema().names()
     if outcomes is None or NUMBER not in names or "address" not in names:
         return answers.with_columns(
