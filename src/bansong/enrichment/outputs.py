@@ -225,7 +225,6 @@ def publish_output(target: Target, sides: SideFiles, data: InputData, *, in_plac
 
 
 def _is_file_name(output: str | Path, place: Path) -> bool:
-    """Whether an output that was given is the name of a file, and not that of a folder."""
     named = unpacked_name(place).suffix.lower() in EXTENSIONS
     if isinstance(place, RemotePath):
         return named and not place.is_folder
@@ -233,7 +232,7 @@ def _is_file_name(output: str | Path, place: Path) -> bool:
 
 
 def _check_writable(output: Path) -> None:
-    """Raise :class:`OutputError` where an output cannot be: known before anything is bought."""
+    """Raise :class:`OutputError` where nothing can be written, before anything is bought."""
     if isinstance(output, RemotePath):
         look_at_output(output)
         return
@@ -245,5 +244,5 @@ def _check_writable(output: Path) -> None:
 
 
 def _same_as(path: Path) -> str:
-    """The same text for the same file, also where the file system knows no difference of case; buckets do."""
+    """Return the same text for the same file; local file systems may ignore case, buckets do not."""
     return str(path) if is_remote(path) else os.path.realpath(path).casefold()

@@ -44,7 +44,6 @@ _SHOWN: Final = 5
 NO_ADDRESS: Final = gettext_noop(
     "no address column was found: no bounce risk is given, only the status where it can be checked"
 )
-"""What is said of a file without addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +81,12 @@ class PreparedTable:
 
     @property
     def header_unsure(self) -> bool:
-        """Whether no header says for certain that it is one, so that what stands above may be rows."""
+        """Whether the header row is a guess, so that lines above it may be rows."""
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
     @property
     def is_address_list(self) -> bool:
-        """Whether it has addresses and no business numbers."""
+        """Whether the table has addresses and no business numbers."""
         return "address" in self.chosen and "b_no" not in self.chosen
 
     def records_for(self, engine: Engine) -> Records:
@@ -149,7 +148,7 @@ def prepare_table(
 
 
 def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
-    """Say what it means that no column holds business numbers; raise :class:`ColumnError` for an engine that buys."""
+    """Explain a list without business numbers; raise :class:`ColumnError` for an engine that buys."""
     found = {
         "name": table.name,
         "headers": listed_headers(table),
@@ -192,7 +191,7 @@ def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
 def prepare_output(
     table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
 ) -> PreparedTable:
-    """Prepare a table for its output, with the warnings of what that cannot have."""
+    """Prepare a table for its output, and warn of what that output cannot hold."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
     if write.headers == "ko" and target.format not in ("csv", "xlsx"):

@@ -75,16 +75,16 @@ _KEPT: Final = {
     ),
     NUMBER: pl.UInt64,
 }
-"""What of the answers the letters are made of."""
-_BATCH: Final = 20_000
+"""The columns of the answers from which letters are made."""
+_BATCH_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class AnswersForLetters:
-    """The answers of tables, kept in private files of ``folder`` as far as letters need them.
+    """The answers of all tables, kept in private files of ``folder`` as far as letters need them.
 
-    ``list_path``: where the list goes; ``cost``: won a letter. ``allow_empty``: whether a list
-    without a letter replaces an earlier one.
+    ``list_path``: where the list goes; ``cost``: won a letter; ``allow_empty``: whether an empty list replaces an
+    earlier one.
     """
 
     folder: Path
@@ -94,30 +94,27 @@ class AnswersForLetters:
     paths: list[Path] = field(default_factory=list)
 
     def observing(self, observe: Observe | None) -> Observe:
-        """Return :meth:`keep` behind another that puts itself between the answers of a table and its output."""
+        """Return :meth:`keep` behind another observer."""
         return self.keep if observe is None else lambda answers: self.keep(observe(answers))
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Keep the answers of one table, which are obtained for it, once; return the same rows to be written."""
+        """Answer one table, keep the answers, and return them to be written."""
         place = len(self.paths)
         whole, kept = self.folder / f"whole-{place}.arrow", self.folder / f"letters-{place}.arrow"
         for earlier in self.folder.glob("whole-*.arrow"):  # its table has been written
             earlier.unlink()
-        answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH, engine="streaming")
+        answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         answered = pl.scan_ipc(whole)
         names = answered.collect_schema().names()
         answered.select(
             (pl.col(name).cast(dtype) if name in names else pl.lit(None, dtype)).alias(name)
             for name, dtype in _KEPT.items()
-        ).sink_ipc(kept, compression="lz4", record_batch_size=_BATCH, engine="streaming")
+        ).sink_ipc(kept, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         self.paths.append(kept)
         return answered
 
     def publish(self, failed: dict[str, str], *, complete: bool) -> WrittenSides | None:
-        """Count and publish the letters of all tables; where not ``complete``, note in ``failed`` why there is no list.
-
-        Without the customers of an input that has just failed it would be no list of all.
-        """
+        """Count and publish the letters of all tables; unless ``complete``, note in ``failed`` why there is none."""
         path = self.list_path
         if not complete:
             if path is not None:
@@ -138,7 +135,7 @@ class AnswersForLetters:
 
 
 def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
-    """Return where answers are kept for letters as long as ``resources`` live; ``None`` where none are asked for."""
+    """Return the place for answers from which letters are made; ``None`` where none are asked for."""
     path = letter_list_of(write)
     if path is None and write.letter_cost is None:
         return None
