@@ -28,10 +28,16 @@ CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
-KEYWORDS = {"gettext": slice(1), "gettext_noop": slice(1), "ngettext": slice(2), "Problem": slice(1, 3)}
+KEYWORDS = {
+    "gettext": slice(1),
+    "gettext_of": slice(1, 2),
+    "gettext_noop": slice(1),
+    "ngettext": slice(2),
+    "Problem": slice(1, 3),
+}
 """What takes messages, and which of its arguments are the forms of one."""
 
-HELP = {"help", "short_help", "epilog"}
+HELP = {"help", "off_help", "short_help", "epilog"}
 COMMANDS = {"command", "group"}
 
 NOT_FOR_PEOPLE = {
@@ -67,7 +73,7 @@ def messages() -> Catalog:
                 texts = texts[:-1]
             if texts and all(texts):  # what is translated here and written elsewhere is marked there
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
-        if path.parent.name == "cli":
+        if path.parent.name == "cli" or b" = option(" in source:
             for text in _help_texts(ast.parse(source)):
                 found.add(text, locations=where)
     return found
@@ -216,7 +222,7 @@ _TECHNICAL = re.compile(
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {
-    *("gettext", "gettext_noop", "ngettext", "Problem"),
+    *KEYWORDS,
     *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }

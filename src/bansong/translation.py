@@ -26,6 +26,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Final, Protocol
 
 from bansong.schema import LANGS, Lang
@@ -154,6 +155,22 @@ def gettext(message: str, /, **fields: object) -> str:
     """
     text = _catalogue(current_language()).gettext(message) if message else message
     return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
+
+
+def gettext_of(owner: object, message: str, /, **fields: object) -> str:
+    """Return a message as :func:`gettext` does; fields that are not given are attributes of ``owner``."""
+    names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
+    return gettext(message, **{name: getattr(owner, name) for name in names}, **fields)
+
+
+def count_rows(count: int) -> str:
+    """Return a number of rows in words."""
+    return ngettext("{count:,} row", "{count:,} rows", count)
+
+
+def count_letters(count: int) -> str:
+    """Return a number of letters in words."""
+    return ngettext("{count:,} letter", "{count:,} letters", count)
 
 
 def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:

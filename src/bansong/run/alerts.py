@@ -1,4 +1,4 @@
-"""What the reader must know before using an output: statuses that nobody checked, rows that are mostly of no use."""
+"""Alerts of a run: statuses that were not checked, rows that are mostly useless."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMON_FAILURE: Final = "common_failure"
 FAILURE_COUNTS: Final = (
     pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
 )
-"""The note that most failed rows of a run bear, as an aggregation over its rows."""
+"""The most frequent note of failed rows, as an aggregation over a run's rows."""
 
 _UNREAD_COLUMN: Final = gettext_noop(
     "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
@@ -37,8 +37,6 @@ _LIKELY_CAUSES: Final = {
     ),
     "grouping": gettext_noop("the column seems to hold telephone numbers; name another with `columns=`"),
 }
-
-
 UNCHECKED_SENDS: Final = "unchecked_sends"
 GARBLED: Final = "garbled"
 GARBLED_FIRST: Final = "garbled_first"
@@ -58,12 +56,12 @@ BOUGHT_COUNTS: Final = (
     _GARBLED.sum().alias(GARBLED),
     pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
 )
-"""How many rows the service lets go though it says "closed" or "unknown", and how many answers are not all UTF-8 (and
-the first of these rows), as aggregations over a run's rows."""
+"""Rows with `send` that the service calls closed or unknown, and answers that are not all UTF-8 (and the first such
+row), as aggregations over a run's rows."""
 
 
 def how_to_check_statuses() -> str:
-    """Return how to get statuses that are checked."""
+    """Return how to get checked statuses."""
     return gettext(
         "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
         "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
@@ -73,7 +71,7 @@ def how_to_check_statuses() -> str:
 
 
 def no_gazetteer() -> str:
-    """Return what it means that no gazetteer was given, and how to get one."""
+    """Return the effect of a missing gazetteer, and how to get one."""
     return gettext(
         "no gazetteer was given, so no address is looked up or corrected, and one that does not exist is not noticed; "
         "make one with `bansong data build-gazetteer FILES… -o gazetteer.parquet` from the official address files, "
@@ -83,12 +81,12 @@ def no_gazetteer() -> str:
 
 
 def is_majority(part: int, rows: int) -> bool:
-    """Return whether a part of the rows is more than half of them."""
+    """Whether a part of the rows is more than half of them."""
     return 2 * part > rows
 
 
 def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Alert | None:
-    """Return what is to be said where not even the newest status of a registry is a ground for sending."""
+    """Alert if even the newest status of the registry is too old for sending."""
     if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
         return None
     return Alert(
@@ -103,10 +101,9 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
 
 
 def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Alert, ...]:
-    """Return what is to be said of a local engine's registry: that it is too old for a plan, or that there is none.
+    """Alert if the registry is too old for a plan, or missing; not if the tax authority's statuses lie over it.
 
-    Where statuses of the tax authority lie over it, nothing is. ``missing``: what it means that there is none, ``None``
-    if nothing need be said of it.
+    ``missing``: effect of a missing registry, ``None`` for no alert.
     """
     if local.status is not None:
         return ()
@@ -123,7 +120,7 @@ def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
-    """Return what is to be said where the service says `send` of businesses that it calls closed or does not know."""
+    """Alert if the service says `send` for businesses that it calls closed or unknown."""
     found = int(tallied.get(UNCHECKED_SENDS) or 0)
     if not found:
         return None
@@ -139,10 +136,7 @@ def bought_alert(tallied: Mapping[str, int]) -> Alert | None:
 
 
 def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Alert | None:
-    """Return what is to be said where answers of the service held bytes that are not UTF-8.
-
-    ``first_row``: the number of the first row.
-    """
+    """Alert if answers of the service are not all UTF-8; ``first_row``: number of the first row."""
     found = int(tallied.get(GARBLED) or 0)
     if not found:
         return None
@@ -159,7 +153,7 @@ def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Alert | None:
 
 
 def vanished_alert(tallied: Mapping[str, int]) -> Alert | None:
-    """Return what is to be said where addresses that were chosen in a review are not in the gazetteer any more."""
+    """Alert if addresses chosen in a review have left the gazetteer."""
     found = int(tallied.get("choice:vanished") or 0)
     if not found:
         return None
@@ -176,7 +170,7 @@ def vanished_alert(tallied: Mapping[str, int]) -> Alert | None:
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Alert | None:
-    """Return what is to be said where most rows are invalid; ``header``: of the column with the business numbers."""
+    """Alert if most rows are invalid; ``header``: of the column with the business numbers."""
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
@@ -205,10 +199,9 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Alert | None:
 
 
 def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Alert | None:
-    """Return what is to be said before lookups are bought at ``address`` that the ledger knows at other addresses.
+    """Alert before lookups are bought at ``address`` that the ledger holds under another origin.
 
-    ``name`` is what the ledger calls the service; ``known``: (origin, how many of the ``wanted`` lookups), the most
-    first in the message.
+    ``name``: the service's name in the ledger; ``known``: (origin, number of the ``wanted`` lookups).
     """
     if not known:
         return None
@@ -232,10 +225,7 @@ def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]
 
 
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
-    """Return what is to be said of answers that are used though too old, because they were bought since ``begun``.
-
-    ``begun``: when the run began that this one continues, in unix seconds.
-    """
+    """Note that answers are used though too old: they were bought since ``begun`` (unix time) of the continued run."""
     if not answers or begun is None:
         return ()
     day = datetime.fromtimestamp(begun, SEOUL)
@@ -253,7 +243,7 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
 
 
 def unknown_quota_alert(problem: str) -> Alert:
-    """Return what is to be said where ``/me`` cannot be read and a budget limits the run."""
+    """Alert if ``/me`` cannot be read and a budget limits the run."""
     return Alert(
         gettext(
             "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
@@ -263,7 +253,7 @@ def unknown_quota_alert(problem: str) -> Alert:
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
-    """Return what is to be said where most rows failed; ``note``: :data:`COMMON_FAILURE`."""
+    """Alert if most rows failed; ``note``: :data:`COMMON_FAILURE`."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):
         return None
@@ -279,7 +269,7 @@ def failure_alert(account: RowCounts, note: str | None) -> Alert | None:
 
 
 def emptied_alert(path: Path, backup: Path) -> Alert:
-    """Return what to say of a file of letters to be sent that has no row now."""
+    """Alert for a file of letters to be sent that has no row now."""
     return Alert(
         gettext(
             "{path} is empty, because no row gets a letter now; the earlier list is kept as {backup}; with {option} no "
@@ -292,7 +282,7 @@ def emptied_alert(path: Path, backup: Path) -> Alert:
 
 
 def kept_alert(path: Path, backup: Path) -> Alert:
-    """Return what to say of a file that held what bansong is not known to have written."""
+    """Alert for a replaced file that somebody had edited."""
     return Alert(
         gettext(
             "{path} was not as bansong wrote it last: what somebody wrote there is kept as {backup}",
