@@ -29,16 +29,16 @@ from bansong import tables
 from bansong.engine import local
 from bansong.engine.registry import Registry
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.enrichment import enrichment_run, prepared_table
+from bansong.enrichment import engine_step, outputs, table_run
 from bansong.tables import csv
 
 QUERY = "answers counted and written"
 CALLS: tuple[tuple[str, object, str], ...] = (
     ("dialect and line check", csv, "read"),
-    ("cross-row features", prepared_table, "with_cross_row_features"),
-    (QUERY, enrichment_run, "write_table"),
+    ("cross-row features", engine_step, "find_cross_row_features"),
+    (QUERY, table_run, "write_table"),
     ("count of the output", tables, "_written_rows"),
-    ("hash of the input", enrichment_run, "sha256_of"),
+    ("hash of the input", outputs, "sha256_of"),
 )
 """Stage, and the call that is its own: (stage, owner, name)."""
 SEAMS: tuple[tuple[str, object, str, Callable[[tuple[Any, ...], Any], pl.LazyFrame]], ...] = (

@@ -55,7 +55,7 @@ LOADED = (
         "bansong.models.model_store",
         "bansong.api.enrich_files",
         "bansong.report",
-        "bansong.enrichment.single_file",
+        "bansong.enrichment.runner",
     ),
     "bansong.tables.csv",
 )

@@ -21,7 +21,7 @@ import trustme
 import bansong as bs
 from bansong.cloud import object_store, remote_files
 from bansong.cloud.remote_path import RemotePath, as_path, describe_given
-from bansong.enrichment import single_file
+from bansong.enrichment import survey
 from bansong.errors import BansongError, InputError, OutputError, UsageError
 from bansong.scheduling.job import run_job
 from bansong.translation import use_language
@@ -294,7 +294,7 @@ def test_an_input_replaced_in_place_must_be_the_version_that_was_read(
     """A row that was added between reading and writing is not lost."""
     s3.put("a.csv", CSV.encode())
     with (
-        once_before(monkeypatch, single_file, "prepare_output", lambda: s3.put("a.csv", b"more")),
+        once_before(monkeypatch, survey, "prepare_output", lambda: s3.put("a.csv", b"more")),
         pytest.raises(OutputError, match="somebody else has changed"),
     ):
         bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)

@@ -25,7 +25,7 @@ from obstore.store import AzureStore
 
 import bansong as bs
 from bansong.cloud import remote_files
-from bansong.enrichment import single_file
+from bansong.enrichment import survey
 from bansong.errors import InputError, OutputError
 from conftest import SAMPLE
 from test_cloud import CSV, once_before
@@ -136,7 +136,7 @@ def test_an_input_that_changes_is_neither_read_in_two_versions_nor_replaced(
         bs.enrich(f"{ROOT}/a.csv")
     obstore.put(store, "a.csv", CSV.encode())
     with (
-        once_before(monkeypatch, single_file, "prepare_output", lambda: obstore.put(store, "a.csv", b"more")),
+        once_before(monkeypatch, survey, "prepare_output", lambda: obstore.put(store, "a.csv", b"more")),
         pytest.raises(OutputError, match="somebody else has changed"),
     ):
         bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)

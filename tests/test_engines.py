@@ -157,15 +157,12 @@ def test_what_a_public_signature_names_can_be_imported() -> None:
 
 def test_an_engine_of_the_user_s_own_answers(tmp_path: Path) -> None:
     """Whatever has the methods of :class:`bansong.Engine` is asked as the others are: no name is compared."""
-    from bansong.run.engine import LocalEngineAdapter
+    from bansong.run.engine import Answers, LocalEngineAdapter, Records
 
     class Careful(LocalEngineAdapter):
-        def answer(self, rows: pl.LazyFrame, context: Any) -> tuple[pl.LazyFrame, None]:
-            answers, _ = super().answer(rows, context)
-            return answers.with_columns(pl.lit("hold").alias("action")), None
-
-        def with_history(self, history: pl.LazyFrame | None) -> Careful:
-            return Careful(self.local.with_history(history), self.kind)
+        def answer(self, records: Records, context: Any) -> Answers:
+            answers = super().answer(records, context)
+            return Answers(lambda rows: answers.of(rows).with_columns(pl.lit("hold").alias("action")))
 
     source = write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
     engine = Careful(bs.LocalEngine(), bs.EngineKind("careful", answers_locally=True, buys=False))

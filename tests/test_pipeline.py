@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 
 import bansong as bs
-from bansong.enrichment import enrichment_run as one_run
+from bansong.enrichment import table_run as one_run
 from bansong.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
+from bansong.manifest import sha256_of
 from bansong.tables import Enriched, publish, write_table
 from bansong.tables.table import Section
 from conftest import NINE, NOTHING_CHECKED, SAMPLE, json_of, spreadsheet, write
@@ -396,7 +397,7 @@ def test_a_manifest_records_the_run(source: Path, tmp_path: Path, state_director
     record = json_of(path)
     assert report.manifest == str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert record["inputs"][0]["sha256"] == one_run.sha256_of(source)
+    assert record["inputs"][0]["sha256"] == sha256_of(source)
     assert record["versions"]["bansong"] == bs.__version__
     assert record["versions"]["registry"].startswith("2026-11-01-")
     assert record["row_status"] == {"verified": 1, "cached": 0, "invalid": 2, "pending": 0, "in_doubt": 0, "failed": 0}

@@ -17,8 +17,8 @@ import pytest
 from openpyxl import Workbook, load_workbook
 
 import bansong as bs
+from bansong.enrichment.runner import Run as OneRun
 from bansong.errors import BansongError, InputError, StoppedError, UsageError
-from bansong.joint.joint_run import JointRun
 from bansong.labels.mailing import open_mailing
 from bansong.report import Report
 from bansong.testing import FakeNts, FakeService, serve
@@ -138,15 +138,15 @@ def test_a_budget_is_that_of_all_files(service: FakeService, url: str, tmp_path:
 DYING = """
 import os, signal, sys
 from bansong.cli import main
-from bansong.joint.joint_run import JointRun
+from bansong.enrichment.runner import Run as OneRun
 from bansong.labels.mailing import open_mailing
-publish, count = JointRun._publish, [0]
+publish, count = OneRun._publish_input, [0]
 def dying(*arguments):
     count[0] += 1
     if count[0] == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return publish(*arguments)
-JointRun._publish = dying
+OneRun._publish_input = dying
 sys.argv[0] = "bansong"
 main()
 """
@@ -231,14 +231,14 @@ def test_killed_at_any_rename_each_file_is_the_old_one_or_the_new_one_in_their_o
 
 def test_an_interruption_says_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the first output keeps that; the error counts the outputs."""
-    inputs, publish = [part(tmp_path / name) for name in ("a.csv", "b.csv")], JointRun._publish
+    inputs, publish = [part(tmp_path / name) for name in ("a.csv", "b.csv")], OneRun._publish_input
 
-    def interrupted(run: JointRun, one: Any, *rest: Any) -> list[Report]:
+    def interrupted(run: OneRun, one: Any, *rest: Any) -> list[Report]:
         if one.file.path.name == "b.csv":
             raise KeyboardInterrupt
         return publish(run, one, *rest)
 
-    monkeypatch.setattr(JointRun, "_publish", interrupted)
+    monkeypatch.setattr(OneRun, "_publish_input", interrupted)
     with pytest.raises(StoppedError, match="1 of 2 outputs is published"):
         bs.enrich([*inputs], tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.csv"]
@@ -418,13 +418,13 @@ def test_an_input_that_changes_under_way_keeps_its_old_output(
 ) -> None:
     """The others are published, exit code 3, and the report names it."""
     inputs = [part(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv")]
-    publish = JointRun._publish
+    publish = OneRun._publish_input
 
-    def changing(self: JointRun, *arguments: Any) -> list[Report]:
+    def changing(self: OneRun, *arguments: Any) -> list[Report]:
         part(inputs[1], ROWS[:9])
         return publish(self, *arguments)
 
-    monkeypatch.setattr(JointRun, "_publish", changing)
+    monkeypatch.setattr(OneRun, "_publish_input", changing)
     done = run("enrich", "a.csv", "b.csv", "c.csv", "-o", "out")
     assert done.returncode == 3
     assert "ATTENTION: b.csv: was changed while it was being verified; run again" in done.stderr
@@ -464,14 +464,14 @@ def test_one_list_of_letters_over_all_files(tmp_path: Path, monkeypatch: pytest.
     assert json.loads(done.stdout)["letters"] == {"path": "all.csv"} | one.beside.letters.as_dict()
     with pytest.raises(InputError, match=r"b\.csv: is the output itself"):
         bs.enrich([*inputs], tmp_path / "out", letters=tmp_path / "out" / "b.csv")
-    publish = JointRun._publish
+    publish = OneRun._publish_input
 
-    def failing(self: JointRun, one: Any, *rest: Any) -> list[Report]:
+    def failing(self: OneRun, one: Any, *rest: Any) -> list[Report]:
         if one.file.path.name == "b.csv":
             raise InputError("b.csv: is gone")
         return publish(self, one, *rest)
 
-    monkeypatch.setattr(JointRun, "_publish", failing)
+    monkeypatch.setattr(OneRun, "_publish_input", failing)
     (tmp_path / "all.csv").unlink()
     failed = run(*call)
     assert failed.returncode == 3

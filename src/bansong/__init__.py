@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from bansong.engine import Scorecard as Scorecard
     from bansong.engine.address.gazetteer import Gazetteer as Gazetteer
     from bansong.engine.status_overlay import StatusOverlay as StatusOverlay
+    from bansong.enrichment.files_report import FilesReport as FilesReport
     from bansong.erasure import ErasureReport as ErasureReport
     from bansong.erasure import forget as forget
     from bansong.errors import BansongError as BansongError
     from bansong.errors import GazetteerError as GazetteerError
-    from bansong.joint.report import FilesReport as FilesReport
     from bansong.labels.labelling import label as label
     from bansong.labels.report import LabelReport as LabelReport
     from bansong.learning import calibrate as calibrate
@@ -78,7 +78,7 @@ _HOMES = {
     "EngineKind": "options",
     "EnrichKeywords": "api.enrich_files",
     "ErasureReport": "erasure",
-    "FilesReport": "joint.report",
+    "FilesReport": "enrichment.files_report",
     "Gazetteer": "engine.address.gazetteer",
     "GazetteerError": "errors",
     "HybridEngine": "purchase.paid_engines",

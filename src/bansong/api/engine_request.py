@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.engine import LocalEngine
+from bansong.engine import Known, LocalEngine
 from bansong.errors import Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.models.model_store import resolve_model
@@ -69,7 +69,7 @@ class EngineRequest:
         Those that buy are imported only then, since they bring the network with them.
         """
         if self.given is not None:
-            return self.given.with_history(history)
+            return self.given.with_known(Known(history))
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
         local = LocalEngine(**of_local, choices=read_choices(choices) if self.kind.answers_locally else None)
         if not self.kind.buys:

@@ -10,15 +10,10 @@ from typing import Any, Final, Unpack, cast, overload
 
 from bansong.api.engine_request import AnyEngine, EngineRequest, Status, progress_unit
 from bansong.cancellation import CancelToken
-from bansong.cloud.remote_path import as_path
 from bansong.engine import Gazetteer, Registry, Scorecard
-from bansong.enrichment.run_inputs import files_read
-from bansong.enrichment.single_file import enrich_file
+from bansong.enrichment.files_report import FilesReport
+from bansong.enrichment.runner import Run
 from bansong.errors import Problem, UsageError
-from bansong.joint.given_inputs import collect_inputs, label_inputs
-from bansong.joint.joint_run import JointRun
-from bansong.joint.output_places import OutputPlaces
-from bansong.joint.report import FilesReport
 from bansong.labels.history import Labels, read_history
 from bansong.options import (
     LocalOptions,
@@ -34,7 +29,6 @@ from bansong.options import (
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.reference.choice_store import Choices
 from bansong.report import Report
-from bansong.run.engine import Engine
 from bansong.run.run_start import RunStart
 from bansong.schema import Lang
 from bansong.tables.frame_types import is_frame
@@ -227,9 +221,7 @@ def enrich(
     if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))
     with progress_asked(None if dry_run else own.progress, progress_unit(request.kind)) as of_run["progress"]:
-        if isinstance(input, str | Path):
-            return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **of_run)
-        run = _joint_run(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
+        run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
         return run.plan() if dry_run else run.carry_out()
 
 
@@ -242,29 +234,6 @@ def _refuse_other_than_files(given: object) -> None:
     if is_frame(wrong):
         remedy = gettext("verify_frame() verifies a frame")
     raise UsageError(OPTION_TYPE_WRONG, option=Option("input"), type=type(wrong).__name__, remedy=remedy)
-
-
-def _joint_run(
-    inputs: Sequence[str | Path],
-    output: str | Path | None,
-    engine: Engine,
-    read: ReadOptions,
-    write: WriteOptions,
-    **options: Any,
-) -> JointRun:
-    """Return the run over all files that are meant; raise what :func:`enrich` raises."""
-    places = OutputPlaces.of(write, output, inputs)
-    besides = files_read(engine, options["model"], options["status"]).values()
-    files, passed_over = collect_inputs(inputs, places.folder, [path for path in besides if path is not None])
-    return JointRun(
-        files=files,
-        label=label_inputs(inputs),
-        engine=engine,
-        read=read,
-        places=places,
-        passed_over=passed_over,
-        **options,
-    )
 
 
 @overload

@@ -15,12 +15,12 @@ from bansong import business_number
 from bansong.api.engine_request import AnyEngine, EngineRequest, Status
 from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.engine.local import ROW_PROBLEM
-from bansong.enrichment.run_inputs import open_statuses
+from bansong.enrichment.engine_step import EngineStep
 from bansong.errors import Problem, UsageError
 from bansong.labels.history import Labels, history_of
 from bansong.options import LocalOptions, ServiceKeywords, check_keywords, status_options
 from bansong.reference.choice_store import Choices
-from bansong.run.engine import RunContext
+from bansong.run.engine import Records, RunContext
 from bansong.run.records import ROW_ID, with_digits
 from bansong.schema import ADDED_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, Lang
 from bansong.storage.filesystem import new_run_id
@@ -80,16 +80,16 @@ def verify(
     with ExitStack() as resources, answering.local.running():
         rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
+        step = EngineStep(answering, answering.prepare(Records(rows, 1)), context)
         if asking is not None:
             asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
-            asked = open_statuses(rows, asking, context)
-            answering = answering.with_status(asked.overlay)
-            if asked.fetch.halt is not None:
+            step = step.with_statuses(asking)
+            if step.asked is not None and step.asked.fetch.halt is not None:
                 python_warnings.warn(
-                    gettext("the tax authority could not be asked: {halt}", halt=asked.fetch.halt), stacklevel=2
+                    gettext("the tax authority could not be asked: {halt}", halt=step.asked.fetch.halt), stacklevel=2
                 )
-        answers, _ = answering.answer(answering.prepare(rows), context)
-        answer = answers.collect().row(0, named=True)
+        answers = step.engine.answer(step.records, context)
+        answer = answers.of(step.records.rows).collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
     reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
     return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TypeVar, Unpack, cast
@@ -15,8 +14,8 @@ import polars as pl
 from bansong.api.engine_request import AnyEngine, EngineRequest, Status, progress_unit
 from bansong.column_words import with_words
 from bansong.engine import Gazetteer, Registry, Scorecard
+from bansong.enrichment.engine_step import EngineStep
 from bansong.enrichment.prepared_table import prepare_table
-from bansong.enrichment.run_inputs import open_statuses
 from bansong.labels.history import Labels, read_history
 from bansong.options import LocalOptions, ReadOptions, ServiceKeywords, WriteOptions, check_keywords, status_options
 from bansong.progress.asked import AskedProgress, progress_asked
@@ -84,27 +83,29 @@ def verify_frame(
         answering.local.running(),
     ):
         run_id = new_run_id(datetime.now(UTC))
-        context = RunContext("a frame", run_id, table.count(), progress=shown, resources=resources)
-        context = replace(context, priority=prepared.priority_column(answering))
-        asks = asking is not None and not prepared.is_address_list
-        asked = open_statuses(prepared.rows, asking, context) if asking is not None and asks else None
-        answering = answering.with_status(asked.overlay) if asked is not None else answering
-        answers, purchase = answering.answer(answering.prepare(prepared.rows_for(answering)), context)
+        context = RunContext("a frame", run_id, progress=shown, resources=resources)
+        step = EngineStep(answering, prepared.records_for(answering), context)
+        if asking is not None and not prepared.is_address_list:
+            step = step.with_statuses(asking)
+        answers = step.answer(table.count())
+        rows = answers.of(step.records.rows)
         if prepared.extras:
-            kept = with_duplicates(answers.collect(engine="streaming").lazy())
-            answers = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
-        answered = accounting.number_rows(answers)
-        tally = accounting.tally(answered, answering.counts())
+            kept = with_duplicates(rows.collect(engine="streaming").lazy())
+            rows = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
+        answered = accounting.number_rows(rows)
+        tally = accounting.tally(answered, step.engine.counts())
         worded = with_copies(with_words(answered, prepared.lang), prepared.layout)
         enriched = Enriched(table, worded, prepared.layout, tally)
         result, rows_out, tallies = collect_like(enriched, given)
     tallied = tallies.row(0, named=True)
     counts = accounting.row_counts_of(tallied)
-    statuses = statuses_of(answering, counts, tallied, asked.fetch.halt if asked is not None else None)
-    if prepared.is_address_list:
-        statuses = None
+    statuses = None
+    if not prepared.is_address_list:
+        halt = step.asked.fetch.halt if step.asked is not None else None
+        statuses = statuses_of(step.engine, counts, tallied, halt)
     notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
     notes += unknown_extra_columns(prepared.extras, answering.local.gazetteer)
+    purchase = answers.answers.purchase
     if purchase is not None:
         notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
     for note in notes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import polars as pl
 
@@ -97,6 +98,18 @@ _PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS
 """A problem of the number is one of the row where its cell was cut, and tells it no more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a run lays over an engine's reference data: earlier letters, statuses, addresses that a person chose.
+
+    As ``history``, ``status`` and ``choices`` of :class:`LocalEngine`.
+    """
+
+    history: pl.LazyFrame | None = None
+    statuses: StatusOverlay | None = None
+    choices: pl.DataFrame | None = None
+
+
 class LocalEngine:
     """Verifies frames against a local registry, the official addresses and the scorecard.
 
@@ -138,25 +151,20 @@ class LocalEngine:
         self.lang: Lang = lang or current_language()
         self.today = day_given("today", today)
         self.history = history
-        self.choices: AddressChoices | None = None
-        if choices is not None and self.gazetteer is not None and not choices.is_empty():
-            self.choices = AddressChoices.look_up(choices, self.gazetteer)
+        self.choices = self._look_up(choices)
 
-    def with_history(self, history: pl.LazyFrame | None) -> LocalEngine:
-        """Return this engine with ``history``, unless it has one already."""
-        if history is None or self.history is not None:
-            return self
+    def with_known(self, known: Known) -> Self:
+        """Return a copy of this engine with ``known``; history, statuses and choices that it has already stay."""
         other = copy(self)
-        other.history = history
+        other.history = known.history if self.history is None else self.history
+        other.status = self.status or known.statuses
+        other.choices = self.choices or self._look_up(known.choices)
         return other
 
-    def with_status(self, status: StatusOverlay | None) -> LocalEngine:
-        """Return this engine with ``status``, unless it has one already."""
-        if status is None or self.status is not None:
-            return self
-        other = copy(self)
-        other.status = status
-        return other
+    def _look_up(self, choices: pl.DataFrame | None) -> AddressChoices | None:
+        if choices is None or self.gazetteer is None or choices.is_empty():
+            return None
+        return AddressChoices.look_up(choices, self.gazetteer)
 
     def verify(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Add the nine columns of the contract to each row.

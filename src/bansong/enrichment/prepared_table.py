@@ -13,8 +13,7 @@ import polars as pl
 from bansong.column_words import language_of_columns
 from bansong.errors import ColumnError, Problem, UsageError
 from bansong.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
-from bansong.run.cross_row_features import with_cross_row_features
-from bansong.run.engine import Engine
+from bansong.run.engine import Engine, Records
 from bansong.run.extra_columns import checked_extra_columns
 from bansong.run.output_layout import Target, find_losses, lay_out_columns, open_elsewhere, refuse_wide
 from bansong.run.records import records
@@ -45,7 +44,6 @@ _SHOWN: Final = 5
 NO_ADDRESS: Final = gettext_noop(
     "no address column was found: no bounce risk is given, only the status where it can be checked"
 )
-"""What is said of a file without addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +81,19 @@ class PreparedTable:
 
     @property
     def header_unsure(self) -> bool:
-        """Whether no header says for certain that it is one, so that what stands above may be rows."""
+        """Whether the header row is a guess, so that lines above it may be rows."""
         return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
 
     @property
     def is_address_list(self) -> bool:
-        """Whether it has addresses and no business numbers."""
+        """Whether the table has addresses and no business numbers."""
         return "address" in self.chosen and "b_no" not in self.chosen
 
-    def rows_for(self, engine: Engine) -> pl.LazyFrame:
-        """Return the rows, with the features of the whole file if the local engine answers: that reads the file."""
-        return with_cross_row_features(self.rows) if engine.kind.answers_locally else self.rows
-
-    def priority_column(self, engine: Engine) -> str | None:
-        """Return the column of the rows that orders what the engine buys; raise :class:`ColumnError` for none."""
-        if engine.priority is None:
-            return None
-        return self.table.ids[named_column(self.table, engine.priority, "priority")]
+    def records_for(self, engine: Engine) -> Records:
+        """Return the rows as an engine answers them; raise :class:`ColumnError` for a priority without a column."""
+        wanted = engine.priority
+        priority = None if wanted is None else self.table.ids[named_column(self.table, wanted, "priority")]
+        return engine.prepare(Records(self.rows, priority=priority))
 
 
 def prepare_table(
@@ -154,7 +148,7 @@ def prepare_table(
 
 
 def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
-    """Say what it means that no column holds business numbers; raise :class:`ColumnError` for an engine that buys."""
+    """Explain a list without business numbers; raise :class:`ColumnError` for an engine that buys."""
     found = {
         "name": table.name,
         "headers": listed_headers(table),
@@ -197,7 +191,7 @@ def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
 def prepare_output(
     table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
 ) -> PreparedTable:
-    """Prepare a table for its output, with the warnings of what that cannot have."""
+    """Prepare a table for its output, and warn of what that output cannot hold."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
     if write.headers == "ko" and not target.format.can.korean_headers:

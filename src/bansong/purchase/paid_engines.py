@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import polars as pl
 
 from bansong.client import BaseUrl, BlockingClient
-from bansong.engine import LocalEngine
-from bansong.engine.status_overlay import StatusOverlay
+from bansong.engine import Known, LocalEngine
 from bansong.errors import Problem, ServiceError, StoppedError, UsageError
 from bansong.ledger import Ledger, LedgerRun
 from bansong.ledger.schema import ledger_path
@@ -29,7 +29,7 @@ from bansong.run.alerts import (
     registry_alerts,
     unknown_quota_alert,
 )
-from bansong.run.engine import Agreement, Answering, Purchase, QuotaStatus, RunContext, local_files
+from bansong.run.engine import Agreement, Answers, Purchase, QuotaStatus, Records, RunContext, local_files
 from bansong.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bansong.run.records import ROW_ID
 from bansong.storage.filesystem import private_folder
@@ -71,16 +71,10 @@ class PaidEngine(ABC):
         """The header of the column that orders what is bought."""
         return self.options.priority
 
-    def with_history(self, history: pl.LazyFrame | None) -> Self:
-        """Return this engine with what is known of earlier letters, unless its local engine has a history already."""
+    def with_known(self, known: Known) -> Self:
+        """Return this engine with ``known`` in its local engine."""
         other = copy(self)
-        other.local = self.local.with_history(history)
-        return other
-
-    def with_status(self, status: StatusOverlay) -> Self:
-        """Return this engine with statuses laid over the registry of its local engine."""
-        other = copy(self)
-        other.local = self.local.with_status(status)
+        other.local = self.local.with_known(known)
         return other
 
     def files(self) -> Mapping[str, Path | None]:
@@ -91,33 +85,26 @@ class PaidEngine(ABC):
             gettext_noop("key file"): Path(key) if key is not None else None,
         }
 
-    def prepare(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add :data:`bansong.run.lookups.LOOKUP`, what each row asks for, to rows with a record."""
-        return rows.with_columns(lookup_expr(rows, suspect=self.options.buy_suspect).alias(LOOKUP))
+    def prepare(self, records: Records) -> Records:
+        """Add :data:`bansong.run.lookups.LOOKUP`, what each row asks for."""
+        lookup = lookup_expr(records.rows, suspect=self.options.buy_suspect)
+        return replace(records, rows=records.rows.with_columns(lookup.alias(LOOKUP)))
 
-    def quote(self, rows: pl.LazyFrame, context: RunContext) -> Purchase:
-        """Return what a run over prepared rows would buy; spends nothing."""
-        lookups, run = self._lookups(rows, context.priority), self._ledger_run(context)
+    def quote(self, records: Records, context: RunContext) -> Purchase:
+        """Return what a run over prepared records would buy; spends nothing."""
+        lookups, run = self._lookups(records), self._ledger_run(context)
         with ExitStack() as resources:
             opened = Ledger.open(self.path, clock=context.unix_time) if self.path.exists() else None
             ledger = None if opened is None else resources.enter_context(opened)
             return self._quote(lookups, ledger, run, self.fresh_since(context))
 
-    def answer(self, rows: pl.LazyFrame, context: RunContext) -> tuple[pl.LazyFrame, Purchase]:
-        """Buy what prepared rows ask for, and add the nine columns to them.
+    def answer(self, records: Records, context: RunContext) -> Answers:
+        """Buy what the prepared records of all tables ask for.
 
         Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
         ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
         """
-        answering, purchase = self.obtain(rows, context)
-        return answering(rows, context), purchase
-
-    def obtain(self, rows: pl.LazyFrame, context: RunContext) -> tuple[Answering, Purchase]:
-        """Buy what prepared rows ask for; return how those of each table get the nine columns.
-
-        Raises what :meth:`answer` raises.
-        """
-        lookups, run = self._lookups(rows, context.priority), self._ledger_run(context)
+        lookups, run = self._lookups(records), self._ledger_run(context)
         with Ledger.open(self.path, clock=context.unix_time) as ledger:
             begun = selection.continued_since(ledger.runs(), run)
             ledger.begin(run)
@@ -145,7 +132,7 @@ class PaidEngine(ABC):
                 lang=self.local.lang,
                 unchosen=None if self.kind.answers_locally else paid_run.why_unchosen(),
             )
-        return lambda table, _: self._join_answers(table, found), paid_run.purchase(halt)
+        return Answers(lambda rows: self._join_answers(rows, found), paid_run.purchase(halt))
 
     @abstractmethod
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
@@ -201,9 +188,9 @@ class PaidEngine(ABC):
     def _ledger_run(self, context: RunContext) -> LedgerRun:
         return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
 
-    def _lookups(self, rows: pl.LazyFrame, priority: str | None) -> pl.DataFrame:
-        lookups = with_keys(lookups_of(rows, priority), self.scope)
-        if priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
+    def _lookups(self, records: Records) -> pl.DataFrame:
+        lookups = with_keys(lookups_of(records.rows, records.priority), self.scope)
+        if records.priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
             raise UsageError(NUMBERS_MISSING, option=Option("priority", self.priority))
         return lookups
 

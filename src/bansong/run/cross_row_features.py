@@ -49,9 +49,14 @@ _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
 def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bansong.run.records.records`.
+    """Add the features of :func:`find_cross_row_features` to the rows themselves."""
+    return with_found_features(rows, find_cross_row_features(rows))
 
-    The rows are read at once. Null for rows without number or address; without one of the columns nothing is added.
+
+def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
+    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`bansong.run.records.records`.
+
+    The rows are read at once. Null for rows without number or address; without one of the columns there are none.
 
     *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at one
     :func:`~bansong.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
@@ -60,12 +65,7 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     code, and the lot address beside the road address do not count.
     """
     if not _has_records(rows):
-        return rows
-    return with_found_features(rows, find_cross_row_features(rows))
-
-
-def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order."""
+        return None
     address = pl.col("address").cast(pl.String)
     work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
     found = _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
@@ -77,9 +77,9 @@ def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame) -> pl.LazyFrame:
-    """Add the result of :func:`find_cross_row_features` to the rows with these ``row_id``."""
-    if not _has_records(rows):
+def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.LazyFrame:
+    """Add the result of :func:`find_cross_row_features`, if there is one, to the rows with these ``row_id``."""
+    if facts is None or not _has_records(rows):
         return rows
     looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
     return rows.with_columns(looked_up.alias(_FOUND)).unnest(_FOUND)

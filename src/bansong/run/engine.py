@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import polars as pl
 
@@ -20,8 +20,7 @@ from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from bansong.cancellation import CancelToken
-    from bansong.engine import LocalEngine
-    from bansong.engine.status_overlay import StatusOverlay
+    from bansong.engine import Known, LocalEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,29 +91,50 @@ class Purchase:
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a run: the rows of :func:`bansong.run.records.records`, of one table or of several.
+
+    ``count``: how many there are, 0 where they are not counted. ``priority``: the column that orders what is bought.
+    """
+
+    rows: pl.LazyFrame
+    count: int = 0
+    priority: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
     """The run that an engine answers for.
 
-    ``file``: what its input is called; ``rows``: how many there are, where that is counted; ``priority``: the column of
-    the rows that orders what is bought; ``resources``: closed when the answers have been written. ``unix_time``: the
-    time in seconds since 1970, by which the age of stored answers is told.
+    ``file``: what the ledger calls its input. ``resources``: closed when the answers have been written.
+    ``unix_time``: the clock by which the age of stored answers is reckoned, in seconds since 1970.
     """
 
     file: str
     run_id: str
-    rows: int = 0
-    priority: str | None = None
     progress: Progress | None = None
     cancel: CancelToken | None = None
     resources: ExitStack = field(default_factory=ExitStack)
     unix_time: Callable[[], float] = time.time
 
 
-class Engine(Protocol):
-    """Who answers the rows of a run: plans what is to be asked, answers, and says what that costs.
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers to the records of a run.
 
-    Rows are those of :func:`bansong.run.records.records`. ``local`` is the local engine that it answers with or
-    chooses by; ``priority`` the header of the column that orders what is bought.
+    ``of`` adds the nine columns to the rows of one table, lazily; the rows are prepared, and among the records that
+    were answered. ``purchase``: what was bought for them, ``None`` for an engine that buys nothing.
+    """
+
+    of: Callable[[pl.LazyFrame], pl.LazyFrame]
+    purchase: Purchase | None = None
+
+
+class Engine(Protocol):
+    """Answers the rows of a run.
+
+    A run calls :meth:`with_known`, :meth:`prepare`, then :meth:`quote` or :meth:`answer`; each table is written with
+    the :class:`Answers`.
     """
 
     @property
@@ -123,56 +143,35 @@ class Engine(Protocol):
 
     @property
     def local(self) -> LocalEngine:
-        """The local engine that it answers with, or that it chooses by."""
+        """The local engine that answers, or that chooses what is bought first."""
 
     @property
     def priority(self) -> str | None:
         """The header of the column that orders what is bought."""
 
-    def with_history(self, history: pl.LazyFrame | None) -> Engine:
-        """Return this engine with what is known of earlier letters, unless its local engine has a history already."""
-
-    def with_status(self, status: StatusOverlay) -> Engine:
-        """Return this engine with statuses laid over the registry of its local engine.
-
-        Called only where the local engine answers and the run asks the tax authority.
-        """
+    def with_known(self, known: Known) -> Engine:
+        """Return this engine with earlier letters, statuses and choices; those that it has already stay."""
 
     def files(self) -> Mapping[str, Path | None]:
-        """The files that it reads or keeps, by what they are: no output may replace one."""
+        """The files that it reads or keeps, by their use: no output may replace one."""
 
-    def prepare(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add to the rows what it answers them by."""
+    def prepare(self, records: Records) -> Records:
+        """Add the columns by which the engine answers."""
 
-    def quote(self, rows: pl.LazyFrame, context: RunContext) -> Purchase | None:
-        """Return what prepared rows would cost; ``None`` for an engine that never costs anything. Spends nothing."""
+    def quote(self, records: Records, context: RunContext) -> Purchase | None:
+        """Return what prepared records would cost; ``None`` for an engine that buys nothing. Spends nothing."""
 
-    def answer(self, rows: pl.LazyFrame, context: RunContext) -> tuple[pl.LazyFrame, Purchase | None]:
-        """Add the nine columns to prepared rows; return them with what that has cost."""
+    def answer(self, records: Records, context: RunContext) -> Answers:
+        """Buy what the prepared records of all tables ask for; the local engine buys nothing."""
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over answered rows, which the run takes while they are written."""
+        """Aggregations over answered rows, collected while they are written."""
 
     def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
         """Return how the local engine and the service agree, from :meth:`counts`; ``None`` unless both answer."""
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
-        """Return what registry and gazetteer, given or not, mean for a run, where that may be a surprise.
-
-        ``planned``: no row is answered, so nothing else says that no status is checked.
-        """
-
-
-Answering = Callable[[pl.LazyFrame, RunContext], pl.LazyFrame]
-"""Adds the nine columns to the prepared rows of one table, of all those that were obtained together."""
-
-
-@runtime_checkable
-class JointEngine(Engine, Protocol):
-    """An engine that obtains the answers for the rows of several tables together, so that nothing is paid twice."""
-
-    def obtain(self, rows: pl.LazyFrame, context: RunContext) -> tuple[Answering, Purchase | None]:
-        """Buy what the prepared rows of all tables ask for; return how each table is answered, and what that cost."""
+        """Return what a missing or old registry or gazetteer means for a run; ``planned``: no row is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,34 +182,27 @@ class LocalEngineAdapter:
     kind: EngineKind = ENGINE_KINDS["local"]
     priority: str | None = None
 
-    def with_history(self, history: pl.LazyFrame | None) -> LocalEngineAdapter:
-        """See :meth:`Engine.with_history`."""
-        return LocalEngineAdapter(self.local.with_history(history))
-
-    def with_status(self, status: StatusOverlay) -> LocalEngineAdapter:
-        """See :meth:`Engine.with_status`."""
-        return LocalEngineAdapter(self.local.with_status(status))
+    def with_known(self, known: Known) -> Self:
+        """See :meth:`Engine.with_known`."""
+        return replace(self, local=self.local.with_known(known))
 
     def files(self) -> Mapping[str, Path | None]:
         """Its registry and its gazetteer."""
         return local_files(self.local)
 
-    def prepare(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the rows as they are."""
-        return rows
+    def prepare(self, records: Records) -> Records:
+        """Return the records as they are."""
+        return records
 
-    def quote(self, rows: pl.LazyFrame, context: RunContext) -> None:
-        """Return ``None``: it costs nothing."""
+    def quote(self, records: Records, context: RunContext) -> None:
+        """Return ``None``: the local engine costs nothing."""
 
-    def answer(self, rows: pl.LazyFrame, context: RunContext) -> tuple[pl.LazyFrame, None]:
-        """Add the nine columns; nothing is computed before the rows are collected."""
-        if context.progress is not None:
-            rows = rows.with_columns(_row_ids_with_progress(context.progress, context.rows))
-        return self.local.answer(rows), None
-
-    def obtain(self, rows: pl.LazyFrame, context: RunContext) -> tuple[Answering, None]:  # noqa: ARG002 - the protocol's
-        """Return how a table is answered: nothing is to be bought first."""
-        return lambda table, of_table: self.answer(table, of_table)[0], None
+    def answer(self, records: Records, context: RunContext) -> Answers:
+        """Return the answers; nothing is computed before the rows of a table are collected."""
+        if context.progress is None:
+            return Answers(self.local.answer)
+        passing = _row_ids_with_progress(context.progress, records.count)
+        return Answers(lambda rows: self.local.answer(rows.with_columns(passing)))
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """See :meth:`bansong.engine.LocalEngine.counts`."""
@@ -231,7 +223,7 @@ def local_files(local: LocalEngine) -> dict[str, Path | None]:
 
 
 def _row_ids_with_progress(progress: Progress, total: int) -> pl.Expr:
-    """Return the row numbers, reporting how many have passed; polars may call from several threads at once."""
+    """Return the row numbers; report how many have passed, over all tables. polars calls from several threads."""
     lock, done = threading.Lock(), 0
 
     def count(row_ids: pl.Series) -> pl.Series:

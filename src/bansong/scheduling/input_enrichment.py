@@ -7,17 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bansong.api.engine_request import EngineRequest
 from bansong.cancellation import CancelToken
 from bansong.client.key import ApiKey
-from bansong.enrichment.single_file import enrich_file
+from bansong.enrichment.files_report import FilesReport
+from bansong.enrichment.outputs import Outputs
+from bansong.enrichment.runner import Run
+from bansong.enrichment.survey import is_stray
 from bansong.errors import BansongError, Problem, UsageError
-from bansong.joint.joint_run import JointRun
-from bansong.joint.output_places import OutputPlaces
-from bansong.joint.report import FilesReport
-from bansong.joint.survey import is_stray
 from bansong.labels.history import read_history
 from bansong.options import (
     ALL_SHEETS,
@@ -72,22 +71,21 @@ class InputEnrichment:
         read = self._read_options(one.part)
         write = WriteOptions(**options_in(job.output, WriteOptions, self.folder))
         status = StatusOptions(**options_in(job.status, StatusOptions, self.folder))
-        options: dict[str, Any] = {
-            "start": RunStart.now(self.now),
-            "known": known,
-            "model": local.model,
-            "progress": self.progress,
-            "cancel": self.cancel,
-            "status": status_options(status, None, engine.kind, given=False),
-            "observe": recorder.observe,
-            "inspect": earlier.refuse_loss,
-        }
-        if read.sheet is None or (isinstance(read.sheet, str) and read.sheet != ALL_SHEETS):
-            return enrich_file(one.path, one.output, answering, read, write, **options)
-        file = InputFile(one.path, one.path.parent)
-        places = OutputPlaces(write, naming=lambda _: one.output)
-        return JointRun(
-            files=[file], label=str(one.path), engine=answering, read=read, places=places, **options
+        is_one_table = read.sheet is None or (isinstance(read.sheet, str) and read.sheet != ALL_SHEETS)
+        return Run(
+            files=[InputFile(one.path, one.path.parent)],
+            label=str(one.path),
+            engine=answering,
+            read=read,
+            outputs=Outputs(write, file=one.output, alone=is_one_table),
+            start=RunStart.now(self.now),
+            known=known,
+            model=Path(local.model) if isinstance(local.model, str | Path) else None,
+            status=status_options(status, None, engine.kind, given=False),
+            progress=self.progress,
+            cancel=self.cancel,
+            observe=recorder.observe,
+            inspect=earlier.refuse_loss,
         ).carry_out()
 
     def is_stray(self, one: JobInput, error: BansongError) -> bool:

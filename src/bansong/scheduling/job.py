@@ -16,9 +16,9 @@ from msgspec import structs
 
 from bansong.cancellation import CancelToken, StopRequest
 from bansong.cloud.remote_path import as_path, is_remote
+from bansong.enrichment.files_report import FilesReport
 from bansong.errors import BansongError, StoppedError
 from bansong.forking import refuse_after_fork
-from bansong.joint.report import FilesReport
 from bansong.options import engine_kind
 from bansong.progress.display import Progress
 from bansong.report import Report

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from bansong.joint.report import FilesReport
+from bansong.enrichment.files_report import FilesReport
 from bansong.report import Report
 from bansong.report_display import Shown
 from bansong.run.changes import count_kinds

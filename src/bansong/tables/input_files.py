@@ -6,6 +6,7 @@ Nothing is opened here. Whoever reads files from elsewhere resolves what is give
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
 import unicodedata
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from bansong.cloud.remote_files import is_there, list_files
-from bansong.cloud.remote_path import STORES, RemotePath, as_path, path_on_disk
+from bansong.cloud.remote_path import STORES, RemotePath, as_path, describe_given, path_on_disk
 from bansong.errors import InputError, Problem, UsageError
 from bansong.tables.compression import unpacked_name, url_of
 from bansong.tables.detect import EXTENSIONS
 from bansong.tables.publish import same_file
+from bansong.tables.standard_streams import STREAM
 from bansong.translation import gettext
 
 NO_TABLE_FILES: Final = Problem(
@@ -32,6 +34,13 @@ URLS_TOO_ALIKE: Final = Problem(
     "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
 )
 
+INPUT_NOT_GIVEN: Final = Problem("inputs.input_not_given", "no input is given; name a file, a folder or a pattern")
+STDIN_NOT_ALONE: Final = Problem(
+    "inputs.stdin_not_alone", "standard input is one table: give `-` by itself, without other inputs and sheets"
+)
+NO_FILE_USABLE: Final = Problem("inputs.no_file_usable", "none of the files that were found is an input:\n  {reasons}")
+
+_LABEL_LENGTH: Final = 200
 _OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
 """Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
 _NOT_MEANT: Final = (".", "~$")
@@ -71,6 +80,43 @@ class InputFile:
         parts = self.relative.parts[:-1]
         above = next((place for place, part in enumerate(parts) if _PARTITION.fullmatch(part)), 0)
         return self.base.joinpath(*parts[:above])
+
+
+def collect_inputs(
+    given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
+) -> tuple[list[InputFile], tuple[str, ...]]:
+    """Return the files that names, globs and folders mean, each once, and notes on those that are no inputs.
+
+    ``read_besides``: files that the run reads for something else. Raises :class:`InputError` where no file is meant.
+    """
+    if not given:
+        raise UsageError(INPUT_NOT_GIVEN)
+    if any(Path(one) == STREAM for one in given):
+        raise UsageError(STDIN_NOT_ALONE)
+    files, again = each_once(file for one in given for file in find_files(one))
+    notes = [
+        gettext("{path}: is the same file as {other}, and is enriched once", path=path, other=other)
+        for path, other in again.items()
+    ]
+    kept = list[InputFile]()
+    for file in files:
+        why = why_passed_over(file, output_folder, read_besides)
+        if why is None:
+            kept.append(file)
+        else:
+            notes.append(why)
+    if not kept:
+        raise InputError(NO_FILE_USABLE, reasons="\n  ".join(notes[:5]))
+    return kept, tuple(notes)
+
+
+def label_inputs(given: Sequence[str | Path]) -> str:
+    """Return the ledger's name of a list of inputs: the same for the same call, by which a run is continued."""
+    label = " ".join(map(describe_given, given))
+    if len(label) <= _LABEL_LENGTH:
+        return label
+    digest = hashlib.sha256(label.encode(errors="surrogateescape")).hexdigest()[:12]
+    return f"{label[:_LABEL_LENGTH]}… ({len(given):,}, {digest})"
 
 
 def is_one_file(given: str | Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from bansong.cancellation import CancelToken, run_async
-from bansong.engine import LocalEngine, Registry
+from bansong.engine import Known, LocalEngine, Registry
 from bansong.engine.status_overlay import StatusOverlay
 from bansong.errors import StoreError
 from bansong.options import StatusOptions, StatusSource
@@ -56,7 +56,7 @@ class WatchStatuses:
         """
         keys = numbers.cast(pl.UInt64).unique()
         try:
-            return engine.with_status(self._fetch(keys))
+            return engine.with_known(Known(statuses=self._fetch(keys)))
         except StoreError as error:
             if not is_in_use(error):
                 raise

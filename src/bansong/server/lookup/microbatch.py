@@ -17,7 +17,7 @@ import anyio.to_thread
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bansong.engine import LocalEngine
+from bansong.engine import Known, LocalEngine
 from bansong.engine.letter_history import HISTORY_SCHEMA
 from bansong.engine.registry import STATUS_SCHEMA
 from bansong.errors import BansongError
@@ -366,7 +366,7 @@ class LookupAnswerer:
         queue = self._queues.get(identity)
         if queue is None:
             shared = engine.without_letters() if isinstance(engine, ServedEngine) else engine
-            with_statuses = shared if statuses is None else shared.with_status(statuses.exchangeable())
+            with_statuses = shared if statuses is None else shared.with_known(Known(statuses=statuses.exchangeable()))
             queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
         self._of_scope[place] = engine, queue
         self._of_scope.move_to_end(place)

@@ -20,7 +20,7 @@ import polars as pl
 
 from bansong.cancellation import CancelToken, run_async
 from bansong.dispatch.error_actions import Action, error_action, is_long_wait
-from bansong.engine import LocalEngine
+from bansong.engine import Known, LocalEngine
 from bansong.engine.status_overlay import StatusOverlay
 from bansong.errors import CertificateError, QuotaError, ServiceError, StoreError, TransportError
 from bansong.options import StatusOptions
@@ -133,7 +133,8 @@ class NtsStatuses:
         except StoreError as error:
             _log.error("statuses are not read, the registry alone answers: %s", loggable_message(error))
             return engine.answer(rows)
-        return engine.with_status(StatusOverlay(statuses, aged_before=self._fresh_since())).answer(rows)
+        overlay = StatusOverlay(statuses, aged_before=self._fresh_since())
+        return engine.with_known(Known(statuses=overlay)).answer(rows)
 
     def exchangeable(self) -> StatusOverlay:
         """Return an overlay for prepared queries, filled with results of :meth:`find`."""

@@ -12,9 +12,9 @@ import polars as pl
 
 from bansong import charts
 from bansong.column_words import role_word
-from bansong.errors import Problem, UsageError
+from bansong.errors import UsageError
 from bansong.manifest import record_of
-from bansong.report import Report, Versions
+from bansong.report import DRY_RUN_UNGRADED, OUTPUT_NOT_WRITTEN, Report, Versions
 from bansong.report_display import Shown, listed_counts
 from bansong.report_html import grade_bar
 from bansong.run.accounting import LookupPlan
@@ -30,17 +30,12 @@ if TYPE_CHECKING:
     from bansong.reference.run_statuses import RunStatuses
     from bansong.run.engine import Agreement, Purchase
 
-DRY_RUN_UNGRADED: Final = Problem("outputs.dry_run_ungraded", "a dry run has no grades to draw; run it first")
-OUTPUT_NOT_WRITTEN: Final = Problem(
-    "outputs.output_not_written", "there is no output to draw from; give `output=` a file, and run it"
-)
-
 _SHOWN: Final = 30
 _PASSED_SHOWN: Final = 5
 _FAILED: Final = 3
 _PAUSED: Final = 5
 _OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
-"""What is in the report of a table, and is of all tables together."""
+"""Fields of a table's report that are the same for all tables of a run."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,7 +116,6 @@ class FilesReport(Shown):
         return (*failures, *kept, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
 
     def _first_passed_over(self) -> list[str]:
-        """Sentences on files that are no inputs, as far as somebody reads them: a folder may have hundreds."""
         more = len(self.passed_over) - _PASSED_SHOWN
         if more <= 1:
             return [*self.passed_over]
@@ -184,7 +178,6 @@ class FilesReport(Shown):
         return [*found, *beside, *self._part_lines(), *self._column_lines()]
 
     def _part_lines(self) -> list[tuple[str, str]]:
-        """A line for each table, as far as somebody reads them; the manifest has all."""
         lines = [(gettext("table"), _describe(part)) for part in self.parts[:_SHOWN]]
         if (more := len(self.parts) - _SHOWN) > 0:
             rest = ngettext("and {count:,} more, in the manifest", "and {count:,} more, in the manifest", more)
@@ -192,7 +185,7 @@ class FilesReport(Shown):
         return lines
 
     def _column_lines(self) -> list[tuple[str, str]]:
-        """Which headers were chosen, where they, or their places, are not the same in all tables."""
+        """Return the columns of each table, unless they are the same in all."""
         if self.columns:
             return []
         alike: dict[str, list[str]] = {}
@@ -233,7 +226,7 @@ class FilesReport(Shown):
 
 
 def record_of_files(report: FilesReport) -> dict[str, object]:
-    """Return what a manifest says of a run: the report with the SHA-256 of each input."""
+    """Return the manifest of a run over a list: its report with the SHA-256 of each input."""
     hashes = {part.input: part.input_sha256 for part in report.parts}
     return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
 
@@ -261,10 +254,7 @@ def _merge_agreements(agreed: Sequence[Agreement]) -> Agreement:
 
 
 def _part_as_dict(part: Report, place: int) -> dict[str, object]:
-    """What is a table's own of its report: as a run over that table would have it in its manifest.
-
-    ``id`` tells it from the run's other tables, where outcomes or a page are of one.
-    """
+    """Return the report of a table as in the manifest of a run over it alone; ``id`` names it among the tables."""
     own = {name: value for name, value in record_of(part).items() if name not in _OF_ALL}
     return {"id": f"{part.run_id}-{place}", "table": part.table, "sheet": part.sheet, **own}
 
@@ -277,7 +267,6 @@ def _describe(part: Report) -> str:
 
 
 def _name_table(part: Report) -> str:
-    """Return what a table is called in the report over all."""
     return f"{part.input} [{part.sheet}]" if part.sheet else part.input
 
 
@@ -291,7 +280,6 @@ def _of_table(part: Report, warning: str) -> str:
 
 
 def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums of counts, in the order in which they come."""
     found: dict[str, int] = {}
     for counts in counted:
         for name, count in counts.items():
