@@ -28,7 +28,10 @@ CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
-KEYWORDS = {"gettext": slice(1), "gettext_noop": slice(1), "ngettext": slice(2), "Problem": slice(1, 3)}
+KEYWORDS = {
+    **{"gettext": slice(1), "gettext_noop": slice(1), "ngettext": slice(2)},
+    **{"Phrase": slice(2), "Problem": slice(1, 3)},
+}
 """What takes messages, and which of its arguments are the forms of one."""
 
 HELP = {"help", "short_help", "epilog"}
@@ -63,8 +66,8 @@ def messages() -> Catalog:
         source = path.read_bytes()
         for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
             texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
-            if function == "Problem" and texts and texts[-1] is None:  # Babel takes a comma at the end for an argument
-                texts = texts[:-1]
+            if function in ("Phrase", "Problem"):  # Babel counts fields, and a comma at the end, as arguments
+                texts = tuple(text for text in texts if text is not None)
             if texts and all(texts):  # what is translated here and written elsewhere is marked there
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         if path.parent.name == "cli":
@@ -216,7 +219,7 @@ _TECHNICAL = re.compile(
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {
-    *("gettext", "gettext_noop", "ngettext", "Problem"),
+    *("gettext", "gettext_noop", "ngettext", "Phrase", "Problem"),
     *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }

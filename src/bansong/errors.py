@@ -45,7 +45,7 @@ from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from bansong.translation import gettext, ngettext
+from bansong.translation import Phrase
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,17 @@ class Problem:
 
     def say(self, fields: Mapping[str, Any]) -> str:
         """Return the sentence in the reader's language, with the reader's names of options."""
-        return ngettext(self.text, self.plural, **fields) if self.plural else gettext(self.text, **fields)
+        return str(Phrase(self.text, self.plural, **fields))
+
+
+class Notice(Phrase):
+    """An alert as data: a :class:`Problem` of an output, and its fields."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, problem: Problem, /, **fields: object) -> None:
+        super().__init__(problem.text, problem.plural, **fields)
+        self.code = problem.code
 
 
 class BansongError(Exception):

@@ -8,8 +8,8 @@ A message is written in English where it is needed, one whole sentence with name
 A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; its
 :class:`Audience` may call it otherwise (an option of the command line, a field of a job file).
 
-What is said later than it is written (a constant, a table of texts) is marked by ``gettext_noop`` and translated by
-``gettext`` where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
+What is kept and read later, perhaps by somebody else, is a :class:`Phrase`. What is said later than it is written (a
+constant, a table of texts) is marked by ``gettext_noop`` and translated by ``gettext`` where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
 ``python docs/translations.py --write`` collects the messages, and a test fails while one has no Korean.
 """
 
@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bansong.schema import LANGS, Lang
 
@@ -178,6 +178,45 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
         return named.replace("{", "{{").replace("}", "}}") if escaped else named
 
     return _PARAMETER.sub(name, template)
+
+
+class Phrase:
+    """A message and its fields: a piece of a sentence, or a note that is kept. ``str`` puts it into words.
+
+    Its words are those of whoever reads it: in their language, with their names of options. ``plural`` is the message
+    for another ``count`` than one.
+
+    >>> str(Phrase("{count:,} row", "{count:,} rows", count=2000))
+    '2,000 rows'
+    """
+
+    __slots__ = ("fields", "plural", "text")
+
+    def __init__(self, text: str, plural: str = "", /, **fields: Any) -> None:
+        self.text, self.plural, self.fields = text, plural, fields
+
+    def __str__(self) -> str:
+        return ngettext(self.text, self.plural, **self.fields) if self.plural else gettext(self.text, **self.fields)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Phrase) and (self.text, self.fields) == (other.text, other.fields)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Items with a message between them, such as ``" or "``; they are joined when they are read."""
+
+    items: tuple[object, ...]
+    between: str
+
+    def __str__(self) -> str:
+        return gettext(self.between).join(map(str, self.items))
 
 
 def gettext_noop(message: str) -> str:
