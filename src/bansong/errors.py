@@ -39,12 +39,12 @@ A message names what was looked at (file, sheet, row, column, value), what is wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from traceback import format_exception
-from typing import Any
+from typing import Self
 
+from bansong.schema import Alert
 from bansong.translation import Phrase
 
 
@@ -60,25 +60,23 @@ class Problem:
     text: str
     plural: str = ""
 
-    def say(self, fields: Mapping[str, Any]) -> str:
-        """Return the sentence in the reader's language, with the reader's names of options."""
-        return str(Phrase(self.text, self.plural, **fields))
 
+class Notice(Phrase, Alert):
+    """An alert that is data: a :class:`Problem` of an output, and its fields."""
 
-class Notice(Phrase):
-    """An alert as data: a :class:`Problem` of an output, and its fields."""
+    code: str
 
-    __slots__ = ("code",)
-
-    def __init__(self, problem: Problem, /, **fields: object) -> None:
-        super().__init__(problem.text, problem.plural, **fields)
-        self.code = problem.code
+    def __new__(cls, problem: Problem, /, **fields: object) -> Self:
+        """See :class:`~bansong.translation.Phrase`."""
+        made = super().__new__(cls, problem.text, problem.plural, **fields)
+        made.code = problem.code
+        return made
 
 
 class BansongError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one line for people, in their language.
 
-    ``problem``: a :class:`Problem`, or a sentence that is finished. ``fields``: what it is about, such as ``path``,
+    ``problem``: a :class:`Problem`, or a sentence without a code. ``fields``: what it is about, such as ``path``,
     ``sheet``, ``row``, ``column``, ``value``.
     """
 
@@ -96,7 +94,7 @@ class BansongError(Exception):
 
     def __str__(self) -> str:
         problem = self.args[0]
-        return problem.say(self.fields) if isinstance(problem, Problem) else str(problem)
+        return str(Phrase(problem.text, problem.plural, **self.fields) if isinstance(problem, Problem) else problem)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from bansong.column_words import word_of
-from bansong.errors import Notice
 from bansong.report_html import facts_table, warning_list
-from bansong.schema import Alert
-from bansong.translation import Phrase, current_language, gettext
-
-
-def put_into_words(notes: Iterable[str | Phrase]) -> tuple[str, ...]:
-    """Return notes as text for the reader; a :class:`~bansong.errors.Notice` becomes an :class:`Alert`."""
-    return tuple(
-        one if isinstance(one, str) else Alert(str(one)) if isinstance(one, Notice) else str(one) for one in notes
-    )
+from bansong.translation import current_language, gettext
 
 
 class Shown(ABC):

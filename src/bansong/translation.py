@@ -8,8 +8,8 @@ A message is written in English where it is needed, one whole sentence with name
 A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; its
 :class:`Audience` may call it otherwise (an option of the command line, a field of a job file).
 
-What is kept and read later, perhaps by somebody else, is a :class:`Phrase`. What is said later than it is written (a
-constant, a table of texts) is marked by ``gettext_noop`` and translated by ``gettext`` where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
+What is kept and read later, perhaps by somebody else, is a :class:`Phrase`. A constant, or a table of texts, is marked
+by ``gettext_noop`` and translated where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
 ``python docs/translations.py --write`` collects the messages, and a test fails while one has no Korean.
 """
 
@@ -20,13 +20,13 @@ import locale
 import os
 import re
 from ast import literal_eval
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from bansong.schema import LANGS, Lang
 
@@ -180,43 +180,49 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
     return _PARAMETER.sub(name, template)
 
 
-class Phrase:
-    """A message and its fields: a piece of a sentence, or a note that is kept. ``str`` puts it into words.
+class Phrase(str):
+    """A message and its fields: a piece of a sentence, or a note that is kept.
 
-    Its words are those of whoever reads it: in their language, with their names of options. ``plural`` is the message
-    for another ``count`` than one.
-
-    >>> str(Phrase("{count:,} row", "{count:,} rows", count=2000))
-    '2,000 rows'
+    It is text in the words of whoever made it. ``str`` and ``format`` put it into the words of whoever reads it: in
+    their language, with their names of options. ``plural`` is the message for another ``count`` than one.
     """
 
-    __slots__ = ("fields", "plural", "text")
+    text: str
+    plural: str
+    fields: Mapping[str, Any]
 
-    def __init__(self, text: str, plural: str = "", /, **fields: Any) -> None:
-        self.text, self.plural, self.fields = text, plural, fields
+    def __new__(cls, text: str, plural: str = "", /, **fields: Any) -> Self:
+        """Put the message into the words of whoever makes it."""
+        made = super().__new__(cls, ngettext(text, plural, **fields) if plural else gettext(text, **fields))
+        made.text, made.plural, made.fields = text, plural, fields
+        return made
 
     def __str__(self) -> str:
         return ngettext(self.text, self.plural, **self.fields) if self.plural else gettext(self.text, **self.fields)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self)!r})"
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Phrase) and (self.text, self.fields) == (other.text, other.fields)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(str.__new__, type(self)), (self[:],), self.__dict__
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Items with a message between them, such as ``" or "``; they are joined when they are read."""
+class Listed(Phrase):
+    """Items that are joined when they are read: with a message between them, such as ``" or "``, else as clauses."""
 
-    items: tuple[object, ...]
-    between: str
+    def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
+        """Join the items in the words of whoever makes them."""
+        made = str.__new__(cls, cls._join(items := tuple(items), between))
+        made.fields = {"items": items, "between": between}
+        return made
 
     def __str__(self) -> str:
-        return gettext(self.between).join(map(str, self.items))
+        return self._join(**self.fields)
+
+    @staticmethod
+    def _join(items: Iterable[object], between: str | None) -> str:
+        said = map(str, items)
+        return join_clauses(*said) if between is None else gettext(between).join(said)
 
 
 def gettext_noop(message: str) -> str:

@@ -22,7 +22,7 @@ from bansong.options import (
 )
 from bansong.reference.choice_store import Choices, read_choices
 from bansong.run.engine import Engine, LocalEngineAdapter
-from bansong.translation import Option, gettext
+from bansong.translation import Listed, Option, gettext_noop
 
 OPTION_TOO_LATE: Final = Problem(
     "engines.option_too_late", "{option} is said when an engine is made; it is given as {option2}"
@@ -60,7 +60,7 @@ class EngineRequest:
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=gettext(" or ").join(ENGINE_KINDS))
+            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=Listed(ENGINE_KINDS, gettext_noop(" or ")))
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:

@@ -58,7 +58,7 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
             gettext(
                 "{place}cannot be looked at: {value}",
                 place=place,
-                value=describe_os_error(error) or type(error).__name__,
+                value=describe_os_error(error),
             ),
             remedy,
         )

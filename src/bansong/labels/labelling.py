@@ -13,7 +13,7 @@ import polars as pl
 
 from bansong import business_number
 from bansong.cloud.remote_path import as_path, is_remote
-from bansong.column_words import word_of
+from bansong.column_words import Word
 from bansong.engine.risk.reason_parser import KNOWN_DTYPES
 from bansong.engine.risk.reason_parser import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
@@ -34,7 +34,7 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import Option, current_language, gettext, ngettext
+from bansong.translation import Listed, Option, Phrase, gettext, ngettext
 
 OUTCOMES_NOT_MATCHED: Final = Problem(
     "labels.outcomes_not_matched",
@@ -266,8 +266,8 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
             ACTION_NOT_FOUND,
             parameter=Option("sent", ",".join(terms.sent)),
             name=mailing.name,
-            strange=word_of(strange[0], current_language()),
-            names=", ".join(word_of(action, current_language()) for action in actions),
+            strange=Word(strange[0]),
+            names=Listed(map(Word, actions), ", "),
         )
 
 
@@ -280,14 +280,14 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
     remedy = (
-        gettext("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
+        Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
-        else gettext("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
+        else Phrase("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
     )
     return LabelError(
         OUTCOMES_NOT_MATCHED,
         name=read.name,
-        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", read.frame.height),
+        outcomes=Phrase("{count:,} outcome", "{count:,} outcomes", count=read.frame.height),
         name_2=mailing.name,
         used=used,
         first_numbers=_first_numbers(read.frame["digits"]),

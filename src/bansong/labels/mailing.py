@@ -23,7 +23,7 @@ from bansong.tables import FILE_OPTIONS, Table, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.role_content import role_cell
-from bansong.translation import ngettext
+from bansong.translation import Phrase
 
 ADDED_COLUMNS_MISSING: Final = Problem(
     "mailings.added_columns_missing",
@@ -152,7 +152,7 @@ def open_mailing(
             raise LabelError(
                 ROW_COUNT_DIFFERS,
                 path=path,
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
                 run_id=by.run_id,
                 rows_2=by.rows,
             )

@@ -28,7 +28,7 @@ from bansong.tables import Table, open_table, reading
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import level_of
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, gettext_noop, ngettext, parameter
+from bansong.translation import Listed, Option, Phrase, gettext_noop
 
 MAILING_DATE_MISSING: Final = Problem(
     "labels.mailing_date_missing",
@@ -218,7 +218,7 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=ngettext("{count:,} row", "{count:,} rows", rows))
+        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=Phrase("{count:,} row", "{count:,} rows", count=rows))
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))
@@ -265,13 +265,17 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
         same = [
-            parameter("columns", {role: f"#{place + 1}"})
+            Option("columns", {role: f"#{place + 1}"})
             for place, other in enumerate(table.headers)
             if other == header != ""
         ]
         if len(same) > 1:
             raise ColumnError(
-                HEADER_AMBIGUOUS, name=table.name, same=len(same), header=header, names=gettext(" or ").join(same)
+                HEADER_AMBIGUOUS,
+                name=table.name,
+                same=len(same),
+                header=header,
+                names=Listed(same, gettext_noop(" or ")),
             )
     return chosen
 

@@ -23,7 +23,7 @@ from bansong.schema import LABEL_COLUMNS
 from bansong.tables import Enriched, Table, publish_file, reading, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import backed_up, find_foreign, same_file
-from bansong.translation import gettext, ngettext
+from bansong.translation import Phrase
 
 COLUMN_MISSING: Final = Problem(
     "labels.column_missing", "{name}: the labels have no column {missing!r}; they need {names}"
@@ -90,7 +90,7 @@ def write_labels(
             found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
             faults = (
-                [gettext("in no row: {labels}", labels=ngettext("{count:,} label", "{count:,} labels", lost))]
+                [Phrase("in no row: {labels}", labels=Phrase("{count:,} label", "{count:,} labels", count=lost))]
                 if lost
                 else []
             )
@@ -118,7 +118,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
             ROW_BEYOND_FILE,
             name=table.name,
             beyond=beyond[ROW_ID][0],
-            rows=ngettext("{count:,} row", "{count:,} rows", rows),
+            rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
         )
     return labels
 

@@ -23,7 +23,7 @@ from bansong.learning.training_data import RIPE_AT, TrainingData, select_trainin
 from bansong.models.journal import DECIDING, PROMOTED
 from bansong.models.model_store import ModelStore
 from bansong.schema import seoul_day
-from bansong.translation import gettext, join_clauses, ngettext
+from bansong.translation import Listed, gettext, ngettext
 
 AUDIT_CANNOT_RELEASE: Final = Problem(
     "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
@@ -63,7 +63,7 @@ class CalibrationRun:
         """The quarantined mailings that an audit can release; those released before would only thin its sample."""
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
-            why = join_clauses(*(f"{mailing}: {join_clauses(*why)}" for mailing, (_, why) in data.set_aside.items()))
+            why = Listed(Listed([mailing, Listed(why)], ": ") for mailing, (_, why) in data.set_aside.items())
             raise LabelError(AUDIT_CANNOT_RELEASE, why=why)
         return data.auditable
 

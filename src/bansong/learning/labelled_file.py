@@ -15,7 +15,7 @@ from bansong.errors import LabelError, Problem
 from bansong.labels.outcomes import came_back
 from bansong.tables import Table, open_table, reading
 from bansong.tables.table import TEXTS
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 VALUE_UNREADABLE: Final = Problem(
     "learning.value_unreadable", "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}"
@@ -74,8 +74,8 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         )
         for row, value in odd.select("row", text).collect().iter_rows():
             expected = {
-                "bounced": gettext("true, false or nothing"),
-                "bounce_prob": gettext("a fraction between 0 and 1"),
+                "bounced": Phrase("true, false or nothing"),
+                "bounce_prob": Phrase("a fraction between 0 and 1"),
             }[name]
             raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, name_2=name, value=value, expected=expected)
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]

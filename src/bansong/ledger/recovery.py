@@ -16,7 +16,7 @@ from bansong.ledger.schema import UNSETTLED
 from bansong.ledger.transaction import OF_UPLOAD, ONE, Transaction, clean, whole
 from bansong.ledger.transitions import count_upload, keep_answer, step_upload
 from bansong.schema import Answer
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext, gettext_noop
 
 LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
 JOB_ID_EMPTY: Final = Problem("ledger.job_id_empty", "the job has no id; give the one that the service shows")
@@ -110,7 +110,7 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     job_id = job_id.strip()
     found = _resolve(tx, id)
     if not isinstance(found, _HeldUpload):
-        raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=gettext(_LIST))
+        raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=Phrase(_LIST))
     if not job_id:
         raise UsageError(JOB_ID_EMPTY)
     other = "SELECT upload FROM uploads WHERE job_id = ? AND number <> ? AND origin = "
@@ -125,7 +125,7 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     )
     rows = _open_rows(tx, found.number)
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
-        raise UsageError(UPLOAD_NOT_WAITING, id=id, list=gettext(_LIST))
+        raise UsageError(UPLOAD_NOT_WAITING, id=id, list=Phrase(_LIST))
     tx.connection.execute(
         "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
         (tx.now, job_id, found.number),
@@ -143,7 +143,7 @@ def _decide(
         found = _resolve(tx, id)
         rows = lookup(found.key) if isinstance(found, _HeldLookup) else upload(found.number)
         if not rows:
-            raise UsageError(ALREADY_SETTLED, id=id, list=gettext(_LIST))
+            raise UsageError(ALREADY_SETTLED, id=id, list=Phrase(_LIST))
         _record(tx, decision, found, rows, None)
         settled += rows
     return settled
@@ -166,7 +166,7 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
     lookups = [] if exact else [_HeldLookup(key) for key in shown_ids(tx.connection) if key.hex().startswith(wanted)]
     found: list[_HeldLookup | _HeldUpload] = [*uploads, *lookups] if wanted else []
     if not found:
-        raise UsageError(ID_UNKNOWN, id=id, list=gettext(_LIST))
+        raise UsageError(ID_UNKNOWN, id=id, list=Phrase(_LIST))
     if len(found) > 1:
         raise UsageError(ID_AMBIGUOUS, id=id, count2=len(found))
     return found[0]

@@ -14,7 +14,7 @@ from typing import Final
 
 from bansong.errors import LedgerError, Problem
 from bansong.schema import Answer
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 RECORD_INCONSISTENT: Final = Problem(
     "ledger.record_inconsistent",
@@ -84,9 +84,9 @@ class Transaction:
         name = type(change).__name__
         key, upload = getattr(change, "key", None), getattr(change, "upload", None)
         of = (
-            gettext(" of lookup {hex}", hex=key.hex())
+            Phrase(" of lookup {hex}", hex=key.hex())
             if isinstance(key, bytes)
-            else gettext(" of upload {upload}", upload=upload)
+            else Phrase(" of upload {upload}", upload=upload)
         )
         return LedgerError(RECORD_INCONSISTENT, path=self.path, name=name, of=of)
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from bansong.errors import Problem, UsageError
-from bansong.translation import Option, gettext, gettext_noop
+from bansong.translation import Option, Phrase, gettext_noop
 
 OPTION_TYPE_WRONG: Final = Problem("options.option_type_wrong", "{option} is a {given}; give a bansong.{wanted}")
 FIELD_SAID_TWICE: Final = Problem(
@@ -53,7 +53,7 @@ def check_fields(options: object, rules: Mapping[str, Rule], **called: str) -> N
         except (TypeError, ValueError):  # a text, say
             right = False
         if not right:
-            raise UsageError(VALUE_INVALID, option=Option(called.get(name, name), value), wanted=gettext(wanted))
+            raise UsageError(VALUE_INVALID, option=Option(called.get(name, name), value), wanted=Phrase(wanted))
 
 
 def is_whole(value: Any, least: int, most: float = math.inf) -> bool:

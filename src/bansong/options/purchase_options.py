@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from bansong.errors import Problem, UsageError
 from bansong.options.engine_kinds import ENGINE_KINDS, EngineKind, engine_kind
 from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, differing_fields, is_whole
-from bansong.translation import Option, gettext, gettext_noop, parameter
+from bansong.translation import Listed, Option, Phrase, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.client import ApiKey
@@ -160,7 +160,7 @@ def check_keywords(
     known = [*own, *kind.__annotations__]
     for name in sorted(set(keywords) - set(known)):
         close = [*get_close_matches(name, known, n=1), *([_RENAMED[name]] if name in _RENAMED else [])]
-        meant = gettext("; did you mean {option}?", option=parameter(close[-1])) if close else ""
+        meant = Phrase("; did you mean {option}?", option=Option(close[-1])) if close else ""
         raise UsageError(
             PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
         )
@@ -176,7 +176,7 @@ def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
             raise UsageError(
                 OTHER_ENGINE_ONLY,
                 option=Option(name),
-                option2=Option("engine", gettext(" and ").join(owners)),
+                option2=Option("engine", Listed(owners, gettext_noop(" and "))),
                 name=kind.name,
             )
 

@@ -19,7 +19,7 @@ from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bansong.tables.table import unique_names
-from bansong.translation import gettext, gettext_noop, ngettext, parameter
+from bansong.translation import Option, gettext, gettext_noop, ngettext
 
 IN_PLACE_AND_OUTPUT: Final = Problem(
     "outputs.in_place_and_output", "`in_place=True` replaces the input; do not name an output as well"
@@ -109,10 +109,10 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
 def _check_target(target: Target) -> Target:
     name, format = target.path, target.format
     if target.encoding is not None and format != "csv":
-        option = parameter("output_encoding")
+        option = Option("output_encoding")
         raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format)
     if target.summary and format != "xlsx":
-        option = parameter("summary")
+        option = Option("summary")
         raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format)
     return target
 
@@ -178,7 +178,7 @@ def find_losses(
     """
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     if table.format == target.format == "xlsx" and anew and in_place:
-        option = parameter("select") if leaves_out else parameter("has_header", False)
+        option = Option("select") if leaves_out else Option("has_header", False)
         raise UsageError(WORKBOOK_NOT_KEPT, path=target.path, option=option)
     if target.format == "xlsx":
         from bansong.tables import excel

@@ -13,7 +13,7 @@ from bansong.run.changes import CHANGE_SCHEMA, combine
 from bansong.scheduling.job_file import load_job_file
 from bansong.scheduling.job_place import job_place
 from bansong.scheduling.run_store import JobRun, RunStore
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 RUN_NOT_IDENTIFIED: Final = Problem(
     "jobs.run_not_identified", "run {named!r}: {reason}; `bansong runs list` shows them"
@@ -70,5 +70,5 @@ def _find(runs: list[JobRun], named: str) -> JobRun:
     found = [run for run in runs if run.id == named] or [run for run in runs if run.id.startswith(named)]
     if len(found) == 1:
         return found[0]
-    reason = gettext("several begin so") if found else gettext("no such run is remembered")
+    reason = Phrase("several begin so") if found else Phrase("no such run is remembered")
     raise UsageError(RUN_NOT_IDENTIFIED, named=named, reason=reason)

@@ -17,7 +17,7 @@ from bansong.options import check_keywords
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.schema import Choice
 from bansong.tables import open_table, reading
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import Phrase, gettext, gettext_noop, ngettext
 from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bansong.watch.report import History, seoul_iso
 from bansong.watch.service_sync import Done, Steps
@@ -95,7 +95,7 @@ def sync(
     if not apply:
         return report
     if mistake and not force:
-        raise UsageError(CHANGE_TOO_LARGE, name=watches.name, mistake=mistake, force=gettext(_FORCE))
+        raise UsageError(CHANGE_TOO_LARGE, name=watches.name, mistake=mistake, force=Phrase(_FORCE))
     with progress_asked(progress, "watches", "syncing") as shown:
         done = watches.carry_out(_report_steps(report), shown or (lambda _done, _total: None))
     return replace(report, applied=True, done=_settle_doubts(watches, found.frame, done))

@@ -19,7 +19,7 @@ import polars as pl
 from bansong.engine.text_values import parse_json_object
 from bansong.errors import GazetteerError, Problem
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext, gettext_noop
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -120,7 +120,7 @@ class Gazetteer:
             from bansong.tables.compression import refuse_url
 
             refuse_url(path, GazetteerError)
-            raise GazetteerError(GAZETTEER_MISSING, path=path, remedy=gettext(_REMEDY))
+            raise GazetteerError(GAZETTEER_MISSING, path=path, remedy=Phrase(_REMEDY))
         with _parquet(path) as file:
             about = _about(path, file)
         return cls(path, about["version"], about["buildings"], about)
@@ -349,22 +349,22 @@ def _parquet(path: Path) -> pq.ParquetFile:
     except (FileNotFoundError, PermissionError) as error:
         raise GazetteerError(GAZETTEER_UNREADABLE, path=path, value=describe_os_error(error)) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise GazetteerError(NOT_PARQUET, path=path, remedy=gettext(_REMEDY)) from error
+        raise GazetteerError(NOT_PARQUET, path=path, remedy=Phrase(_REMEDY)) from error
 
 
 def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
     if text is None:
-        raise GazetteerError(NOT_GAZETTEER, path=path, remedy=gettext(_REMEDY))
+        raise GazetteerError(NOT_GAZETTEER, path=path, remedy=Phrase(_REMEDY))
     about = parse_json_object(text)
     form = about.get("format")
     later = _LATER.get(form) if isinstance(form, int) else None
     if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
-        raise GazetteerError(FORMAT_NOT_SUPPORTED, path=path, form=form, format=FORMAT, remedy=gettext(_REMEDY))
+        raise GazetteerError(FORMAT_NOT_SUPPORTED, path=path, form=form, format=FORMAT, remedy=Phrase(_REMEDY))
     if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
-        raise GazetteerError(VERSION_MISSING, path=path, remedy=gettext(_REMEDY))
+        raise GazetteerError(VERSION_MISSING, path=path, remedy=Phrase(_REMEDY))
     if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
-        raise GazetteerError(SECTIONS_MISSING, path=path, remedy=gettext(_REMEDY))
+        raise GazetteerError(SECTIONS_MISSING, path=path, remedy=Phrase(_REMEDY))
     return about
 
 
