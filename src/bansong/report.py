@@ -179,7 +179,7 @@ class Report(Shown):
             **(self.beside.as_dict() if self.beside else {}),
             "replaced": dict(self.replaced),
             "kept": dict(self.kept),
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def lines(self) -> list[tuple[str, str]]:

@@ -58,7 +58,7 @@ from bansong.storage.filesystem import private_folder
 from bansong.tables import Enriched, publish_file, write_table
 from bansong.tables.publish import backed_up, find_foreign
 from bansong.tables.standard_streams import send_output
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.engine.address import Gazetteer
@@ -299,7 +299,7 @@ class EnrichmentRun:
         chosen = self.prepared.chosen
         known = self.known if self.engine.kind.answers_locally else None
         header = chosen["b_no"].header if "b_no" in chosen else None
-        status = Alert(statuses.summary) if statuses is not None and statuses.is_alarming else None
+        status = statuses.alert if statuses is not None else None
         return Report(
             run_id=self.start.run_id,
             started=self.start.at,
@@ -316,11 +316,11 @@ class EnrichmentRun:
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
                 *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
-                *([Alert(no_gazetteer())] if self._looks_up and self._gazetteer_in_use is None else []),
+                *([no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
                 *self._gazetteer_cautions(),
                 *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
-                *([gettext(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
+                *([Phrase(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
                 *warnings,

@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
 from bansong.errors import LabelError, Problem
 from bansong.tables.publish import same_file
-from bansong.translation import Option, gettext, ngettext
+from bansong.translation import Option, Phrase
 
 RUN_AMBIGUOUS: Final = Problem(
     "mailings.run_ambiguous",
@@ -169,17 +169,17 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
         if found.rows == rows:
             return found, ()
         return None, (
-            gettext(
+            Phrase(
                 "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
                 "model answered is not known",
                 path=path,
-                rows=ngettext("{count:,} row", "{count:,} rows", rows),
+                rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
                 run_id=found.run_id,
                 rows_2=found.rows,
             ),
         )
     return None, (
-        gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
+        Phrase("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
     )
 
 

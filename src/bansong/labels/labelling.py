@@ -34,7 +34,7 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import Listed, Option, Phrase, gettext, ngettext
+from bansong.translation import Listed, Option, Phrase, gettext
 
 OUTCOMES_NOT_MATCHED: Final = Problem(
     "labels.outcomes_not_matched",
@@ -238,7 +238,7 @@ def _service_terms(
     terms = service_options("batch", service)
     if send is None and not (terms.base_url or variable(ENV_BASE_URL)):
         return None, (
-            gettext(
+            Phrase(
                 "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
                 env_base_url=ENV_BASE_URL,
             ),
@@ -418,7 +418,7 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
     terms = recorded.declaration
     if read.only_returns:
         found.append(
-            gettext(
+            Phrase(
                 "{name} has no column that says whether a letter came back: each of its rows is one that did",
                 name=read.name,
             )
@@ -426,7 +426,7 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
     enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
     if enriched is not None and enriched > terms.mailed:
         found.append(
-            gettext(
+            Phrase(
                 "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
                 "not be what was known when the letters went out",
                 started=enriched,
@@ -435,12 +435,12 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
         )
     if not terms.silence_is_delivery:
         why = (
-            gettext("returns were not requested")
+            Phrase("returns were not requested")
             if not terms.returns_requested
-            else gettext("the outcomes are not complete")
+            else Phrase("the outcomes are not complete")
         )
         found.append(
-            gettext(
+            Phrase(
                 "{why}: that a letter did not come back does not mean that it arrived, so only returns are "
                 "learned from",
                 why=why,
@@ -448,16 +448,16 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
         )
     elif terms.sent is None:
         found.append(
-            gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+            Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
         )
     elif unplaced := _count_unplaced(mailing, matched):
         found.append(
-            ngettext(
+            Phrase(
                 "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
                 "an outcome counts as delivered: name the rows, from 0, in a column row_id",
                 "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
                 "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-                unplaced,
+                count=unplaced,
             )
         )
     return tuple(found)

@@ -113,7 +113,7 @@ class LabelReport(Shown):
             "problems": dict(self.problems),
             "listed": [asdict(one) for one in self.listed],
             "sent": self.sent.as_dict() if self.sent is not None else None,
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def lines(self) -> list[tuple[str, str]]:

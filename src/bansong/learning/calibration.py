@@ -171,7 +171,7 @@ class Calibration(Shown):
             "enough": self.n >= FEW,
             "deciles": self.frame.to_dicts(),
             "groups": {column: frame.to_dicts() for column, frame in self.groups.items()},
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def lines(self) -> list[tuple[str, str]]:

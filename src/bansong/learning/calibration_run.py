@@ -23,7 +23,7 @@ from bansong.learning.training_data import RIPE_AT, TrainingData, select_trainin
 from bansong.models.journal import DECIDING, PROMOTED
 from bansong.models.model_store import ModelStore
 from bansong.schema import seoul_day
-from bansong.translation import Listed, gettext, ngettext
+from bansong.translation import Listed, Phrase, gettext
 
 AUDIT_CANNOT_RELEASE: Final = Problem(
     "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
@@ -179,7 +179,7 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     if not (older := rows.filter(~of_newest)).is_empty():
         shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
         found += [
-            gettext(
+            Phrase(
                 "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
                 "{after:.0%} (PSI {psi:.2f})",
                 feature=row["feature"],
@@ -195,10 +195,10 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
     overall = overall_calibration(letters, bounced, expected)
     if overall is not None and overall.significant:
         found.append(
-            gettext(
+            Phrase(
                 "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
                 "{low:.2f} to {high:.2f})",
-                letters=ngettext("{count:,} letter", "{count:,} letters", bounced),
+                letters=Phrase("{count:,} letter", "{count:,} letters", count=bounced),
                 expected=expected,
                 ratio=overall.ratio,
                 low=overall.low,
@@ -213,7 +213,7 @@ def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> tuple[s
     if held_share(patterns, champion) >= 0.01:
         return ()
     return (
-        gettext(
+        Phrase(
             "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it "
             "holds back too many cannot be learned; mail 2 to 10 % of them all the same now and then"
         ),

@@ -21,7 +21,7 @@ from bansong.learning.fit import count_patterns, design, numpy
 from bansong.learning.label_noise import FalseBounces, RankedLetters
 from bansong.learning.quarantine import FALSE_BOUNCES
 from bansong.learning.significance import WIDE, interval
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 ENOUGH_TO_JUDGE: Final = 300
 """Letters from which a share of wrong labels is estimated."""
@@ -83,7 +83,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
     expected = float(n @ probabilities)
     if not returned and expected > _NONE_EXPECTED:
         return (
-            gettext(
+            Phrase(
                 "one class only: none of {letters:,} letters came back where {expected:.1f} were expected",
                 letters=letters,
                 expected=expected,
@@ -94,7 +94,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
     if interval(few, of_few, WIDE)[0] <= interval(many, of_many, WIDE)[1]:
         return ()
     return (
-        gettext(
+        Phrase(
             "the order is upside down: of the safest letters (under {safe:.0%}) {few:,} of {of_few:,} came "
             "back ({few_2:.0%}), of the others {many:,} of {of_many:,} ({many_2:.0%})",
             safe=_SAFE,
@@ -110,7 +110,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
 
 def one_class(n: int) -> str:
     """Return the reason for labels among which no letter is known to have arrived."""
-    return gettext("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
+    return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class _MailingChecks:
         riskiest = self.ranked.riskiest(LEVEL) if self.ranked is not None else (0, 0)
         control = ControlGroup.count(self._together(left), riskiest)
         if lacking := control.describe_loss():
-            self._doubt(left, (lacking,), gettext("mailings"))
+            self._doubt(left, (lacking,), Phrase("mailings"))
             self.missing.append(lacking)
             return None
         return control.describe_uncertainty()
@@ -185,10 +185,10 @@ class _MailingChecks:
 
     def _doubt(self, group: Sequence[str], why: tuple[str, ...], others: str | None = None) -> None:
         together = (
-            gettext(
+            Phrase(
                 "together with {group:,} other {others}: ",
                 group=len(group) - 1,
-                others=others or gettext("small mailings"),
+                others=others or Phrase("small mailings"),
             )
             if len(group) > 1
             else ""
@@ -216,7 +216,7 @@ def _worst(
 
 
 def _wrong_returns(estimate: FalseBounces) -> str:
-    return gettext(
+    return Phrase(
         "about {share:.0%} of the letters that arrived seem to be recorded as returned (90 % interval "
         "{low:.1%} to {high:.1%}; at most {false_bounces:.0%} is usual): the rate of returns does not go "
         "on falling towards the safest letters",

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from bansong.cloud.remote_path import as_path, is_remote, path_on_disk
 from bansong.column_words import HEADERS
-from bansong.errors import OutputError, Problem, UsageError
-from bansong.schema import ADDED_COLUMNS, Alert, Lang
+from bansong.errors import Notice, OutputError, Problem, UsageError
+from bansong.schema import ADDED_COLUMNS, Lang
 from bansong.tables import WORKBOOKS, Format, Table, reading
 from bansong.tables.compression import url_of
 from bansong.tables.detect import default_output, output_format, refuse_in_place
@@ -19,7 +19,7 @@ from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
 from bansong.tables.table import unique_names
-from bansong.translation import Option, gettext, gettext_noop, ngettext
+from bansong.translation import Listed, Option, Phrase, gettext, gettext_noop
 
 IN_PLACE_AND_OUTPUT: Final = Problem(
     "outputs.in_place_and_output", "`in_place=True` replaces the input; do not name an output as well"
@@ -45,6 +45,18 @@ WORKBOOK_NOT_KEPT: Final = Problem(
     "outputs.workbook_not_kept",
     "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
     "formats; name it with `output=`",
+)
+
+INPUT_OPEN: Final = Problem(
+    "alert.input_open",
+    "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and run again",
+)
+OUTPUT_OPEN: Final = Problem(
+    "alert.output_open",
+    "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces this run's",
+)
+COLUMN_DOUBLED: Final = Problem(
+    "alert.column_doubled", "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}"
 )
 
 _JSON: Final = ("json", "ndjson")
@@ -144,12 +156,9 @@ def lay_out_columns(
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
-            kept_beside = gettext(
-                "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}", theirs=wanted, ours=header
-            )
-            warnings.append(
-                Alert(kept_beside) if ours else kept_beside
-            )  # in an earlier output it may be taken for ours
+            told = {"theirs": wanted, "ours": header}
+            # in an earlier output the user's column may be taken for ours
+            warnings.append(Notice(COLUMN_DOUBLED, **told) if ours else Phrase(COLUMN_DOUBLED.text, **told))
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 
@@ -190,10 +199,10 @@ def find_losses(
     if header_unsure and table.above and kept:
         return (
             *notes,
-            ngettext(
+            Phrase(
                 "{count:,} line above the header's last: kept as they are, and not verified",
                 "{count:,} lines above the header's last: kept as they are, and not verified",
-                table.above,
+                count=table.above,
             ),
         )
     if kept and not rebuilt:
@@ -203,22 +212,22 @@ def find_losses(
 
 def _note_rebuilt(table: Table) -> str:
     if table.format == "html":
-        return gettext("the output is a new workbook: what the web page has beside its table is not in it")
-    return gettext("the output is a new workbook: its other sheets, formulas, charts and formats are not in it")
+        return Phrase("the output is a new workbook: what the web page has beside its table is not in it")
+    return Phrase("the output is a new workbook: its other sheets, formulas, charts and formats are not in it")
 
 
 def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
     """Notes on the lines above the rows that the output lacks; ``titles``: whether title lines are among these."""
     joined = table.above - table.titles + 1
-    notes = [gettext("the {count} lines of the header are one line in the output", count=joined)] if joined > 1 else []
+    notes = [Phrase("the {count} lines of the header are one line in the output", count=joined)] if joined > 1 else []
     if table.titles and titles:
         of_workbook = table.format in (*WORKBOOKS, "html")
         notes.append(
-            ngettext(
+            Phrase(
                 "{count:,} title line above the header not in the output; in {again} it has all lines",
                 "{count:,} title lines above the header not in the output; in {again} it has all lines",
-                table.titles,
-                again=gettext("a workbook") if of_workbook else gettext("the input's own format"),
+                count=table.titles,
+                again=Phrase("a workbook") if of_workbook else Phrase("the input's own format"),
             )
         )
     return tuple(notes)
@@ -240,12 +249,12 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
     headers = [header for _, header in layout]
     renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
     if renamed:
-        named = ", ".join(
-            gettext("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN]
+        named: Phrase = Listed(
+            (Phrase("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN]), ", "
         )
-        named = gettext("{named} and so on", named=named) if len(renamed) > _SHOWN else named
+        named = Phrase("{named} and so on", named=named) if len(renamed) > _SHOWN else named
         warnings = (
-            gettext(
+            Phrase(
                 "headers that repeat or are blank get names of their own, as {format} needs: {named}",
                 format=format,
                 named=named,
@@ -259,26 +268,12 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
     return warnings
 
 
-def open_elsewhere(source: Path | None, target: Target) -> Iterator[Alert]:
+def open_elsewhere(source: Path | None, target: Target) -> Iterator[Notice]:
     """Yield what to say where input or output is open in Excel or LibreOffice, as a lock beside it shows."""
     if source is not None and (lock := _lock_beside(source)):
-        yield Alert(
-            gettext(
-                "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and "
-                "run again",
-                path=source,
-                lock=lock.name,
-            )
-        )
+        yield Notice(INPUT_OPEN, path=source, lock=lock.name)
     if not target.private and target.path != source and (lock := _lock_beside(target.path)):
-        yield Alert(
-            gettext(
-                "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces "
-                "this run's",
-                path=target.path,
-                lock=lock.name,
-            )
-        )
+        yield Notice(OUTPUT_OPEN, path=target.path, lock=lock.name)
 
 
 def _lock_beside(path: Path) -> Path | None:

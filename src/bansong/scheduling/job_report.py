@@ -170,7 +170,7 @@ class JobReport(Shown):
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
             "rows": self.rows,
-            "inputs": [one.as_dict() | {"warnings": list(one.warnings)} for one in self.inputs],
+            "inputs": [one.as_dict() | {"warnings": list(map(str, one.warnings))} for one in self.inputs],
             "changes": self.counts,
             "changes_file": self.changes_file,
             "message": self.message,

@@ -17,7 +17,7 @@ from bansong.options import check_keywords
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.schema import Choice
 from bansong.tables import open_table, reading
-from bansong.translation import Phrase, gettext, gettext_noop, ngettext
+from bansong.translation import Phrase, gettext_noop
 from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bansong.watch.report import History, seoul_iso
 from bansong.watch.service_sync import Done, Steps
@@ -206,15 +206,15 @@ def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
         return None
     unusable = found.unusable.height
     rows = (
-        gettext(
+        Phrase(
             "; {unusable:,} of its {rows} have no usable number",
             unusable=unusable,
-            rows=ngettext("{count:,} row", "{count:,} rows", found.rows),
+            rows=Phrase("{count:,} row", "{count:,} rows", count=found.rows),
         )
         if unusable
         else ""
     )
-    return gettext(
+    return Phrase(
         "{going:,} of {watched:,} watched businesses are not in the file{rows}",
         going=going,
         watched=plan.watched,
@@ -285,40 +285,40 @@ def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
 
 
 def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> tuple[str, ...]:
-    notes = [note for note in stages.warnings if note != gettext(NO_ADDRESS)]
+    notes = [note for note in stages.warnings if note != Phrase(NO_ADDRESS)]
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())
         more = (
-            gettext(
+            Phrase(
                 "; {differing:,} with different names or addresses: the first that are given count", differing=differing
             )
             if differing
             else ""
         )
         notes.append(
-            gettext(
+            Phrase(
                 "in several rows: {numbers}{more}",
-                numbers=ngettext("{count:,} number", "{count:,} numbers", found.repeated.height),
+                numbers=Phrase("{count:,} number", "{count:,} numbers", count=found.repeated.height),
                 more=more,
             )
         )
     if found.suspect:
         notes.append(
-            gettext(
+            Phrase(
                 "with a wrong check digit: {numbers}, watched all the same",
-                numbers=ngettext("{count:,} number", "{count:,} numbers", found.suspect),
+                numbers=Phrase("{count:,} number", "{count:,} numbers", count=found.suspect),
             )
         )
     if found.unusable.height and plan.remove.height and not keep:
         notes.append(
-            gettext(
+            Phrase(
                 "without a usable number: {rows}; if one of the watches to be removed is theirs, repair the row first",
-                rows=ngettext("{count:,} row", "{count:,} rows", found.unusable.height),
+                rows=Phrase("{count:,} row", "{count:,} rows", count=found.unusable.height),
             )
         )
     if plan.unnumbered:
         notes.append(
-            gettext(
+            Phrase(
                 "shown without a business number: {unnumbered:,} on the list; they are left alone",
                 unnumbered=plan.unnumbered,
             )

@@ -21,7 +21,7 @@ from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts
 from bansong.reference.status_store import StatusStore
 from bansong.schema import SEOUL
 from bansong.storage.sqlite import is_in_use
-from bansong.translation import gettext, ngettext
+from bansong.translation import Phrase
 
 log = logging.getLogger(__name__)
 
@@ -95,21 +95,21 @@ class WatchStatuses:
         if days:
             age = (self._day() - min(days)).days
             known.append(
-                gettext(
+                Phrase(
                     "the status store, whose oldest status is of {days} ({days_2} ago)",
                     days=min(days),
-                    days_2=ngettext("{count:,} day", "{count:,} days", age),
+                    days_2=Phrase("{count:,} day", "{count:,} days", count=age),
                 )
             )
         if registry is not None:
-            known.append(gettext("the registry {version}", version=registry.version))
-        left = ngettext("{count:,} number", "{count:,} numbers", self.unasked)
+            known.append(Phrase("the registry {version}", version=registry.version))
+        left = Phrase("{count:,} number", "{count:,} numbers", count=self.unasked)
         by_what = (
-            gettext("judged by {names}", names=gettext(" and ").join(known))
+            Phrase("judged by {names}", names=Phrase(" and ").join(known))
             if known
-            else gettext("not judged: nothing is known of their status")
+            else Phrase("not judged: nothing is known of their status")
         )
-        return gettext(
+        return Phrase(
             "{left} could not be asked of the tax authority and {by_what}: {halt}",
             left=left,
             by_what=by_what,

@@ -19,7 +19,7 @@ import polars as pl
 from bansong.engine.text_values import parse_json_object
 from bansong.errors import GazetteerError, Problem
 from bansong.library_messages import describe_os_error
-from bansong.translation import Phrase, gettext, gettext_noop
+from bansong.translation import Phrase, gettext_noop
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -141,7 +141,7 @@ class Gazetteer:
         found = []
         if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
             found.append(
-                gettext(
+                Phrase(
                     "{path}: the gazetteer's addresses are of {source_date:%Y-%m}, older than 3 months, so newer "
                     "roads and buildings are missing; build it again from this month's files (business.juso.go.kr)",
                     path=self.path,
@@ -151,7 +151,7 @@ class Gazetteer:
         kinds = self.about.get("kinds")
         if isinstance(kinds, list) and "lots" not in kinds:
             found.append(
-                gettext(
+                Phrase(
                     "{path}: the gazetteer was built without the files of additional lots, so addresses by such a "
                     "lot are not found; build it again with jibun_rnaddrkor_*.txt, which comes in the same download",
                     path=self.path,
