@@ -15,11 +15,12 @@ from bansong.joint.report import FilesReport
 from bansong.report import Report
 from bansong.report_display import Shown
 from bansong.run.changes import count_kinds
+from bansong.scheduling.job_file import JobFileAudience
 from bansong.scheduling.output_files import set_mode
 from bansong.scheduling.run_message import describe_counts
 from bansong.schema import Alert
 from bansong.tables import publish_file
-from bansong.translation import gettext, gettext_noop, join_clauses, ngettext
+from bansong.translation import current_audience, gettext, gettext_noop, join_clauses, ngettext, use_audience
 
 PAUSED: Final = 5
 """The exit code of what the next run goes on with."""
@@ -64,7 +65,9 @@ class InputOutcome:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know of its answers, with the fields of the job file that mend it; alerts stay alerts."""
-        return (*self.kept, *(self.report.warnings if self.report else ()))
+        with use_audience(JobFileAudience(current_audience())):
+            said = (*self.kept, *(self.report.warnings if self.report else ()))
+            return tuple(Alert(str(one)) if isinstance(one, Alert) else str(one) for one in said)
 
     @property
     def code_of_report(self) -> int:
