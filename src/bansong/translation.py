@@ -30,7 +30,7 @@ from typing import Any, Final, Protocol, Self
 
 from bansong.schema import LANGS, Lang
 
-NO_VALUE: Final = object()
+NO_VALUE: Final = ...  # the same object in each process that an error crosses
 LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
 _FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
