@@ -25,7 +25,7 @@ from bansong.run.engine import Engine, LocalEngineAdapter
 from bansong.translation import Listed, Option, gettext_noop
 
 OPTION_TOO_LATE: Final = Problem(
-    "engines.option_too_late", "{option} is said when an engine is made; it is given as {option2}"
+    "engines.option_too_late", "{option} is said when an engine is made; it is given as {engine}"
 )
 ENGINE_UNKNOWN: Final = Problem(
     "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
@@ -56,7 +56,7 @@ class EngineRequest:
             return
         said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
         if said:
-            raise UsageError(OPTION_TOO_LATE, option=Option(said[0]), option2=Option("engine"))
+            raise UsageError(OPTION_TOO_LATE, option=Option(said[0]), engine=Option("engine"))
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):

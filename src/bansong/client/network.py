@@ -21,7 +21,7 @@ CA_BUNDLE_UNUSABLE: Final = Problem(
     "service.ca_bundle_unusable", "{option}: {fault}; give the path of a CA bundle (PEM)"
 )
 NETWORK_OPTION_REDUNDANT: Final = Problem(
-    "service.network_option_redundant", "{option} does all of the network itself; leave {option2} out"
+    "service.network_option_redundant", "{option} does all of the network itself; leave {other_option} out"
 )
 CERTIFICATE_CHECK_OFF: Final = Problem(
     "service.certificate_check_off",
@@ -94,7 +94,7 @@ def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -
         wrong_type("http", http, remedy)
     if app is not None or verify is not True:
         other = "app" if app is not None else "verify"
-        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), option2=Option(other))
+        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), other_option=Option(other))
     return http
 
 

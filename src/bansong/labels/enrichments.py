@@ -170,12 +170,12 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
             return found, ()
         return None, (
             Phrase(
-                "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
+                "{path} has {rows}, run {run_id} wrote {found_rows:,}: it is taken for a file of its own, and which "
                 "model answered is not known",
                 path=path,
                 rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
                 run_id=found.run_id,
-                rows_2=found.rows,
+                found_rows=found.rows,
             ),
         )
     return None, (

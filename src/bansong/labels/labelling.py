@@ -38,8 +38,8 @@ from bansong.translation import Listed, Option, Phrase, gettext
 
 OUTCOMES_NOT_MATCHED: Final = Problem(
     "labels.outcomes_not_matched",
-    "{name}: of {outcomes} none is of {name_2}; read were the columns {used}; its numbers are "
-    "{first_numbers}, those of the mailed file {first_numbers_2}; {remedy}",
+    "{name}: of {outcomes} none is of {mailing}; read were the columns {used}; its numbers are "
+    "{numbers}, those of the mailed file {mailed_numbers}; {remedy}",
 )
 ACTION_NOT_FOUND: Final = Problem(
     "mailings.action_not_found", "{parameter}: {name} has no row with the action {strange!r}; it has {names}"
@@ -288,10 +288,10 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
         OUTCOMES_NOT_MATCHED,
         name=read.name,
         outcomes=Phrase("{count:,} outcome", "{count:,} outcomes", count=read.frame.height),
-        name_2=mailing.name,
+        mailing=mailing.name,
         used=used,
-        first_numbers=_first_numbers(read.frame["digits"]),
-        first_numbers_2=_first_numbers(theirs),
+        numbers=_first_numbers(read.frame["digits"]),
+        mailed_numbers=_first_numbers(theirs),
         remedy=remedy,
     )
 

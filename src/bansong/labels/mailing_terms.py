@@ -33,8 +33,8 @@ ACTIONS_CONTRADICTORY: Final = Problem(
 )
 MAILING_DECLARED_OTHERWISE: Final = Problem(
     "mailings.mailing_declared_otherwise",
-    "the mailing of {mailed} was declared before with {name} {format_value}, now with "
-    "{format_value_2}; say the same, or give `replace=True` if the earlier was wrong",
+    "the mailing of {mailed} was declared before with {name} {before}, now with "
+    "{now}; say the same, or give `replace=True` if the earlier was wrong",
 )
 
 ALL: Final = "all"
@@ -104,8 +104,8 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     MAILING_DECLARED_OTHERWISE,
                     mailed=self.mailed,
                     name=name,
-                    format_value=_format_value(before),
-                    format_value_2=_format_value(now),
+                    before=_format_value(before),
+                    now=_format_value(now),
                 )
         return msgspec.structs.replace(
             self,

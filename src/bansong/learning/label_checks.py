@@ -96,14 +96,14 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
     return (
         Phrase(
             "the order is upside down: of the safest letters (under {safe:.0%}) {few:,} of {of_few:,} came "
-            "back ({few_2:.0%}), of the others {many:,} of {of_many:,} ({many_2:.0%})",
+            "back ({few_share:.0%}), of the others {many:,} of {of_many:,} ({many_share:.0%})",
             safe=_SAFE,
             few=few,
             of_few=of_few,
-            few_2=few / of_few,
+            few_share=few / of_few,
             many=many,
             of_many=of_many,
-            many_2=many / of_many,
+            many_share=many / of_many,
         ),
     )
 

@@ -23,7 +23,7 @@ JOB_ID_EMPTY: Final = Problem("ledger.job_id_empty", "the job has no id; give th
 JOB_TAKEN: Final = Problem("ledger.job_taken", "{job_id}: is the job of upload {taken} already; look the job up again")
 UPLOAD_NOT_WAITING: Final = Problem("ledger.upload_not_waiting", "{id}: no rows of this upload wait for a job; {list}")
 ID_UNKNOWN: Final = Problem("ledger.id_unknown", "{id}: nothing that waits to be settled has this id; {list}")
-ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {count2:,} ids begin like this; give more of it")
+ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {matches:,} ids begin like this; give more of it")
 ALREADY_SETTLED: Final = Problem("ledger.already_settled", "{id}: is settled already; {list}")
 
 KILLED: Final = gettext_noop("the process ended while the request was under way")
@@ -168,7 +168,7 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
     if not found:
         raise UsageError(ID_UNKNOWN, id=id, list=Phrase(_LIST))
     if len(found) > 1:
-        raise UsageError(ID_AMBIGUOUS, id=id, count2=len(found))
+        raise UsageError(ID_AMBIGUOUS, id=id, matches=len(found))
     return found[0]
 
 

@@ -12,7 +12,7 @@ from bansong.translation import Option, Phrase, gettext_noop
 
 OPTION_TYPE_WRONG: Final = Problem("options.option_type_wrong", "{option} is a {given}; give a bansong.{wanted}")
 FIELD_SAID_TWICE: Final = Problem(
-    "options.field_said_twice", "{option} is a field of {option2}, which is given as well; say it there"
+    "options.field_said_twice", "{option} is a field of {other_option}, which is given as well; say it there"
 )
 VALUE_INVALID: Final = Problem("options.value_invalid", "{option}: must be {wanted}")
 
@@ -32,7 +32,7 @@ def choose_options(name: str, given: Options | None, flat: Options) -> Options:
     if not isinstance(given, type(flat)):
         raise UsageError(OPTION_TYPE_WRONG, option=Option(name), given=type(given).__name__, wanted=type(flat).__name__)
     if twice := differing_fields(flat):
-        raise UsageError(FIELD_SAID_TWICE, option=Option(twice[0]), option2=Option(name))
+        raise UsageError(FIELD_SAID_TWICE, option=Option(twice[0]), other_option=Option(name))
     return given
 
 

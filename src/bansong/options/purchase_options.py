@@ -25,7 +25,7 @@ BUYING_ENGINES_ONLY: Final = Problem(
 PARAMETER_UNKNOWN: Final = Problem(
     "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
 )
-OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {option2}, not for {name}")
+OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {engines}, not for {name}")
 
 
 class ServiceKeywords(TypedDict, total=False):
@@ -176,7 +176,7 @@ def _refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
             raise UsageError(
                 OTHER_ENGINE_ONLY,
                 option=Option(name),
-                option2=Option("engine", Listed(owners, gettext_noop(" and "))),
+                engines=Option("engine", Listed(owners, gettext_noop(" and "))),
                 name=kind.name,
             )
 

@@ -22,7 +22,7 @@ JOB_NEVER_RAN: Final = Problem(
     "jobs.job_never_ran", "{state}: the job {name} never ran here; run it with `bansong run {job}`"
 )
 RUNS_OUT_OF_ORDER: Final = Problem(
-    "jobs.runs_out_of_order", "the run {id} is not before {id_2}; name the earlier one first"
+    "jobs.runs_out_of_order", "the run {id} is not before {other_id}; name the earlier one first"
 )
 
 _LAST: Final = re.compile(r"last(?:-(\d+))?")
@@ -57,7 +57,7 @@ def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)
         if runs.index(first) >= runs.index(last):  # not by their times: a clock may have been set back
-            raise UsageError(RUNS_OUT_OF_ORDER, id=first.id, id_2=last.id)
+            raise UsageError(RUNS_OUT_OF_ORDER, id=first.id, other_id=last.id)
         steps = store.changes_between(first.id, last.id)
     return combine(steps) if steps else pl.DataFrame(schema=CHANGE_SCHEMA)
 

@@ -96,9 +96,9 @@ class WatchStatuses:
             age = (self._day() - min(days)).days
             known.append(
                 Phrase(
-                    "the status store, whose oldest status is of {days} ({days_2} ago)",
+                    "the status store, whose oldest status is of {days} ({age} ago)",
                     days=min(days),
-                    days_2=Phrase("{count:,} day", "{count:,} days", count=age),
+                    age=Phrase("{count:,} day", "{count:,} days", count=age),
                 )
             )
         if registry is not None:

@@ -44,7 +44,7 @@ ROWS_MISSING: Final = Problem(
 )
 GAZETTEER_REPLACED: Final = Problem(
     "gazetteer.gazetteer_replaced",
-    "{path}: was replaced by version {version} while version {version_2} was in use; open it again",
+    "{path}: was replaced by version {version} while version {used_version} was in use; open it again",
 )
 GAZETTEER_UNREADABLE: Final = Problem("gazetteer.gazetteer_unreadable", "{path}: cannot be read: {value}")
 NOT_PARQUET: Final = Problem(
@@ -277,7 +277,9 @@ def read_section(
     with _parquet(path) as file:
         about = _about(path, file)
         if about["version"] != gazetteer.version:
-            raise GazetteerError(GAZETTEER_REPLACED, path=path, version=about["version"], version_2=gazetteer.version)
+            raise GazetteerError(
+                GAZETTEER_REPLACED, path=path, version=about["version"], used_version=gazetteer.version
+            )
         later = _LATER[about["format"]]
         first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
         wanted = range(first, last) if groups is None else [first + group for group in groups]
