@@ -169,13 +169,16 @@ def role_code(word: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class CodeWord:
     """A code as a field of a message; it is called as the reader calls it."""
 
     code: str
 
     def __str__(self) -> str:
         return word_of(self.code, current_language())
+
+    def __repr__(self) -> str:
+        return repr(str(self))
 
 
 def word_of(code: str, lang: Lang) -> str:

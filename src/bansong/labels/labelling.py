@@ -13,7 +13,7 @@ import polars as pl
 
 from bansong import business_number
 from bansong.cloud.remote_path import as_path, is_remote
-from bansong.column_words import Word
+from bansong.column_words import CodeWord
 from bansong.engine.risk.reason_parser import KNOWN_DTYPES
 from bansong.engine.risk.reason_parser import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
@@ -266,8 +266,8 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
             ACTION_NOT_FOUND,
             parameter=Option("sent", ",".join(terms.sent)),
             name=mailing.name,
-            strange=Word(strange[0]),
-            names=Listed(map(Word, actions), ", "),
+            strange=CodeWord(strange[0]),
+            names=Listed(map(CodeWord, actions), ", "),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from bansong.column_words import Word
+from bansong.column_words import CodeWord
 from bansong.engine import LocalEngine
 from bansong.engine.registry import Registry, meaning_expr
 from bansong.errors import Notice, Problem
@@ -208,7 +208,7 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
-    counts = {"invalid": plan.invalid, "problem": Word(problem)}
+    counts = {"invalid": plan.invalid, "problem": CodeWord(problem)}
     cause = Phrase(_LIKELY_CAUSES.get(problem, _UNREAD_COLUMN))
     if header:
         return Notice(COLUMN_MOSTLY_INVALID, count=plan.rows, header=header, cause=cause, **counts)

@@ -156,9 +156,9 @@ def lay_out_columns(
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
-            told = {"theirs": wanted, "ours": header}
+            both = {"theirs": wanted, "ours": header}
             # in an earlier output the user's column may be taken for ours
-            warnings.append(Notice(COLUMN_DOUBLED, **told) if ours else Phrase(COLUMN_DOUBLED.text, **told))
+            warnings.append(Notice(COLUMN_DOUBLED, **both) if ours else Phrase(COLUMN_DOUBLED.text, **both))
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 
