@@ -28,11 +28,11 @@ CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
-KEYWORDS = {"gettext": slice(1), "gettext_noop": slice(1), "ngettext": slice(2)}
+KEYWORDS = {"gettext": slice(1), "gettext_of": slice(1, 2), "gettext_noop": slice(1), "ngettext": slice(2)}
 KINDS = {"Phrase": slice(2), "Problem": slice(1, 3)}
 """What takes messages, and which of its arguments are the forms of one."""
 
-HELP = {"help", "short_help", "epilog"}
+HELP = {"help", "off_help", "short_help", "epilog"}
 COMMANDS = {"command", "group"}
 
 NOT_FOR_PEOPLE = {
@@ -69,7 +69,7 @@ def messages() -> Catalog:
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         for texts in _texts_of_kinds(tree):
             found.add(texts[0] if len(texts) == 1 else texts, locations=where)
-        if path.parent.name == "cli":
+        if path.parent.name == "cli" or b" = option(" in source:
             for text in _help_texts(tree):
                 found.add(text, locations=where)
     return found
@@ -225,7 +225,8 @@ _TECHNICAL = re.compile(
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other
 )
 _SILENT = {
-    *("gettext", "gettext_noop", "ngettext", "Phrase", "Problem"),
+    *KEYWORDS,
+    *KINDS,
     *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }

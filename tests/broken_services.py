@@ -340,7 +340,7 @@ def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
         patch("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0),
-        patch("bansong.purchase.batch_jobs._DEADLINE", 0.1),
+        patch("bansong.purchase.batch_jobs._DEADLINE_S", 0.1),
     ):
         yield
 

@@ -731,7 +731,7 @@ def _seeded(dice: Random) -> Iterator[None]:
     with (
         patch.object(internals, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         patch.object(anyio.to_thread, "run_sync", in_turn),
-        patch.object(batch_upload, "_TRIAL", dice.choice((1, 3, 100))),
+        patch.object(batch_upload, "_TRIAL_ROWS", dice.choice((1, 3, 100))),
         patch.object(secrets, "token_hex", lambda size: f"{dice.getrandbits(8 * size):0{2 * size}x}"),
     ):
         yield

@@ -86,7 +86,7 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 def kept(kept_once: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     """A copy of it, for a server and a command that look often for what there is to erase."""
     read_here(monkeypatch)
-    monkeypatch.setattr(expiry, "_LOOKED_EVERY", LOOKED_EVERY)
+    monkeypatch.setattr(expiry, "_LOOK_INTERVAL_S", LOOKED_EVERY)
     monkeypatch.setattr(key_data, "_LOOKED_EVERY", LOOKED_EVERY)
     shutil.copytree(kept_once.db.parent, tmp_path / "home")
     return replace(kept_once, db=tmp_path / "home" / kept_once.db.name)
@@ -372,7 +372,7 @@ step = sys.argv[3]
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(account_erasure, step, kill)
-with account_erasure.AccountErasure(Path(sys.argv[1]), sys.argv[2]) as account:
+with account_erasure.open_account(Path(sys.argv[1]), sys.argv[2]) as account:
     account.erase(1.8e9)
 """
 

@@ -374,9 +374,12 @@ def test_python_hears_of_parameters_and_the_command_line_of_options(run: Run, tm
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts in a module that are not its docstrings, f-strings with their values left out."""
+    """The texts in a module but its docstrings and declared options, f-strings with their values left out."""
     tree = ast.parse(path.read_text("utf-8"))
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    declared = ("flag", "off", "help", "off_help")  # of an option, for the command line alone
+    said = (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg in declared)
+    bare |= {id(one) for value in said for one in ast.walk(value)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
             yield node.lineno, node.value

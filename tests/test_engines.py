@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
 import traceback
 import typing
 from collections.abc import Iterator
@@ -16,9 +15,8 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.api.enrich_files import EnrichKeywords
 from bansong.errors import QuotaError, UsageError
-from bansong.options import ENGINE_KINDS, ServiceKeywords
+from bansong.options import ENGINE_KINDS
 from bansong.testing import FakeService, serve
 from conftest import NINE, SAMPLE, write
 from customers import KEY, QUICK, customers
@@ -97,7 +95,6 @@ def test_service_options_are_checked_when_they_are_made() -> None:
     options = bs.ServiceOptions(api_key="secret-key-of-a-user")  # type: ignore[arg-type]
     assert isinstance(options.api_key, bs.ApiKey)
     assert "secret" not in repr(options)
-    assert set(ServiceKeywords.__annotations__) == set(bs.ServiceOptions.__annotations__)
 
 
 def test_reading_and_writing_options_are_one_value_each(tmp_path: Path) -> None:
@@ -138,14 +135,6 @@ def test_an_async_run_that_ends_does_not_cancel_the_token(service: FakeService, 
     for _ in range(2):
         assert anyio.run(lambda: bs.aenrich(source, **options)).exit_code == 0
     assert bs.enrich(source, **options | {"max_age": 0}).exit_code == 0
-
-
-def test_the_async_and_the_planning_function_have_the_keywords_of_enrich() -> None:
-    """A keyword that is added to one is known to the type checker in all."""
-    own = {"input", "output", "engine", "read", "write", "dry_run", "cancel", "service"}
-    assert set(inspect.signature(bs.enrich).parameters) - own == (
-        set(EnrichKeywords.__annotations__) - set(ServiceKeywords.__annotations__)
-    )
 
 
 def test_what_a_public_signature_names_can_be_imported() -> None:

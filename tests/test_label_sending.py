@@ -26,7 +26,7 @@ from bansong.labels.label_sender import SendReport
 from bansong.labels.output_columns import LABEL_DTYPES
 from bansong.ledger import Ledger
 from bansong.options import ServiceOptions, service_options
-from bansong.testing import DIALECTS, HTML, Delay, FakeService, Fault, Lookup, Reset, Status, serve
+from bansong.testing import DIALECTS, HTML, Delay, Dialect, FakeService, Fault, Lookup, Reset, Status, serve
 from conftest import NINE
 from crashing import Calls
 from customers import KEY, customers, numbers
@@ -98,10 +98,13 @@ def expected(rows: pl.DataFrame) -> Counter[tuple[Lookup, bool, str]]:
     )
 
 
-@pytest.mark.parametrize("name", sorted(DIALECTS))
+NUMBERINGS = {"plain": Dialect(), "lines": Dialect(row_key="line", row_base=2, order="risk"), **DIALECTS}
+
+
+@pytest.mark.parametrize("name", NUMBERINGS)
 def test_each_label_reaches_the_row_it_is_about_and_only_once(name: str, tmp_path: Path) -> None:
     """However a service numbers its rows; where its results do not say, nothing is sent rather than guessed."""
-    service = FakeService(KEY, dialect=DIALECTS[name])
+    service = FakeService(KEY, dialect=NUMBERINGS[name])
     with serve(service) as url:
         mailed = bought(url, tmp_path)
         sent = send_labels(all_bounced(), mailed, terms=terms(url))

@@ -449,7 +449,7 @@ def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, sta
 )
 def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the disk has no room for a job's results, the job is done when there is room."""
-    monkeypatch.setattr(worker, "_NO_ROOM", 0.0)
+    monkeypatch.setattr(worker, "_NO_ROOM_PAUSE_S", 0.0)
     held = Held(failures=5)
     held.error = error
     held.go.set()

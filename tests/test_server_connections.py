@@ -97,7 +97,7 @@ def test_half_open_connections_of_many_addresses_lock_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the server is full, who has waited longest makes room, not whoever comes."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 60)
+    monkeypatch.setattr(process, "_MAX_CONNECTIONS", 60)
     with served(tmp_path / "db.sqlite", connections_per_address=20) as server, ExitStack() as stack:
         for number in range(3, 13):
             stack.enter_context(lines_from(server, f"127.0.0.{number}", 20))
@@ -121,7 +121,7 @@ def test_two_thousand_half_open_connections_lock_nobody_out(tmp_path: Path) -> N
 
 def test_whoever_makes_room_in_the_middle_of_a_head_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head of which a part has come is answered 503: nothing was done; one of which nothing has come is closed."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 2)
+    monkeypatch.setattr(process, "_MAX_CONNECTIONS", 2)
     with served(tmp_path / "db.sqlite") as server, ExitStack() as stack:
         begun = stack.enter_context(closing(line_from(server)))
         begun.sendall(ASK[:20])
@@ -138,7 +138,7 @@ def test_whoever_makes_room_in_the_middle_of_a_head_is_told(tmp_path: Path, monk
 
 def test_idle_connections_go_after_those_that_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is kept between requests goes only when none is left that has sent nothing yet."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 3)
+    monkeypatch.setattr(process, "_MAX_CONNECTIONS", 3)
     with served(tmp_path / "db.sqlite") as server, ExitStack() as stack:
         kept = stack.enter_context(closing(line_from(server)))
         kept.sendall(KEPT)
@@ -167,7 +167,7 @@ def until_under_way(server: Served, requests: int) -> None:
 
 def test_requests_under_way_make_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all connections have a request under way, a newcomer is told 503 in the one error shape, and closed."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 3)
+    monkeypatch.setattr(process, "_MAX_CONNECTIONS", 3)
     with served(tmp_path / "db.sqlite") as server:
         with lines_from(server, "127.0.0.1", 3, sent=slow_request(server.key())) as lines:
             until_under_way(server, 3)
@@ -207,7 +207,7 @@ def test_one_connection_an_address_serves_one_client_after_the_other(tmp_path: P
 
 def test_a_body_that_is_only_drained_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests without a key whose bodies do not come hold no place: what is answered waits for nobody."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 5)
+    monkeypatch.setattr(process, "_MAX_CONNECTIONS", 5)
     with (
         served(tmp_path / "db.sqlite") as server,
         lines_from(server, "127.0.0.1", 5, sent=slow_request("nobody's")) as lines,
@@ -220,7 +220,7 @@ def test_a_body_that_is_only_drained_makes_room(tmp_path: Path, monkeypatch: pyt
 
 def test_a_client_that_takes_nothing_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that ask for much and read none of it do not keep others out until their deadline."""
-    monkeypatch.setattr(process, "_CONNECTIONS", 4)
+    monkeypatch.setattr(process, "_MAX_CONNECTIONS", 4)
     many = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200
     with served(tmp_path / "db.sqlite") as server, lines_from(server, "127.0.0.1", 4, sent=many):
         deadline = time.monotonic() + 120

@@ -157,7 +157,7 @@ def test_a_server_does_not_start_without_its_registry(tmp_path: Path) -> None:
 
 def test_scopes_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound the scope that was not asked for longest is let go, and the others keep their engines."""
-    monkeypatch.setattr(engine_pool, "_SCOPES", 2)
+    monkeypatch.setattr(engine_pool, "_MAX_SCOPES", 2)
     engines = opened(tmp_path, HandClock())
     first, second = engines.engine("a"), engines.engine("b")
     assert engines.engine("a") is first

@@ -193,7 +193,7 @@ def test_a_change_during_a_reading_is_read_again(tmp_path: Path) -> None:
 
 def test_a_list_that_is_not_kept_is_read_as_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long list no more than a few pieces are in memory, however slowly it is taken: the rest is not read yet."""
-    monkeypatch.setattr(scheduler, "_PIECE", 2_000)
+    monkeypatch.setattr(scheduler, "_PIECE_BYTES", 2_000)
     monkeypatch.setattr(book, "_BLOCK", 2)
     read: list[int] = []
     block = book.block

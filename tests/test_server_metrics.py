@@ -184,7 +184,7 @@ def test_lookups_that_wait_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_jobs_are_told_by_state_and_by_how_they_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_here(monkeypatch)
-    monkeypatch.setattr(worker, "ATTEMPTS", 1)
+    monkeypatch.setattr(worker, "MAX_ATTEMPTS", 1)
     with monitored(tmp_path) as server:
         key = {"X-API-Key": server.key()}
 

@@ -213,7 +213,7 @@ def test_a_request_that_outlives_the_server_is_told_so(
     """What is under way when the time to stop is over gets a logged 503 in the one error shape, and its lookup back."""
     caplog.set_level(logging.INFO, "bansong.server")
     begun, go = answers_held(monkeypatch)
-    monkeypatch.setattr(process, "_GRACE", 0.2)
+    monkeypatch.setattr(process, "_SHUTDOWN_GRACE_S", 0.2)
     found: list[httpx.Response] = []
     with served(tmp_path / "db.sqlite") as server:
         asked = {"json": {"b_no": "1248100998"}, "headers": {"X-API-Key": server.key()}, "timeout": 30}

@@ -23,11 +23,11 @@ from bansong.errors import StoreError
 from bansong.options import StatusOptions
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import StatusStore
-from bansong.server.forget import ServerErasure
+from bansong.server.forget import open_stopped_server
 from bansong.server.jobs import results, worker
 from bansong.server.settings import as_text
-from bansong.server.status.circuit_breaker import FAILURES, PAUSES, CircuitBreaker
-from bansong.server.status.single_statuses import WAIT
+from bansong.server.status.circuit_breaker import FAILURES, PAUSES_S, CircuitBreaker
+from bansong.server.status.single_statuses import WAIT_S
 from bansong.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
 from bansong.testing.faults import Act
 from bansong.testing.messages import FakeReply, FakeRequest
@@ -247,7 +247,7 @@ def test_a_call_that_hangs_delays_nobody_for_long_and_is_used_when_it_answers(tm
         waiting = pool.submit(it.status)
         until(lambda: fake.in_flight == 1)
         assert not waiting.done()
-        it.hand.until(waiting.done, seconds=WAIT / 4)
+        it.hand.until(waiting.done, seconds=WAIT_S / 4)
         assert "active (registry, 2026-10-31)" in waiting.result()
         fake.faults.release()
         until(lambda: fake.in_flight == 0)
@@ -277,13 +277,13 @@ def test_after_failures_nobody_waits(tmp_path: Path, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO, "bansong.server.status"), asking(tmp_path, fake) as it:
         assert [it.verify(fresh(number))["biz_status"] for number in range(10)] == ["unknown"] * 10
         assert fake.calls == FAILURES
-        it.hand.forward(seconds=PAUSES[0] + 1)
+        it.hand.forward(seconds=PAUSES_S[0] + 1)
         assert [it.verify(fresh(number))["biz_status"] for number in range(3)] == ["unknown"] * 3
         assert fake.calls == FAILURES + 1
         fake.faults.clear()
-        it.hand.forward(seconds=PAUSES[0] + 1)
+        it.hand.forward(seconds=PAUSES_S[0] + 1)
         assert it.verify()["biz_status"] == "unknown"
-        it.hand.forward(seconds=PAUSES[1])
+        it.hand.forward(seconds=PAUSES_S[1])
         assert it.verify()["biz_status"] == "closed"
         assert it.verify(OTHER)["biz_status"] == "active"
     said = [
@@ -613,7 +613,7 @@ def test_forgetting_reaches_the_servers_statuses(tmp_path: Path) -> None:
     with asking(tmp_path, known()) as it:
         it.verify(NUMBER)
         it.verify(OTHER)
-    with ServerErasure(tmp_path / "db.sqlite") as erasure:
+    with open_stopped_server(tmp_path / "db.sqlite") as erasure:
         assert erasure.holdings([NUMBER])["statuses"] == 1
         erasure.erase([NUMBER])
         assert erasure.holdings([NUMBER])["statuses"] == 0
@@ -630,14 +630,14 @@ def test_pauses_grow_and_a_success_ends_them() -> None:
     for _ in range(FAILURES):
         assert breaker.begin()
         breaker.record_failure("no")
-    for pause in (*PAUSES, PAUSES[-1]):
+    for pause in (*PAUSES_S, PAUSES_S[-1]):
         hand.forward(seconds=pause - 1)
         assert not breaker.begin()
         hand.forward(seconds=1)
         assert breaker.begin()
         assert not breaker.begin()
         breaker.record_failure("no")
-    hand.forward(seconds=PAUSES[-1])
+    hand.forward(seconds=PAUSES_S[-1])
     assert breaker.begin()
     breaker.record_success()
     assert all(breaker.begin() for _ in range(3))
@@ -649,7 +649,7 @@ def test_failures_of_before_the_pause_do_not_prolong_it() -> None:
     breaker = CircuitBreaker("it", hand.clock)
     for _ in range(FAILURES + 4):
         breaker.record_failure("no")
-    hand.forward(seconds=PAUSES[0])
+    hand.forward(seconds=PAUSES_S[0])
     assert breaker.begin()
 
 
@@ -743,9 +743,9 @@ def test_a_defect_in_a_trial_does_not_end_the_asking(tmp_path: Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(it.statuses._client, "status", defective)
             assert [it.verify(fresh(number))["biz_status"] for number in range(4)] == ["unknown"] * 4
-            it.hand.forward(seconds=PAUSES[0])
+            it.hand.forward(seconds=PAUSES_S[0])
             assert it.verify(fresh(9))["biz_status"] == "unknown"
-        it.hand.forward(seconds=PAUSES[1])
+        it.hand.forward(seconds=PAUSES_S[1])
         assert it.verify()["biz_status"] == "active"
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -18,9 +19,12 @@ from rich.cells import cell_len
 from bansong.cli import app
 from bansong.library_messages import describe_library_error, describe_os_error
 from bansong.translation import (
+    count_letters,
+    count_rows,
     current_language,
     end_sentence,
     gettext,
+    gettext_of,
     join_clauses,
     match_language,
     ngettext,
@@ -102,6 +106,13 @@ def test_fields_are_filled_in_and_braces_stay() -> None:
     assert gettext("") == ""
     assert gettext("{name!r} is here", name="a") == "'a' is here"
     assert [ngettext("{count:,} row", "{count:,} rows", count) for count in (1, 2000)] == ["1 row", "2,000 rows"]
+    assert [count_rows(2000), count_letters(1)] == ["2,000 rows", "1 letter"]
+
+
+def test_fields_that_are_not_given_are_attributes_of_the_owner() -> None:
+    owner = SimpleNamespace(done=7, total=1200)
+    assert gettext_of(owner, "{done} of {total:,}") == "7 of 1,200"
+    assert gettext_of(owner, "{done} of {total}, {note}", total="all", note="late") == "7 of all, late"
 
 
 def test_clauses_are_joined_as_the_language_has_it() -> None:

@@ -1,7 +1,7 @@
 """The Korean business registration number: ten digits, the last of which is a check digit.
 
-One rule, written once, as polars expressions; the functions for a single value evaluate the same
-expressions. After ``import bansong`` they are also the polars namespace ``brn``::
+The functions for a single value evaluate the polars expressions for columns. After ``import bansong`` the expressions
+are also the polars namespace ``brn``::
 
     df.with_columns(ok=pl.col("사업자번호").brn.is_valid())
 
@@ -19,8 +19,8 @@ holds seven digits, so none of its values is read: the problem is ``rounded``.
 >>> problem("1.248E+09")
 'scientific'
 
-Nothing is guessed: nine digits are not padded, other groupings than 3-2-5 (a telephone number has ten digits
-too) and rounded numbers are refused, each with its own ``problem``. The thousands separators of a spreadsheet are read,
+Nothing is guessed: nine digits are not padded; rounded numbers and other groupings than 3-2-5 (ten digits may be a
+telephone number) are refused, each with its own ``problem``. The thousands separators of a spreadsheet are read,
 since only ten digits are grouped 1-3-3-3:
 
 >>> compact("5,768,133,138"), problem("576,813,313")
@@ -42,10 +42,7 @@ from bansong.translation import current_language
 NUMBER_INVALID: Final = Problem("number.number_invalid", "not a business number: {problem}")
 
 PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
-    "missing": {
-        "en": "no business number",
-        "ko": "사업자등록번호가 없습니다",
-    },
+    "missing": {"en": "no business number", "ko": "사업자등록번호가 없습니다"},
     "scientific": {
         "en": "the number was rounded to scientific notation and cannot be recovered; take it from the source",
         "ko": "엑셀 지수 표기(1.248E+09)로 저장되어 원래 번호를 알 수 없습니다. "
@@ -72,37 +69,15 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
         "en": "nine digits: a digit is missing, often a leading zero; not padded on a guess",
         "ko": "9자리입니다. 한 자리가 빠졌으며(맨 앞의 0이 지워졌을 수 있음) 임의로 채우지 않습니다",
     },
-    "too_short": {
-        "en": "fewer than ten digits",
-        "ko": "10자리보다 짧습니다",
-    },
-    "too_long": {
-        "en": "more than ten digits",
-        "ko": "10자리보다 깁니다",
-    },
+    "too_short": {"en": "fewer than ten digits", "ko": "10자리보다 짧습니다"},
+    "too_long": {"en": "more than ten digits", "ko": "10자리보다 깁니다"},
     "grouping": {
         "en": "ten digits, but not grouped 3-2-5 (a telephone number?)",
         "ko": "10자리이지만 3-2-5자리로 나뉘어 있지 않습니다(전화번호일 수 있음)",
     },
-    "zeros": {
-        "en": "all zeros",
-        "ko": "모두 0입니다",
-    },
+    "zeros": {"en": "all zeros", "ko": "모두 0입니다"},
 }
 """Why a value cannot be a business number: code → text in each language."""
-
-KINDS: Final = (
-    "sole_trader",
-    "unincorporated",
-    "company",
-    "non_profit",
-    "public",
-    "foreign",
-    "branch",
-    "religious",
-    "tax_exempt",
-)
-"""What the two middle digits say the bearer is (National Tax Service numbering)."""
 
 _KIND_OF_MIDDLE: Final = (
     # (from, to, kind): 국세청 사업자등록번호 구성, the fourth and fifth digit
@@ -117,6 +92,9 @@ _KIND_OF_MIDDLE: Final = (
     (89, 89, "religious"),
     (90, 99, "tax_exempt"),
 )
+
+KINDS: Final = tuple(dict.fromkeys(kind for *_, kind in _KIND_OF_MIDDLE))
+"""Kinds of business (National Tax Service numbering)."""
 
 _KINDS_BY_MIDDLE: Final = pl.Series(
     [next((kind for first, last, kind in _KIND_OF_MIDDLE if first <= middle <= last), None) for middle in range(100)],
@@ -135,12 +113,11 @@ _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없
 
 _VALUE: Final = "value"
 _GUARD: Final = r"""^\s*=\s*"([^"]*)"\s*$"""
-_USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"
-"""How nearly all numbers are written: they become integers without a look at anything unusual."""
+_USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"  # nearly all numbers: they become integers without another look
+# a dot comes twice or not at all: 124.8100998 is a fraction
 _PLAIN: Final = r"^[0-9]{3}[- ]*[0-9]{2}[- ]*[0-9]{5}$|^[0-9]{3} *\. *[0-9]{2} *\. *[0-9]{5}$"
-"""A dot comes twice or not at all: 124.8100998 is a fraction."""
+# ten digits as spreadsheets write amounts: with decimals that are zeros, with thousands separators, or both
 _AMOUNT: Final = r"^(?:[0-9]{10}\.0*|[1-9](?:,[0-9]{3}){3}(?:\.0*)?)$"
-"""Ten digits as spreadsheets write amounts: with decimals that are zeros, with thousands separators, or both."""
 _SEPARATED: Final = r"^[0-9]{1,3}(?:,[0-9]{3})+(?:\.0*)?$"
 _FRACTION: Final = r"^[0-9]+\.[0-9]*[1-9][0-9]*$"
 _SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]*)?[eE][+]?[0-9]+$"
@@ -158,10 +135,7 @@ def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
 
 
 def _text(value: pl.Expr) -> pl.Expr:
-    """The value as text with full-width forms narrowed, without outer white space and what guards it from Excel.
-
-    Guards are a leading apostrophe, and ``="…"`` around it.
-    """
+    # Excel is kept from reading a number by a leading apostrophe, or by ="…" around it
     narrow = value.cast(pl.String).str.replace_many(list(_CANONICAL), list(_CANONICAL.values()))
     return narrow.str.replace(_GUARD, "$1").str.strip_chars_end(" ").str.strip_chars_start(" '’`")
 
@@ -173,13 +147,12 @@ def _digits(text: pl.Expr) -> pl.Expr:
 
 
 def compact_expr(value: pl.Expr) -> pl.Expr:
-    """Return the ten digits (String), null where :func:`problem_expr` says why there are none."""
+    """Return the ten digits (String), null where :func:`problem_expr` gives a reason."""
     return pl.when(~_is_short_float(value)).then(_once(_compact_text, _text(value)))
 
 
 def _is_short_float(value: pl.Expr) -> pl.Expr:
-    """Whether the dtype is Float32: known when the query is planned, so it costs nothing per row."""
-    return pl.dtype_of(value) == pl.Float32
+    return pl.dtype_of(value) == pl.Float32  # known when the query is planned: no cost per row
 
 
 def _compact_text(text: pl.Expr) -> pl.Expr:
@@ -197,7 +170,7 @@ def _compact_amount(text: pl.Expr) -> pl.Expr:
 
 
 def problem_expr(value: pl.Expr) -> pl.Expr:
-    """Return the key of :data:`PROBLEMS` (String) that a value has, null where it can be a business number."""
+    """Return the key of :data:`PROBLEMS` (String) of a value, null where it can be a business number."""
     return _once(_problem_of_text, _text(value), _is_short_float(value))
 
 
@@ -216,34 +189,22 @@ def _problem_of_bad_text(text: pl.Expr) -> pl.Expr:
 
 def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
     length = digits.str.len_bytes()
-    return (
-        pl.when(text.is_null() | text.str.replace_all(" ", "", literal=True).str.to_lowercase().is_in(_BLANKS))
-        .then(pl.lit("missing"))
-        .when(text.str.contains(_SCIENTIFIC))
-        .then(pl.lit("scientific"))
-        .when(~text.str.contains(_DIGITS))
-        .then(pl.lit("letters"))
-        .when(length == 13)
-        .then(pl.lit("thirteen_digits"))
-        .when(text.str.contains(_FRACTION))
-        .then(pl.lit("fraction"))
-        .when(length == 9)
-        .then(pl.lit("nine_digits"))
-        .when(length < 10)
-        .then(pl.lit("too_short"))
-        .when(length > 10)
-        .then(pl.lit("too_long"))
-        .when(digits == "0000000000")
-        .then(pl.lit("zeros"))
-        .otherwise(pl.lit("grouping"))
-    )
+    rules = {
+        "missing": text.is_null() | text.str.replace_all(" ", "", literal=True).str.to_lowercase().is_in(_BLANKS),
+        "scientific": text.str.contains(_SCIENTIFIC),
+        "letters": ~text.str.contains(_DIGITS),
+        "thirteen_digits": length == 13,
+        "fraction": text.str.contains(_FRACTION),
+        "nine_digits": length == 9,
+        "too_short": length < 10,
+        "too_long": length > 10,
+        "zeros": digits == "0000000000",
+    }
+    return first_code(rules, "grouping")
 
 
 def key_expr(value: pl.Expr) -> pl.Expr:
-    """Return the ten digits as UInt64, null where :func:`problem_expr` says why there are none.
-
-    It is what look-ups and digit arithmetic are fast on, and several times cheaper than the text.
-    """
+    """Return the ten digits as UInt64, which is several times faster than text; null as in :func:`compact_expr`."""
     return pl.when(~_is_short_float(value)).then(_once(_key_of_text, value.cast(pl.String)))
 
 
@@ -255,11 +216,7 @@ def _key_of_usual(text: pl.Expr, usual: pl.Expr) -> pl.Expr:
     # usual texts become null, on which the patterns cost nothing
     odd = _once(_compact_text, _text(pl.when(usual.is_null()).then(text)))
     key = pl.coalesce(usual.str.replace_all("-", "", literal=True), odd).cast(pl.UInt64, strict=False)
-    return _once(_key_above_zero, key)
-
-
-def _key_above_zero(key: pl.Expr) -> pl.Expr:
-    return pl.when(key > 0).then(key)
+    return _once(lambda number: pl.when(number > 0).then(number), key)
 
 
 def digits_expr(key: pl.Expr) -> pl.Expr:
@@ -268,7 +225,7 @@ def digits_expr(key: pl.Expr) -> pl.Expr:
 
 
 def checksum_expr(key: pl.Expr) -> pl.Expr:
-    """Whether the tenth digit of a UInt64 number is the right one (Boolean, null for null).
+    """Whether the check digit of a UInt64 number is right (Boolean, null for null).
 
     Weights 1,3,7,1,3,7,1,3,5, plus ⌊ninth digit × 5 / 10⌋; the tenth digit is (10 − sum mod 10) mod 10.
     It is a flag, not a verdict: a few numbers in use fail, and 0000000000 passes.
@@ -284,17 +241,17 @@ def checksum_expr(key: pl.Expr) -> pl.Expr:
 
 
 def kind_of_key_expr(key: pl.Expr) -> pl.Expr:
-    """Return what a UInt64 number says its bearer is, one of :data:`KINDS` (String; null for 00 or null)."""
+    """Return the kind of business of a UInt64 number, one of :data:`KINDS` (String; null for 00 or null)."""
     return pl.lit(_KINDS_BY_MIDDLE).gather(key // 100_000 % 100)
 
 
 def is_valid_expr(value: pl.Expr) -> pl.Expr:
-    """Whether a value is ten digits with the right check digit (Boolean, never null: a blank is not valid)."""
+    """Whether a value is ten digits with the right check digit (Boolean, false for null)."""
     return _once(checksum_expr, key_expr(value)).fill_null(False)
 
 
 def kind_expr(value: pl.Expr) -> pl.Expr:
-    """Return what the number says its bearer is, one of :data:`KINDS` (String, null where unknown)."""
+    """Return the kind of business, one of :data:`KINDS` (String, null where unknown)."""
     return _once(kind_of_key_expr, key_expr(value))
 
 
@@ -305,6 +262,14 @@ def format_expr(value: pl.Expr) -> pl.Expr:
 
 def _group_digits(digits: pl.Expr) -> pl.Expr:
     return pl.concat_str([digits.str.slice(0, 3), digits.str.slice(3, 2), digits.str.slice(5, 5)], separator="-")
+
+
+def first_code(rules: dict[str, pl.Expr], otherwise: str | None = None) -> pl.Expr:
+    """Return the code (String) of the first true condition, else ``otherwise``."""
+    code = pl.lit(otherwise, pl.String)
+    for name, condition in reversed(rules.items()):
+        code = pl.when(condition).then(pl.lit(name)).otherwise(code)
+    return code
 
 
 def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang, str]] = PROBLEMS) -> pl.Expr:
@@ -339,16 +304,16 @@ class BusinessNumbers:
         return self._keep_name(format_expr(self._value))
 
     def kind(self) -> pl.Expr:
-        """What the number says its bearer is (String), or null; see :func:`kind_expr`."""
+        """Kind of business (String), or null; see :func:`kind_expr`."""
         return self._keep_name(kind_expr(self._value))
 
     def problem(self) -> pl.Expr:
-        """Why there are no ten digits, a key of :data:`PROBLEMS`, or null; see :func:`problem_expr`."""
+        """Key of :data:`PROBLEMS`, or null; see :func:`problem_expr`."""
         return self._keep_name(problem_expr(self._value))
 
 
 def compact(value: object) -> str:
-    """Return the ten digits of a value; raise :class:`NumberError` saying why there are none."""
+    """Return the ten digits of a value; raise :class:`NumberError` if it has none."""
     found = problem(value)
     if found is not None:
         raise NumberError(found, NUMBER_INVALID, problem=PROBLEMS[found][current_language()])
@@ -361,18 +326,18 @@ def is_valid(value: object) -> bool:
 
 
 def format(value: object) -> str:
-    """Return the number as ``124-81-00998``; raise :class:`NumberError` where there is none."""
+    """Return the number as ``124-81-00998``; raise :class:`NumberError` if it is none."""
     return str(_of_one(format_expr, compact(value)))
 
 
 def kind(value: object) -> str | None:
-    """Return what the number says its bearer is, one of :data:`KINDS`; raise :class:`NumberError`."""
+    """Return the kind of business, one of :data:`KINDS`; raise :class:`NumberError` if the value is no number."""
     found = _of_one(kind_expr, compact(value))
     return None if found is None else str(found)
 
 
 def problem(value: object) -> str | None:
-    """Return the key of :data:`PROBLEMS` that a value has, ``None`` where it can be a business number."""
+    """Return the key of :data:`PROBLEMS` of a value, ``None`` where it can be a business number."""
     found = _of_one(problem_expr, value)
     return None if found is None else str(found)
 

@@ -1,4 +1,4 @@
-"""From blocking code into async code and back, so that Ctrl-C settles what is under way instead of cutting it off.
+"""Run async code from blocking code, so that Ctrl-C settles open work instead of cutting it off.
 
 :func:`run_async` runs a coroutine in an event loop of its own thread, :class:`CancelToken` cancels it from anywhere.
 """
@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import partial
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
@@ -22,15 +23,14 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-
-_SIGNAL_POLL: Final = 0.1
-"""Seconds after which a waiting thread lets a signal in: some systems do not wake a thread that waits without end."""
+_SIGNAL_POLL_S: Final = 0.1
+"""Seconds between looks for signals: some systems do not wake a thread that waits without end."""
 
 
 class CancelToken:
-    """Cancels a run from another thread: :meth:`cancel` may be called at any time, from anywhere, more than once.
+    """Cancels a run from another thread; :meth:`cancel` may be called at any time, more than once.
 
-    The run ends in good order: nothing new starts, and what is under way is settled.
+    Nothing new starts, and open work is settled.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class CancelToken:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Cancel the run that is under way, or else the one that starts next."""
+        """Cancel the current run, or else the next one."""
         with self._lock:
             self._cancelled, handler, portal = True, self._handler, self._portal
         if handler is None:
@@ -58,7 +58,7 @@ class CancelToken:
             self._portal = portal
 
     def set_handler(self, handler: Callable[[], None] | None) -> None:
-        """Set what :meth:`cancel` calls, always in this thread; call it at once if the token is cancelled already."""
+        """Set what :meth:`cancel` calls, always in this thread; at once if the token is cancelled already."""
         with self._lock:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
         if cancelled and handler is not None:
@@ -66,11 +66,11 @@ class CancelToken:
 
 
 class StopRequest:
-    """A request to stop this process, as signals make it: noted when it comes, whatever becomes of KeyboardInterrupt.
+    """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost.
 
-    polars makes errors of its own of one that is raised while a query is built. So a run asks, between two steps and
-    where one has failed, whether it is to stop. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt. One
-    that is not connected to signals is never made, and holds nothing back.
+    polars turns a KeyboardInterrupt during the building of a query into an error of its own. So a run checks for a stop
+    between steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt. A request that
+    is not connected to signals is never made, and holds nothing back.
     """
 
     def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
@@ -92,7 +92,7 @@ class StopRequest:
 
     @contextmanager
     def hold_back(self) -> Iterator[None]:
-        """Hold KeyboardInterrupt back until the end of the block; Ctrl-C for the second time raises it all the same."""
+        """Hold KeyboardInterrupt back until the end of the block; a second Ctrl-C raises it all the same."""
         self._signals_held, self.is_held = 0, True
         try:
             yield
@@ -100,13 +100,13 @@ class StopRequest:
             self.is_held = False
 
     def interrupt(self) -> None:
-        """Interrupt the main thread, without a request to stop the process; from any thread."""
+        """Interrupt the main thread, from any thread, without a request to stop the process."""
         if self._interrupt is not None:
             self._own_interrupts += 1
             self._interrupt()
 
     def handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as handlers are called
-        """Handle SIGINT in the main thread: note it, and raise KeyboardInterrupt where it is not held back."""
+        """Handle SIGINT in the main thread: note it, and raise KeyboardInterrupt unless it is held back."""
         self._signals += 1
         if self._own_interrupts:
             self._own_interrupts -= 1
@@ -124,9 +124,9 @@ class StopRequest:
 class PortalTask(Generic[R]):
     """A coroutine function that runs in a portal's event loop.
 
-    ``concurrent.futures.wait`` is not for a thread that signals reach: ``KeyboardInterrupt`` may come between taking a
-    lock of the future and the ``with`` that would give it back, and the event loop then waits for that lock for ever.
-    Here none is taken before the task is over: ``SimpleQueue`` is written in C and interrupted as a whole or not.
+    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: ``KeyboardInterrupt`` may come between
+    taking a lock of the future and releasing it, and the event loop then waits for ever. Here no lock is taken before
+    the task is over: ``SimpleQueue`` is written in C and interrupted as a whole or not.
     """
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
@@ -146,7 +146,7 @@ class PortalTask(Generic[R]):
         """Return the result, or raise what the task raised (``CancelledError`` of futures if it was cancelled)."""
         while not self._over:
             with suppress(Empty):
-                self._pulse.get(timeout=_SIGNAL_POLL)
+                self._pulse.get(timeout=_SIGNAL_POLL_S)
         return self._future.result()
 
     def cancel(self) -> None:
@@ -159,33 +159,26 @@ def loop_options() -> dict[str, Any]:
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 
-def start_own_loop() -> AbstractContextManager[BlockingPortal]:
-    """Start an event loop in a thread of its own; see :func:`loop_options`."""
-    from anyio.from_thread import start_blocking_portal
-
-    return start_blocking_portal(backend_options=loop_options())
-
-
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     """Run async code in a thread and an event loop of its own; ``KeyboardInterrupt`` cancels it, and is raised.
 
-    Without a portal: to start and to end one waits for locks that an interrupt may leave taken for ever.
+    Without a portal, whose start and end wait for locks that an interrupt may leave taken for ever.
     """
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()
-    _thread.start_new_thread(_run_in_thread, (main, running, ended, pulse))
+    _thread.start_new_thread(copy_context().run, (_run_in_thread, main, running, ended, pulse))
     try:
         while not ended:
             with suppress(Empty):
-                pulse.get(timeout=_SIGNAL_POLL)
+                pulse.get(timeout=_SIGNAL_POLL_S)
     except KeyboardInterrupt:
         while not ended:
             for loop, task in running:
                 with suppress(RuntimeError):  # it has just ended
                     loop.call_soon_threadsafe(task.cancel)
             with suppress(Empty):
-                pulse.get(timeout=_SIGNAL_POLL)
+                pulse.get(timeout=_SIGNAL_POLL_S)
         raise
     return ended[0]()
 
@@ -219,10 +212,12 @@ def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
     """Run async code in an event loop of its own thread, whatever loop runs in this one (a notebook's, say).
 
     The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main`` itself.
-    Either way ``KeyboardInterrupt`` is raised when it has ended, unless it raised something itself.
+    Then ``KeyboardInterrupt`` is raised, unless ``main`` raised something itself.
     """
+    from anyio.from_thread import start_blocking_portal
+
     presses = 0
-    with start_own_loop() as portal:
+    with start_blocking_portal(backend_options=loop_options()) as portal:
         cancel.set_portal(portal)
         task = PortalTask(portal, main)
         while True:

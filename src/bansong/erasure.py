@@ -1,8 +1,6 @@
-"""Forgetting: erase business numbers from every store of bansong on this machine, and say what is out of reach.
+"""Forget business numbers: erase them from every store on this machine, and report what is out of reach.
 
-Each store counts and erases by itself (``ledger.retention``, ``labels.label_store``, ``watch.forget``,
-``server.forget``, ``reference.status_store``, ``scheduling.run_store``); here they are opened together. What is merely
-old is the matter of ``bansong ledger --purge``.
+Each store counts and erases by itself; here they are opened together. ``bansong ledger --purge`` deletes what is old.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _NAMES: Final = (
     *(gettext_noop("notifications"), gettext_noop("summaries"), gettext_noop("results of jobs")),
     gettext_noop("records of jobs"),
 )
-"""What stores, their rows, and places out of reach are called."""
+"""For translation: stores, kinds of rows, places out of reach."""
 OUT_OF_REACH: Final = {
     "outputs": gettext_noop(
         "files that were read or written, their backups (.bak), exports of a server's keys: delete them, or the row "
@@ -68,10 +66,9 @@ OUT_OF_REACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoreHoldings:
-    """What one store holds, or held, of the numbers: ``counts`` of rows by kind.
+    """Rows of the numbers in one store, by kind.
 
-    ``unsettled``: ids of lookups and uploads that must be settled before anything is erased. ``files``: names of those
-    that the store knows to hold a number.
+    ``unsettled``: ids of lookups and uploads to settle first. ``files``: names of files known to hold a number.
     """
 
     store: str
@@ -83,9 +80,9 @@ class StoreHoldings:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport(Shown):
-    """What was held of ``numbers``, and is erased now (``erased``) or would be.
+    """What was held of ``numbers``, and is erased (``erased``) or would be.
 
-    ``manifests``: paths of those that name a number, in a file's name, say. ``unreachable``: :data:`OUT_OF_REACH`.
+    ``manifests``: paths of manifests that name a number. ``unreachable``: :data:`OUT_OF_REACH`.
     """
 
     numbers: tuple[str, ...]
@@ -96,17 +93,17 @@ class ErasureReport(Shown):
 
     @property
     def paid_answers(self) -> int:
-        """How many paid answers are erased: their lookups are paid again when they are needed again."""
+        """Erased paid answers; their lookups are paid again when needed again."""
         return sum(store.counts.get(_PAID, 0) for store in self.stores)
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """The ids of lookups and uploads that must be settled first, as ``bansong resolve`` shows them."""
+        """Ids of lookups and uploads to settle first, as in ``bansong resolve``."""
         return tuple(id for store in self.stores for id in store.unsettled)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that were read by runs or mailings that knew a number."""
+        """Files read by runs or mailings that had a number."""
         return tuple(dict.fromkeys(file for store in self.stores for file in store.files))
 
     def as_dict(self) -> dict[str, object]:
@@ -152,14 +149,12 @@ def forget(
 ) -> ErasureReport:
     """Erase business numbers from the ledger, label store, local watch list, status store, jobs and servers' files.
 
-    Stores are those of the user where no path is given; ``local`` is the watch list's file, ``db`` files of servers,
-    which must not be running. With ``dry_run`` nothing is erased. All stores are opened and looked through before
-    anything is erased, so that one in use by another process stops it; after an error the same call goes on. Answers
-    that were paid are gone, too: the same lookup is paid again.
+    Without a path, the user's own store is meant; ``local`` is the watch list's file, ``db`` files of servers, which
+    must not be running. With ``dry_run`` nothing is erased. All stores are opened and checked before anything is
+    erased; after an error call it again. Paid answers are erased, too: the same lookup is paid again.
 
-    Raises :class:`~bansong.errors.NumberError`; :class:`UsageError` where a store that was named does not exist, or
-    where something is unsettled, which may have been paid; :class:`~bansong.errors.BansongError` of the store that
-    cannot be used (in use by another process, damaged).
+    Raises :class:`~bansong.errors.NumberError`; :class:`UsageError` for a named store that does not exist, or unsettled
+    lookups, which may have been paid; :class:`~bansong.errors.BansongError` of a store that is in use or damaged.
     """
     refuse_after_fork()
     given = [b_no] if isinstance(b_no, str | int) else list(b_no)
@@ -178,8 +173,6 @@ def forget(
 
 @dataclass(frozen=True, slots=True)
 class _OpenStore:
-    """A store, open and locked: what it holds of numbers, and how they are erased."""
-
     look: Callable[[Sequence[str]], StoreHoldings]
     erase: Callable[[Sequence[str]], None]
 
@@ -190,7 +183,7 @@ _Opener = Callable[[Path], AbstractContextManager[_OpenStore]]
 def _own_stores(
     ledger: str | Path | None, labels: str | Path | None, local: str | Path | None, status_store: str | Path | None
 ) -> list[tuple[_Opener, Path]]:
-    """Return how each store that is there is opened; raise :class:`UsageError` for one that was named and is not."""
+    """Return how each existing store is opened; raise :class:`UsageError` for a named one that is missing."""
     folder = LabelStore(None if labels is None else Path(labels)).folder
     stores: list[tuple[str, object, Path, _Opener]] = [
         ("ledger", ledger, LEDGER_FILE.find(ledger), _open_ledger),
@@ -207,7 +200,6 @@ def _own_stores(
 
 
 def _job_states() -> list[Path]:
-    """Return the states of scheduled jobs; raise :class:`StoreError` where that cannot be told."""
     folder = state_folder()
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == ".sqlite") if folder.exists() else []
@@ -216,7 +208,6 @@ def _job_states() -> list[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a store exists; raise :class:`StoreError` where that cannot be told."""
     try:
         return path.exists()
     except OSError as error:
@@ -308,10 +299,10 @@ def _open_job(path: Path) -> Iterator[_OpenStore]:
 
 @contextmanager
 def _open_server(path: str | Path) -> Iterator[_OpenStore]:
-    from bansong.server.forget import ServerErasure
+    from bansong.server.forget import open_stopped_server
 
     _check_named("db", path)
-    with ServerErasure(Path(path)) as server:
+    with open_stopped_server(Path(path)) as server:
         yield _OpenStore(lambda numbers: StoreHoldings("server", str(path), server.holdings(numbers)), server.erase)
 
 
@@ -323,7 +314,6 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _manifests(numbers: Sequence[str]) -> tuple[str, ...]:
-    """Return the manifests of runs that name a number: in a file's name, say."""
     spellings = [spelling for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
     folder = state_directory() / "runs"
     try:

@@ -1,4 +1,4 @@
-"""The manifest of a run: its lasting record, a JSON file with the report and the SHA-256 of the input."""
+"""The manifest of a run: a JSON file with the report and the SHA-256 of the input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHUNK: Final = 1 << 20
 
 
 def default_manifest(run_id: str) -> Path:
-    """Where the manifest of a run goes unless ``--manifest`` says otherwise; the folder is made, mode 0700."""
+    """Return the default path of a run's manifest; the folder is made, mode 0700."""
     folder = state_directory() / "runs"
     try:
         make_folders(folder)
@@ -34,12 +34,12 @@ def default_manifest(run_id: str) -> Path:
 
 
 def record_of(report: Report) -> dict[str, object]:
-    """Return what a manifest says of a run: the report and the input's SHA-256."""
+    """Return the content of a manifest: the report and the input's SHA-256."""
     return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
 
 
 def write_manifest(record: Mapping[str, object], path: Path) -> None:
-    """Write what is to be said of a run to a file that is published as the record's ``manifest``."""
+    """Write a record to a file that is published as the record's ``manifest``."""
     try:
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
@@ -48,7 +48,7 @@ def write_manifest(record: Mapping[str, object], path: Path) -> None:
 
 
 def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal; of those up to then as soon as ``is_stopped()``."""
+    """Return the SHA-256 of a file in hexadecimal; cut short by ``is_stopped()``."""
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:

@@ -1,8 +1,8 @@
-"""What a run did: the report that people and scripts read."""
+"""The report of a run, for people and scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
@@ -20,7 +20,7 @@ from bansong.run.purchase_lines import lookups_as_dict, purchase_lines, quote_li
 from bansong.run.status_counts import StatusCounts
 from bansong.schema import Choice
 from bansong.tables.table import Section
-from bansong.translation import current_language, gettext, ngettext
+from bansong.translation import Phrase, count_rows, current_language, gettext, gettext_of, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,13 +36,12 @@ OUTPUT_NOT_WRITTEN: Final = Problem(
 )
 
 
-_SOON_READ: Final = 200_000
-"""Rows of an output that a notebook may read for what it shows."""
-_TOP: Final = 5
+_MAX_ROWS_READ_FOR_DISPLAY: Final = 200_000
+_REASONS_SHOWN: Final = 5
 
 
 class RunFigures(Protocol):
-    """What is counted in an output: :class:`bansong.report_page.page_figures.PageFigures`."""
+    """Figures of an output: :class:`bansong.report_page.page_figures.PageFigures`."""
 
     @property
     def expected(self) -> float:
@@ -50,16 +49,16 @@ class RunFigures(Protocol):
 
     @property
     def reasons(self) -> pl.DataFrame:
-        """What weighs most, ``reason`` with ``rows``."""
+        """Weightiest reasons: ``reason`` with ``rows``."""
 
     @property
     def regions(self) -> pl.DataFrame:
-        """What :func:`bansong.charts.regions` takes."""
+        """A frame for :func:`bansong.charts.regions`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the answers were computed with."""
+    """Versions of all that the answers were computed with."""
 
     bansong: str
     model: str
@@ -73,7 +72,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class LetterHistory:
-    """What was known of earlier letters: ``letters`` of ``mailings``, out of the label store in ``folder``."""
+    """Known earlier letters: ``letters`` of ``mailings``, from the label store in ``folder``."""
 
     letters: int
     mailings: int
@@ -84,18 +83,14 @@ class LetterHistory:
 class Report(Shown):
     """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
 
-    ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output`` and ``manifest`` are
-    ``None`` for a dry run; ``account`` is ``None`` then, too. ``table`` names the input as it was read, with its sheet.
-    ``backup`` is where the file is that the output replaced, if it was kept; ``kept``: all files that held what we are
-    not known to have written, or letters where none are left, and where they are now. ``purchase`` is there for the
-    engines that buy. ``addresses``: rows by match level, what became of their address in the gazetteer; empty without
-    one. ``history``: what the local engine knew of earlier letters, if it did. ``statuses``: how many were checked;
-    ``None`` for a dry run. ``asked``: what the tax authority was, or would be, asked. ``beside``: the files
-    written beside the output, and how many letters there are. ``sheet``: which one of several of the input this is.
-    ``replaced``: rows whose value in an earlier output, which is the input, became another, by column.
-    ``input_version``: the version of a remote input that was read, as its store calls it (an ETag).
-    ``read_figures``: counts what more there is to see in the output; reads it anew at each call.
-    Warnings that are :class:`bansong.schema.Alert` come first.
+    ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output``, ``manifest``,
+    ``account`` and ``statuses`` are ``None`` for a dry run. ``table``: the input with its sheet; ``sheet``: which of
+    several. ``backup``: the kept copy of a replaced output; ``kept``: all kept files that we may not have written, and
+    where they are now. ``purchase``: of engines that buy. ``addresses``: rows by match level in the gazetteer.
+    ``history``: of earlier letters. ``asked``: the tax authority's statuses. ``beside``: further files and the number
+    of letters. ``replaced``: changed values of an earlier output that is the input, by column. ``input_version``: ETag
+    of a remote input. ``read_figures``: reads the output for more figures. Warnings that are
+    :class:`bansong.schema.Alert` come first.
     """
 
     run_id: str
@@ -137,11 +132,10 @@ class Report(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0, or 5 when some rows are pending (the same command goes on), or 3 when it is finished but for failures.
+        """0; 5 if rows are pending (the same command goes on); 3 if it is finished with failures.
 
-        3, too, where more than half of the rows are invalid (most likely the list was not read as it was meant), where
-        the tax authority refused the key or its day's requests are used up, and where a list of letters was kept that
-        would have become empty.
+        Failures are also: more than half of the rows invalid (probably a misread list), a key that the tax authority
+        refused or whose day's requests are used up, and a list of letters kept because it would have become empty.
         """
         if self.counts.get("pending"):
             return 5
@@ -151,7 +145,7 @@ class Report(Shown):
         return 3 if failed or refused or kept or is_majority(self.plan.invalid, self.rows) else 0
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         account = self.account
         return {
             "run_id": self.run_id,
@@ -182,28 +176,35 @@ class Report(Shown):
             "warnings": list(map(str, self.warnings)),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+    def _describe(self) -> Iterator[tuple[str, str]]:
         plan, account = self.plan, self.account
-        found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        if self.statuses is not None:
+            yield gettext("statuses"), self.statuses.summary
         if self._lacks_gazetteer:
-            found.append((gettext("addresses"), no_gazetteer()))
-        found += [(gettext("input"), self.table or self.input), (gettext("rows"), f"{self.rows:,}")]
-        found += self._planned_lines() if account is None else self._answered_lines(account)
-        found += [] if self.asked is None else self.asked.lines()
+            yield gettext("addresses"), no_gazetteer()
+        yield gettext("input"), self.table or self.input
+        yield gettext("rows"), f"{self.rows:,}"
+        yield from self._planned_lines() if account is None else self._answered_lines(account)
+        yield from [] if self.asked is None else self.asked.lines()
         if self.history is not None:
-            found.append((gettext("history"), _render_history(self.history)))
-        found += _doubt_lines(plan, numbered="b_no" in self.columns)
+            mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.history.mailings)
+            letters = self.history.letters
+            yield (
+                gettext("history"),
+                ngettext(
+                    "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", letters, mailings=mailings
+                ),
+            )
+        yield from _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            found += quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
-        found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
+            yield from quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
+        yield gettext("time"), gettext_of(self, "{seconds:.1f} s, run {run}", run=self.run_id)
         if self.output:
-            found.append((gettext("output"), self.output))
+            yield gettext("output"), self.output
         if self.backup and self.backup not in self.kept.values():  # an alert says where these are
-            found.append((gettext("backup"), self.backup))
-        found += self.beside.lines() if self.beside else []
-        return found
+            yield gettext("backup"), self.backup
+        yield from self.beside.lines() if self.beside else []
 
     def chart_grades(self) -> Chart:
         """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
@@ -212,17 +213,17 @@ class Report(Shown):
         return charts.grades(self.account.by_grade, self.rows)
 
     def chart_regions(self) -> Chart:
-        """Return the return risk by province as tiles, out of the output.
+        """Return the return risk by province as tiles, from the output.
 
-        Raises :class:`UsageError` for a dry run, or without Altair; what reading the output raises.
+        Raises :class:`UsageError` for a dry run, or without Altair, and errors of reading the output.
         """
         return charts.regions(self.regions())
 
     def regions(self) -> pl.DataFrame:
-        """Return rows and letters expected back by province, out of the output: ``region``, ``rows``, ``expected``.
+        """Return rows and letters expected back by province, from the output: ``region``, ``rows``, ``expected``.
 
-        ``region`` is a level of the scorecard's feature (String, null where the address names no province), ``rows``
-        UInt32, ``expected`` the sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
+        ``region``: level of the scorecard's feature (String, null without a province), ``rows``: UInt32, ``expected``:
+        sum of the probabilities (Float64). Raises as :meth:`chart_regions`.
         """
         if self.read_figures is None:
             raise UsageError(OUTPUT_NOT_WRITTEN)
@@ -234,31 +235,30 @@ class Report(Shown):
         return grade_bar(self.account.by_grade, self.rows) + Shown._repr_html_(self) + self._reasons_html()
 
     def _reasons_html(self) -> str:
-        """What weighs most, and how many letters may come back; nothing where it would take long, or is not there."""
-        if self.read_figures is None or self.rows > _SOON_READ:
+        if self.read_figures is None or self.rows > _MAX_ROWS_READ_FOR_DISPLAY:
             return ""
         try:
             figures = self.read_figures()
         except BansongError:  # moved or changed since: what is shown needs no error
             return ""
-        most = [(reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_TOP).iter_rows()]
-        cost = self.beside.letters.cost if self.beside and self.beside.letters else None
-        return reason_bars(gettext("What weighs most in a row"), most) + _stake_html(figures.expected, cost)
+        most = [
+            (reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_REASONS_SHOWN).iter_rows()
+        ]
+        stake = gettext_of(figures, "{expected:,.0f} letters may come back if every row is mailed")
+        if self.beside and self.beside.letters and (cost := self.beside.letters.cost):
+            stake = Phrase("{said}: ₩{money:,.0f}", said=stake, money=figures.expected * cost)
+        return reason_bars(gettext("What weighs most in a row"), most) + f"<p>{escape(stake)}</p>"
 
-    def _planned_lines(self) -> list[tuple[str, str]]:
-        """What would be done."""
+    def _planned_lines(self) -> Iterator[tuple[str, str]]:
         plan = self.plan
         records = ngettext("{count:,} distinct record", "{count:,} distinct records", plan.lookups)
         if self.purchase is None:
-            records = gettext("{records}, at no cost ({engine} engine)", records=records, engine=self.engine)
-        return [
-            (gettext("would look up"), records),
-            (gettext("repeated rows"), f"{plan.duplicates:,}"),
-            (gettext("invalid numbers"), _render_parts(plan.invalid, plan.invalid_by_problem)),
-        ]
+            records = gettext_of(self, "{records}, at no cost ({engine} engine)", records=records)
+        yield gettext("would look up"), records
+        yield gettext("repeated rows"), f"{plan.duplicates:,}"
+        yield gettext("invalid numbers"), _render_parts(plan.invalid, plan.invalid_by_problem)
 
-    def _answered_lines(self, account: RowCounts) -> list[tuple[str, str]]:
-        """What became of the rows."""
+    def _answered_lines(self, account: RowCounts) -> Iterator[tuple[str, str]]:
         plan = self.plan
         lookups = ngettext(
             "{lookups:,} distinct, {count:,} row repeats one",
@@ -266,20 +266,16 @@ class Report(Shown):
             plan.duplicates,
             lookups=plan.lookups,
         )
-        found = [
-            (gettext("row status"), listed_counts(account.by_row_status)),
-            (gettext("business"), listed_counts(account.by_biz_status)),
-            (gettext("grade"), listed_counts(account.by_grade)),
-            (gettext("action"), listed_counts(account.by_action)),
-            *self._address_lines(),
-            (gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)),
-        ]
+        yield gettext("row status"), listed_counts(account.by_row_status)
+        yield gettext("business"), listed_counts(account.by_biz_status)
+        yield gettext("grade"), listed_counts(account.by_grade)
+        yield gettext("action"), listed_counts(account.by_action)
+        yield from self._address_lines()
+        yield gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)
         if plan.invalid:
-            found.append((gettext("invalid"), _render_parts(plan.invalid, plan.invalid_by_problem)))
-        return found
+            yield gettext("invalid"), _render_parts(plan.invalid, plan.invalid_by_problem)
 
     def _address_lines(self) -> list[tuple[str, str]]:
-        """What became of the addresses."""
         if self.versions.gazetteer is None or not self._looked_up:
             return []
         dated = self.versions.gazetteer_date
@@ -293,7 +289,8 @@ class Report(Shown):
 
     @property
     def _looked_up(self) -> bool:
-        return "address" in self.columns and _answered_locally(self.engine)
+        kind = ENGINE_KINDS.get(self.engine)
+        return "address" in self.columns and (kind is None or kind.answers_locally)
 
     @property
     def _lacks_gazetteer(self) -> bool:
@@ -301,30 +298,17 @@ class Report(Shown):
 
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else gettext("planned")
-        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
+        rows = count_rows(self.rows)
         return f"<bansong.Report {self.run_id}: {self.input}, {rows}, {done}>"
 
 
-def _stake_html(expected: float, cost: float | None) -> str:
-    """How many letters may come back, and what they cost."""
-    said = gettext("{expected:,.0f} letters may come back if every row is mailed", expected=expected)
-    if cost:
-        said = gettext("{said}: ₩{money:,.0f}", said=said, money=expected * cost)
-    return f"<p>{escape(said)}</p>"
-
-
-def _answered_locally(engine: str) -> bool:
-    kind = ENGINE_KINDS.get(engine)
-    return kind is None or kind.answers_locally
-
-
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
-    """Rows by match level, from a tally with :meth:`bansong.engine.LocalEngine.counts`; empty without."""
+    """Return rows by match level, from a tally with :meth:`bansong.engine.LocalEngine.counts`."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
-    """The figures of a summary sheet, from the one-row tally of a run (with the counts of its plan)."""
+    """Return the figures of a summary sheet, from the one-row tally of a run."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()
@@ -351,27 +335,15 @@ def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
     )
 
 
-def _render_history(history: LetterHistory) -> str:
-    mailings = ngettext("{count:,} mailing", "{count:,} mailings", history.mailings)
-    return ngettext(
-        "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", history.letters, mailings=mailings
-    )
-
-
-def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> list[tuple[str, str]]:
-    """What is odd about the rows that were asked about."""
-    found = []
+def _doubt_lines(plan: LookupPlan, *, numbered: bool) -> Iterator[tuple[str, str]]:
     if wrong := plan.wrong_check_digits:
-        found.append((gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)))
+        yield gettext("check digit"), ngettext("wrong in {count:,} row", "wrong in {count:,} rows", wrong)
     if missing := plan.without_address:
-        rows = ngettext("{count:,} row", "{count:,} rows", missing)
-        if numbered:
-            rows = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
-        found.append((gettext("no address"), rows))
+        named = ngettext("{count:,} row with a number", "{count:,} rows with a number", missing)
+        yield gettext("no address"), named if numbered else count_rows(missing)
     if plan.suspect:
         suspect = gettext("{count:,} rows with a wrong check digit (`buy_suspect=True` buys them)", count=plan.suspect)
-        found.append((gettext("not bought"), suspect))
-    return found
+        yield gettext("not bought"), suspect
 
 
 def _render_parts(total: int, parts: Mapping[str, int]) -> str:

@@ -1,9 +1,8 @@
-"""How reports look: their lines as text, and as a table in notebooks."""
+"""Reports as lines of text, and as a table in notebooks."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from bansong.column_words import word_of
@@ -11,16 +10,22 @@ from bansong.report_html import facts_table, warning_list
 from bansong.translation import current_language, gettext
 
 
-class Shown(ABC):
-    """A report that says itself in lines of (what, how much); ``WIDTH``: characters of the first column as text."""
+class Shown:
+    """A report that consists of lines (what, how much); ``WIDTH``: characters of the first column as text."""
 
     __slots__ = ()
 
     WIDTH: ClassVar[int] = 16
 
-    @abstractmethod
-    def lines(self) -> Sequence[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the report as (what, how much) for people."""
+        return list(self._describe())
+
+    def _describe(self) -> Iterable[tuple[str, str]]:
+        raise NotImplementedError  # unless a report overrides `lines`
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         return "\n".join(f"{pad_text(what, self.WIDTH)}{value}" for what, value in self.lines())
@@ -33,17 +38,14 @@ class Shown(ABC):
 
 
 def pad_text(text: str, width: int) -> str:
-    """A text with blanks up to a width on a terminal, where Korean letters take two places; one blank at least."""
+    """Pad a text to a terminal width, where Korean letters take two places; with one blank at least."""
     from rich.cells import cell_len
 
     return text + " " * max(1, width - cell_len(text))
 
 
 def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Rows of cells as lines: columns two blanks apart, each as wide on a terminal as its widest cell.
-
-    ``right``: places of columns that are set to the right, as numbers are.
-    """
+    """Align rows of cells as lines of a terminal; ``right``: places of right-aligned columns."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -56,7 +58,7 @@ def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
 
 
 def listed_counts(counts: Mapping[str, int]) -> str:
-    """Counts that are not 0, as ``active 12 · closed 3``, in words of the language; ``none`` where there are none."""
+    """Return counts other than 0, as ``active 12 · closed 3``, in words of the language; else ``none``."""
     lang = current_language()
     listed = " · ".join(f"{word_of(name, lang)} {count:,}" for name, count in counts.items() if count)
     return listed or gettext("none")

@@ -1,4 +1,4 @@
-"""Parts of reports in notebooks: tables, a bar of grades, reasons. Colours and sizes fit light and dark themes."""
+"""Parts of reports in notebooks: tables, a bar of grades, reasons. They fit light and dark themes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bansong.translation import end_sentence, gettext
 
 _DARK_INK: Final = ("C", "D")
 """Grades whose colour is too light for white letters."""
-_LABELLED: Final = 0.05
+_MIN_LABELLED_SHARE: Final = 0.05
 """Share of the bar from which a part has room for its letter."""
 
 
@@ -32,7 +32,7 @@ def warning_list(warnings: Iterable[str]) -> str:
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:
-    """Return rows by grade as one bar, those without a grade in grey; nothing where there are no rows."""
+    """Return rows by grade as one bar, those without a grade in grey; empty without rows."""
     known = {grade: counts[grade] for grade in GRADES if counts.get(grade)}
     others = rows - sum(known.values())
     parts = known | ({gettext("no grade"): others} if others > 0 else {})
@@ -46,13 +46,13 @@ def grade_bar(counts: Mapping[str, int], rows: int) -> str:
 
 def _segment(name: str, count: int, rows: int) -> str:
     colour, ink = GRADE_COLOURS.get(name, NEUTRAL), "#202124" if name in _DARK_INK else "#fff"
-    label = name if name in GRADE_COLOURS and count / rows >= _LABELLED else ""
+    label = name if name in GRADE_COLOURS and count / rows >= _MIN_LABELLED_SHARE else ""
     style = f"flex:{count} 0 0;background:{colour};color:{ink};text-align:center;line-height:1.6em;font-weight:600"
     return f'<div title="{escape(f"{name} {count:,} ({count / rows:.1%})")}" style="{style}">{escape(label)}</div>'
 
 
 def grade_badge(grade: str | None, probability: float | None) -> str:
-    """Return a grade in its colour, with the return risk; nothing where there is no grade."""
+    """Return a grade in its colour, with the return risk; empty without a grade."""
     if grade is None:
         return ""
     colour, ink = GRADE_COLOURS.get(grade, NEUTRAL), "#202124" if grade in _DARK_INK else "#fff"
@@ -62,7 +62,7 @@ def grade_badge(grade: str | None, probability: float | None) -> str:
 
 
 def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = False) -> str:
-    """Return reasons with a bar each; ``signed``: points, of which those above 0 are the worse, behind the base."""
+    """Return reasons with a bar each; ``signed``: points, positive ones after the base are worse."""
     if not reasons:
         return ""
     most = max(abs(count) for _, count in reasons) or 1

@@ -1,4 +1,4 @@
-"""What users call for statuses alone: of numbers in memory, of the numbers of files, of a registry's."""
+"""Public functions for statuses alone: of numbers in memory, or in files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NUMBER_COLUMN_MISSING: Final = Problem(
 )
 
 COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
-"""The columns of :func:`fetch_status`."""
+"""Columns of :func:`fetch_status`."""
 
 _IN_VAIN: Final[dict[Lang, str]] = {
     "en": "the tax authority gave no answer for this number today; ask again tomorrow",
@@ -58,7 +58,7 @@ _IN_VAIN: Final[dict[Lang, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FetchedStatuses:
-    """The statuses of numbers that were given, a row each (:data:`COLUMNS`), and what was asked for them."""
+    """Statuses of given numbers, a row each (:data:`COLUMNS`), and the fetch behind them."""
 
     frame: pl.DataFrame
     fetch: StatusFetch
@@ -72,20 +72,17 @@ def fetch_status(
     progress: AskedProgress = True,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
-    """Return the status of business numbers, as the tax authority tells it; only numbers are sent, and it is free.
+    """Return the status of business numbers from the tax authority; only numbers are sent, and it is free.
 
-    ``numbers``: a list, a polars Series, or a frame (polars, pandas, pyarrow) whose column of numbers is found as
-    :func:`bansong.enrich` finds it. What was fetched in the last ``options.max_age`` days (30) comes from the status
-    store. The key is ``BANSONG_NTS_KEY``, a file ``BANSONG_NTS_KEY_FILE``, or in the options.
+    ``numbers``: a list, a polars Series, or a frame (polars, pandas, pyarrow) whose column of numbers is found as by
+    :func:`bansong.enrich`. Statuses of the last ``options.max_age`` days (30) come from the status store. The key is
+    ``BANSONG_NTS_KEY``, a file ``BANSONG_NTS_KEY_FILE``, or in the options.
 
-    A row a given number, in the order given: ``b_no`` (ten digits as text; null where it cannot be a number),
-    ``biz_status`` (active, suspended, closed, unregistered; null where it is not known), ``since`` (Date), ``taxation``
-    (general, simplified, exempt), ``merged`` (closed by a merger into unit taxation), ``as_of`` (Date: the day in Korea
-    that it is the status of), ``note`` (why there is none, or none of today).
-
-    Where the tax authority cannot be asked for all of them, that is a warning and a note. Raises
-    :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.AuthenticationError` for one that is
-    refused.
+    A row a given number, in order: ``b_no`` (ten digits as text; null if invalid), ``biz_status`` (active, suspended,
+    closed, unregistered; null if unknown), ``since`` (Date), ``taxation`` (general, simplified, exempt), ``merged``
+    (closed by a merger into unit taxation), ``as_of`` (Date in Korea), ``note`` (why there is none, or none of today).
+    An incomplete answer is a warning and a note. Raises :class:`bansong.errors.UsageError` without a key,
+    :class:`~bansong.errors.AuthenticationError` for a refused one.
     """
     token = cancel or CancelToken()
     with progress_asked(progress, "numbers", "asking nts") as shown:
@@ -108,7 +105,7 @@ async def afetch_status(
 def look_up_statuses(
     numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
 ) -> FetchedStatuses:
-    """Do what :func:`fetch_status` does; what cannot be asked, a refused key too, is in the report alone."""
+    """Do what :func:`fetch_status` does; failures, a refused key too, are in the report alone."""
     token = CancelToken()
     return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
 
@@ -122,9 +119,8 @@ def fetch_files(
     encoding: str | None = None,
     delimiter: str | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
-    cancel: CancelToken | None = None,
 ) -> FetchedRegistry:
-    """Ask for the statuses of the numbers in files, found as :func:`bansong.enrich` finds them; write a registry.
+    """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry.
 
     Raises :class:`bansong.errors.InputError` for a file without numbers, :class:`~bansong.errors.UsageError`.
     """
@@ -134,13 +130,12 @@ def fetch_files(
             raise UsageError(REGISTRY_IS_INPUT, output=output)
     keep_apart(status_files(options), {"output": output}, in_place=False)
     found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
-    return fetch_registry(found, output, [path.name for path in files], options, watch=watch, cancel=cancel)
+    return fetch_registry(found, output, [path.name for path in files], options, watch=watch)
 
 
 def _numbers_in(
     path: Path, columns: Mapping[str, str] | None, encoding: str | None, delimiter: str | None
 ) -> pl.Series:
-    """Return the distinct usable numbers of a file (UInt64)."""
     with ExitStack() as resources:
         table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
         rows = prepare_table(table, columns, "").rows
@@ -152,7 +147,6 @@ def _numbers_in(
 
 
 def _frame_of(found: FetchedStatuses) -> pl.DataFrame:
-    """Return the frame; raise for a refused key, warn of any other halt."""
     if found.fetch.halt is not None:
         if found.fetch.exit_code == AuthenticationError.exit_code:
             raise AuthenticationError(found.fetch.halt)
@@ -181,14 +175,8 @@ async def _fetch(
 
 
 def _answer_rows(
-    rows: pl.DataFrame,
-    known: pl.DataFrame,
-    in_vain: pl.Series,
-    fetch: StatusFetch,
-    options: StatusOptions,
-    lang: Lang,
+    rows: pl.DataFrame, known: pl.DataFrame, in_vain: pl.Series, fetch: StatusFetch, options: StatusOptions, lang: Lang
 ) -> pl.DataFrame:
-    """Return a row of :data:`COLUMNS` for each given number."""
     found = rows.join(known, on="b_no", how="left", maintain_order="left")
     age = (pl.lit(seoul_day()) - pl.col("as_of")).dt.total_days()
     is_old = pl.col("b_no").is_not_null() & ~(age <= options.max_age).fill_null(value=False)
@@ -206,7 +194,6 @@ def _answer_rows(
 
 
 def _texts(numbers: Any) -> pl.Series:
-    """Return the numbers that were given, as they were written (a Series ``given``)."""
     if isinstance(numbers, pl.Series):
         if numbers.dtype.is_nested() or numbers.dtype == pl.Object:
             raise UsageError(SERIES_TYPE_WRONG, dtype=numbers.dtype)

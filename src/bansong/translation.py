@@ -26,6 +26,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from string import Formatter
 from typing import Any, Final, Protocol, Self
 
 from bansong.schema import LANGS, Lang
@@ -223,6 +224,22 @@ class Listed(Phrase):
     def _join(items: Iterable[object], between: str | None) -> str:
         said = map(str, items)
         return join_clauses(*said) if between is None else gettext(between).join(said)
+
+
+def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
+    """Return a message as a phrase; fields that are not given are attributes of ``owner``."""
+    names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
+    return Phrase(message, **{name: getattr(owner, name) for name in names}, **fields)
+
+
+def count_rows(count: int) -> Phrase:
+    """Return a number of rows in words."""
+    return Phrase("{count:,} row", "{count:,} rows", count=count)
+
+
+def count_letters(count: int) -> Phrase:
+    """Return a number of letters in words."""
+    return Phrase("{count:,} letter", "{count:,} letters", count=count)
 
 
 def gettext_noop(message: str) -> str:

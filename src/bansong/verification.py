@@ -13,7 +13,6 @@ from bansong.column_words import HEADERS, KOREAN_WORDS, word_of
 from bansong.errors import Problem, UsageError
 from bansong.report_display import pad_text
 from bansong.report_html import facts_table, grade_badge, reason_bars
-from bansong.schema import Lang
 from bansong.translation import current_language, gettext
 
 if TYPE_CHECKING:
@@ -25,14 +24,14 @@ POINTS_MISSING: Final = Problem(
 
 _REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
 _BASE: Final = "base"
-"""The label of the reason that a score starts from, in any language."""
+"""Label of the reason that a score starts from, in any language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The answer for one business (INTERFACE §2.2), with what became of the row.
+    """The answer for one business (INTERFACE §2.2). Unknown fields are ``None``.
 
-    ``bounce_prob`` is a fraction between 0 and 1. Fields that are not known are ``None``.
+    ``bounce_prob`` is a fraction between 0 and 1.
     """
 
     b_no: str | None
@@ -47,9 +46,9 @@ class Verification:
     row_note: str | None
 
     def waterfall(self) -> Chart:
-        """Return how the score comes about: a bar for each reason's points, from the base down to the score.
+        """Return how the score adds up: a bar for each reason's points, from the base to the score.
 
-        Raises :class:`UsageError` where the reasons carry no points (the hosted service's own), or Altair is missing.
+        Raises :class:`UsageError` if the reasons carry no points (the hosted service's own), or Altair is missing.
         """
         frame = self.points_frame
         if frame.is_empty():
@@ -76,20 +75,18 @@ class Verification:
         return grade_badge(self.grade, self.bounce_prob) + facts_table([*self._facts(), *others]) + said
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What is known, by the headers and in the words of the language."""
         lang = current_language()
-        known = {name: getattr(self, name) for name in _FACTS if getattr(self, name) is not None}
-        headers = {**HEADERS[lang], "b_no": gettext("b_no")}
-        return [(headers[name], _format_fact(name, value, lang)) for name, value in known.items()]
+        headers, facts = {**HEADERS[lang], "b_no": gettext("b_no")}, []
+        for name in _FACTS:
+            value = getattr(self, name)
+            if isinstance(value, float):
+                facts.append((headers[name], f"{value:.1%}"))
+            elif value is not None:
+                facts.append((headers[name], word_of(str(value), lang) if name in KOREAN_WORDS else str(value)))
+        return facts
 
 
 _FACTS: Final = (
     *("b_no", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
 )
-
-
-def _format_fact(name: str, value: object, lang: Lang) -> str:
-    if isinstance(value, float):
-        return f"{value:.1%}"
-    return word_of(str(value), lang) if name in KOREAN_WORDS else str(value)

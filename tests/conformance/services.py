@@ -16,7 +16,7 @@ from conformance.target import Account, Key, Target
 from serving import read_here, served
 
 OURS = "ours"
-FAKES = [f"fake:{name}" for name in DIALECTS]
+FAKES = [f"fake:{name}" for name in ("plain", *DIALECTS)]
 USUAL = ("fake:wrapped", "fake:terse")
 """The dialects of the default suite, as far from each other as any two; `-m fuzz` asks the others."""
 FOREIGN = "foreign"
@@ -60,7 +60,7 @@ def ours(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def fake(name: str) -> Iterator[Target]:
-    dialect = DIALECTS[name.partition(":")[2]]
+    dialect = DIALECTS.get(name.partition(":")[2])
     with ExitStack() as stack:
 
         def account(**more: object) -> Account:

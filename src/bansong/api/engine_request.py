@@ -14,11 +14,13 @@ from bansong.options import (
     ENGINE_KINDS,
     EngineKind,
     EngineName,
+    LocalOptions,
     ServiceKeywords,
     StatusOptions,
     StatusSource,
     engine_kind,
     service_options,
+    specs_of,
 )
 from bansong.reference.choice_store import Choices, read_choices
 from bansong.run.engine import Engine, LocalEngineAdapter
@@ -37,8 +39,6 @@ AnyEngine = EngineName | LocalEngine | Engine
 Status = StatusSource | StatusOptions
 """Whether the tax authority is asked for statuses, or how."""
 
-_OF_LOCAL: Final = ("registry", "gazetteer", "model", "lang", "today")
-
 
 class EngineRequest:
     """The engine that a call asks for: refused when this is made if it cannot be, opened by :meth:`open`.
@@ -46,9 +46,9 @@ class EngineRequest:
     Raises :class:`UsageError` for an unknown name, and for options that are not of this engine.
     """
 
-    def __init__(self, engine: AnyEngine, service: ServiceKeywords, *of_local: Any) -> None:
+    def __init__(self, engine: AnyEngine, service: ServiceKeywords, local: LocalOptions) -> None:
         refuse_after_fork()
-        self._of_local: dict[str, Any] = dict(zip(_OF_LOCAL, of_local, strict=True))
+        self._of_local: dict[str, Any] = {spec.name: getattr(local, spec.name) for spec in specs_of(LocalOptions)}
         self.given: Engine | None = None
         if isinstance(engine, str):
             self.kind = engine_kind(engine)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Unpack, overload
+from typing import Any, Final, Unpack, cast, overload
 
 from bansong.api.engine_request import AnyEngine, EngineRequest, Status, progress_unit
 from bansong.cancellation import CancelToken
@@ -22,13 +21,15 @@ from bansong.joint.output_places import OutputPlaces
 from bansong.joint.report import FilesReport
 from bansong.labels.history import Labels, read_history
 from bansong.options import (
+    LocalOptions,
     ReadOptions,
+    RunOptions,
     ServiceKeywords,
     WriteOptions,
     check_keywords,
     choose_options,
-    hide_key,
     status_options,
+    take_options,
 )
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.reference.choice_store import Choices
@@ -36,7 +37,6 @@ from bansong.report import Report
 from bansong.run.engine import Engine
 from bansong.run.run_start import RunStart
 from bansong.schema import Lang
-from bansong.tables import Format
 from bansong.tables.frame_types import is_frame
 from bansong.tables.input_files import is_one_file
 from bansong.translation import Option, Phrase
@@ -69,7 +69,7 @@ class EnrichKeywords(ServiceKeywords, total=False):
     encoding: str | None
     json_path: str | None
     has_header: bool
-    input_format: Format | None
+    input_format: str | None
     delimiter: str | None
     output_encoding: str | None
     headers: Lang | None
@@ -129,44 +129,9 @@ def enrich(
     engine: AnyEngine = "local",
     read: ReadOptions | None = None,
     write: WriteOptions | None = None,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    status: Status = "auto",
-    max_status_age: float | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    sheet: str | Sequence[str] | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    has_header: bool = True,
-    input_format: Format | None = None,
-    delimiter: str | None = None,
-    output_encoding: str | None = None,
-    in_place: bool = False,
-    backup: bool = True,
-    select: Sequence[str] | None = None,
-    prefix: str = "",
-    summary: bool = False,
-    labels: Labels = None,
-    with_outcomes: bool = False,
-    manifest: str | Path | None = None,
-    extra_columns: Sequence[str] = (),
-    split: str | None = None,
-    letters: str | Path | None = None,
-    letter_cost: float | None = None,
-    allow_empty: bool = False,
-    report: str | Path | None = None,
-    unmask: bool = False,
-    review: str | Path | None = None,
-    choices: Choices = None,
-    headers: Lang | None = None,
-    keep_going: bool = False,
     dry_run: bool = False,
-    progress: AskedProgress = True,
     cancel: CancelToken | None = None,
-    **service: Unpack[ServiceKeywords],
+    **options: Unpack[EnrichKeywords],
 ) -> Report | FilesReport:
     """Verify every row of a file and write the file back with the nine columns added.
 
@@ -224,48 +189,47 @@ def enrich(
     one, and ``False`` for none. The local engine takes a chosen address for the one that is written.
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
-    lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). For these, ``service`` is as
-    in :class:`ServiceOptions`; what was bought once is in the ledger and is not bought
-    again, so a run that was stopped goes on where it was when the same call is made again. ``cancel`` stops such a run
-    from another thread. Instead of a name, an engine may be given: a :class:`LocalEngine`, :class:`ServiceEngine`,
+    lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). These take the keywords of
+    :class:`ServiceOptions`; what was bought once is in the ledger and is not bought again, so a run that was stopped
+    goes on where it was when the same call is made again. ``cancel`` stops such a run from another thread. Instead of a
+    name, an engine may be given: a :class:`LocalEngine`, :class:`ServiceEngine`,
     :class:`HybridEngine` or any :class:`Engine`, with its own registry, language and options.
 
     ``progress``: ``True`` shows a bar in a notebook or on a terminal and nothing elsewhere, ``False`` nothing; or a
     function, which is called with how many rows (of an engine that buys: lookups) are done, and of how many.
 
-    ``read`` and ``write``: in one value what the keywords from ``columns`` to ``has_header`` and from
-    ``output_encoding`` to ``manifest`` say; where one of them is given, its keywords stay at their defaults.
+    ``read`` and ``write`` are the fields of :class:`ReadOptions` and :class:`WriteOptions` in one value each, in place
+    of keywords.
 
     Raises :class:`bansong.errors.BansongError`: nothing was published then. So it is after ``KeyboardInterrupt``.
     """
-    check_keywords(enrich, service)
+    check_keywords(enrich, options, EnrichKeywords)
     _refuse_other_than_files(input)
     start = RunStart.now()
-    flat_read = ReadOptions(columns, sheet, encoding, json_path, has_header, input_format, delimiter)
-    reads = choose_options("read", read, flat_read)
-    flat = WriteOptions(output_encoding, in_place, backup, select, prefix, summary, with_outcomes, manifest)
-    flat = replace(flat, extra_columns=extra_columns, split=split, letters=letters, letter_cost=letter_cost)
-    flat = replace(flat, allow_empty=allow_empty, report=report, unmask=unmask, headers=headers, review=review)
-    writes = choose_options("write", write, flat)
-    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
-    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    if writes.with_outcomes and labels is False:
+    keywords: dict[str, Any] = {**options}
+    reads = choose_options("read", read, take_options(ReadOptions, keywords))
+    writes = choose_options("write", write, take_options(WriteOptions, keywords))
+    local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
+    request = EngineRequest(engine, cast(ServiceKeywords, keywords), local)
+    is_given = request.given is not None
+    asking = status_options(own.status, own.max_status_age, request.kind, given=is_given)
+    if writes.with_outcomes and own.labels is False:
         raise UsageError(LABELS_TURNED_OFF)
-    known = read_history(labels)
-    options: dict[str, Any] = {
+    known = read_history(own.labels)
+    of_run: dict[str, Any] = {
         "start": start,
         "known": known,
-        "model": Path(model) if isinstance(model, str | Path) else None,
+        "model": Path(local.model) if isinstance(local.model, str | Path) else None,
         "cancel": cancel,
         "status": asking,
     }
-    answering = request.open(known.history if known else None, choices)
-    if isinstance(input, str | Path) and (keep_going or not is_one_file(input)):
+    answering = request.open(known.history if known else None, own.choices)
+    if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))
-    with progress_asked(None if dry_run else progress, progress_unit(request.kind)) as options["progress"]:
+    with progress_asked(None if dry_run else own.progress, progress_unit(request.kind)) as of_run["progress"]:
         if isinstance(input, str | Path):
-            return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **options)
-        run = _joint_run(input, output, answering, reads, writes, keep_going=keep_going, **options)
+            return enrich_file(as_path(input), output, answering, reads, writes, dry_run=dry_run, **of_run)
+        run = _joint_run(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
         return run.plan() if dry_run else run.carry_out()
 
 
@@ -311,6 +275,7 @@ def plan(
     engine: AnyEngine = "local",
     read: ReadOptions | None = None,
     write: WriteOptions | None = None,
+    cancel: CancelToken | None = None,
     **options: Unpack[EnrichKeywords],
 ) -> Report: ...
 
@@ -323,6 +288,7 @@ def plan(
     engine: AnyEngine = "local",
     read: ReadOptions | None = None,
     write: WriteOptions | None = None,
+    cancel: CancelToken | None = None,
     **options: Unpack[EnrichKeywords],
 ) -> FilesReport: ...
 
@@ -334,11 +300,12 @@ def plan(
     engine: AnyEngine = "local",
     read: ReadOptions | None = None,
     write: WriteOptions | None = None,
+    cancel: CancelToken | None = None,
     **options: Unpack[EnrichKeywords],
 ) -> Report | FilesReport:
     """Return what :func:`enrich` would do with the same arguments; spends and writes nothing."""
-    hide_key(options)
-    return enrich(input, output, engine=engine, read=read, write=write, **options, dry_run=True)
+    check_keywords(plan, options, EnrichKeywords)
+    return enrich(input, output, engine=engine, read=read, write=write, dry_run=True, cancel=cancel, **options)
 
 
 @overload
@@ -384,7 +351,7 @@ async def aenrich(
 
     Cancelled, a run that buys settles what is under way before it ends.
     """
-    hide_key(options)
+    check_keywords(aenrich, options, EnrichKeywords)
     import anyio.lowlevel
     import anyio.to_thread
 

@@ -18,7 +18,7 @@ from bansong.engine.local import ROW_PROBLEM
 from bansong.enrichment.run_inputs import open_statuses
 from bansong.errors import Problem, UsageError
 from bansong.labels.history import Labels, history_of
-from bansong.options import ServiceKeywords, check_keywords, status_options
+from bansong.options import LocalOptions, ServiceKeywords, check_keywords, status_options
 from bansong.reference.choice_store import Choices
 from bansong.run.engine import RunContext
 from bansong.run.records import ROW_ID, with_digits
@@ -60,7 +60,8 @@ def verify(
     Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
     """
     check_keywords(verify, service)
-    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    request = EngineRequest(engine, service, local)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     for_local = {
         "zipcode": zipcode,

@@ -18,7 +18,7 @@ from bansong.engine import Gazetteer, Registry, Scorecard
 from bansong.enrichment.prepared_table import prepare_table
 from bansong.enrichment.run_inputs import open_statuses
 from bansong.labels.history import Labels, read_history
-from bansong.options import ReadOptions, ServiceKeywords, WriteOptions, check_keywords, status_options
+from bansong.options import LocalOptions, ReadOptions, ServiceKeywords, WriteOptions, check_keywords, status_options
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.reference.choice_store import Choices
 from bansong.run import accounting
@@ -66,7 +66,8 @@ def verify_frame(
     Raises :class:`bansong.errors.BansongError`.
     """
     check_keywords(verify_frame, service)
-    request = EngineRequest(engine, service, registry, gazetteer, model, lang, today)
+    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    request = EngineRequest(engine, service, local)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
     read, write = ReadOptions(columns), WriteOptions(prefix=prefix, extra_columns=extra_columns)
     given = as_known_frame(frame)

@@ -1,8 +1,7 @@
-"""Charts of what was found, as Altair charts of small frames.
+"""Altair charts of counts: they display in a notebook and have ``.save("x.html")`` and ``.to_dict()`` (Vega-Lite).
 
-Each function takes counts that are already made, so that a chart's numbers are those of a report, and returns a chart
-that a notebook shows, ``.save("x.html")`` writes and ``.to_dict()`` gives as a Vega-Lite specification. Altair is the
-extra ``notebook``; without it a :class:`~bansong.errors.UsageError` says so. Titles are in the current language.
+Altair is the extra ``notebook``; without it a :class:`~bansong.errors.UsageError` says so. Titles are in the current
+language.
 """
 
 from bansong.charts.figures import grade_history, grades, reasons, regions, reliability, waterfall

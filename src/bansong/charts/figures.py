@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 _TILE: Final = 96
 _BAR: Final = 24
 """Pixels of a tile's side, and of a horizontal bar with its gap."""
-
 _HYPHEN: Final = "replace(datum.label, '\u2212', '-')"
 """Labels of an axis with hyphens: many fonts with Hangul have no minus sign."""
 
 
 def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart:
-    """Return rows by grade as bars. ``rows``: how many there are in all, so that those without a grade are shown."""
+    """Return rows by grade as bars. ``rows``: total, so that those without a grade are shown."""
     alt = altair()
     known = {grade: counts.get(grade, 0) for grade in (*GRADES, *(name for name in counts if name not in GRADES))}
     without = 0 if rows is None else rows - sum(known.values())
@@ -50,10 +49,10 @@ def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart
 
 
 def regions(frame: pl.DataFrame) -> alt.LayerChart:
-    """Return the return risk by province as tiles, without any map data.
+    """Return the return risk by province as tiles.
 
-    ``frame``: ``region`` (a level of the feature ``region``; null where the address names no province), ``rows``,
-    ``expected`` (letters expected back: the sum of the probabilities). A province without rows stays grey.
+    ``frame``: ``region`` (a level of the feature ``region``; null without a province), ``rows``, ``expected`` (sum of
+    the probabilities). A province without rows is grey.
     """
     alt = altair()
     places = pl.DataFrame(
@@ -94,7 +93,7 @@ def regions(frame: pl.DataFrame) -> alt.LayerChart:
 
 
 def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
-    """Return the reasons that weigh most as bars: ``reason`` (its text), ``rows`` (those in which it weighs most)."""
+    """Return the weightiest reasons as bars: ``reason`` (text), ``rows`` (in which it weighs most)."""
     alt = altair()
     top = frame.sort("rows", descending=True, maintain_order=True).head(most)
     base = alt.Chart(top).encode(
@@ -144,9 +143,9 @@ def reliability(frame: pl.DataFrame) -> alt.LayerChart:
 
 
 def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerChart:
-    """Return how a score comes about: a bar for each reason's points, from the base down to the score.
+    """Return how a score adds up: a bar for each reason's points, from the base down to the score.
 
-    ``frame``: ``reason`` and ``points`` in order; the points sum to the score, which is the last bar.
+    ``frame``: ``reason`` and ``points`` in order.
     """
     alt = altair()
     steps = waterfall_steps(frame)
@@ -171,10 +170,9 @@ def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerC
 
 
 def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the bars of a waterfall.
+    """Return the bars of a waterfall, each beginning where the one before ended; the last is the score.
 
     Columns: ``step``, ``reason``, ``points``, ``start``, ``end``, ``kind``, ``right``, ``written``.
-    A bar begins where the one before ended, the first at 0; one behind them goes from 0 to the score.
     """
     end = pl.col("points").cum_sum()
     moves = frame.select("reason", pl.col("points").cast(pl.Int64)).with_columns(start=end - pl.col("points"), end=end)
@@ -190,7 +188,7 @@ def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _labels(steps: pl.DataFrame) -> str:
-    """The axis's labels as an expression of Vega: two reasons may read alike, so their places are the axis."""
+    """Return the axis's labels as a Vega expression: two reasons may read alike, so their places are the axis."""
     import json
 
     return f"{json.dumps(steps['reason'].to_list(), ensure_ascii=False)}[datum.value]"

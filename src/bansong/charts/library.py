@@ -1,4 +1,4 @@
-"""The drawing library (Altair, extra ``notebook``), and what all charts have in common: fonts, sizes, colours."""
+"""The drawing library (Altair, extra ``notebook``) and the common style of charts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ ALTAIR_MISSING: Final = Problem("charts.altair_missing", "charts need Altair: pi
 
 FONTS: Final = "'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 """Fonts with Hangul: those of macOS, Windows and Linux, in this order."""
-
 WIDTH: Final = 460
 
 

@@ -1,4 +1,4 @@
-"""Where the tile of each province stands on the map, and what it is called there."""
+"""Map tiles of the provinces, and their short names."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ TILES: Final = {
     "busan": Tile(3, 3, "Busan", "부산"),
     "jeju": Tile(0, 4, "Jeju", "제주"),
 }
-"""A tile for each level of the feature ``region``, by its name in the scorecard."""
+"""Tile of each level of the feature ``region``."""

@@ -1,4 +1,4 @@
-"""The command line: parse, print, exit codes. No logic, and nothing heavy is imported before it is needed."""
+"""The command line: parsing, printing, exit codes. Heavy modules are imported when needed."""
 
 from __future__ import annotations
 
@@ -52,31 +52,17 @@ def app() -> None:
     """
 
 
-app.add_command(enrich)
-app.add_command(plan)
-app.add_command(verify)
-app.add_command(status)
-app.add_command(run)
-app.add_command(runs)
-app.add_command(report)
-app.add_command(label)
-app.add_command(watch)
-app.add_command(me)
-app.add_command(ledger)
-app.add_command(resolve)
-app.add_command(calibrate)
-app.add_command(model)
-app.add_command(data)
-app.add_command(doctor)
-app.add_command(forget)
-app.add_command(serve)
-app.add_command(keys)
-app.add_command(notifications)
+_COMMANDS = (
+    *(enrich, plan, verify, status, run, runs, report, label, watch, me),
+    *(ledger, resolve, calibrate, model, data, doctor, forget, serve, keys, notifications),
+)
+for _command in _COMMANDS:
+    app.add_command(_command)
 add_language_option(app)
 
 
 def main() -> None:
-    """Run the command line; errors raised on purpose become one line on stderr and an exit code."""
+    """Run the command line; expected errors become one line on stderr and an exit code."""
     open_closed_streams()
     escape_what_stdout_lacks()
     set_up_logging()

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bansong.cli.console import print_result, warn
+from bansong.cli.console import pair_lines, print_result, warn
 from bansong.cli.options import PATH, json_option
 from bansong.column_words import word_of
 from bansong.errors import Problem, UsageError
-from bansong.report_display import aligned_rows, pad_text
+from bansong.report_display import aligned_rows
 from bansong.translation import current_language, gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from bansong.learning import Calibrated
     from bansong.learning.calibration import Calibration
 
 FILES_WITHOUT_REPORT: Final = Problem(
@@ -29,8 +28,6 @@ OPTION_NEEDS_LEARNING: Final = Problem(
 REPORT_SOURCE_UNCLEAR: Final = Problem(
     "cli.report_source_unclear", "give labelled files or --labels; a report is of one of them"
 )
-
-_WIDTH: Final = 16
 
 
 @click.command(short_help="Relearn the scorecard from the letters that came back.")
@@ -74,19 +71,16 @@ def calibrate(
     else:
         from bansong.learning import calibrate as learn
 
-        _show_decision(learn(labels=labels, dry_run=dry_run, audited=audited), as_json)
+        result = learn(labels=labels, dry_run=dry_run, audited=audited)
+        warn(result.warnings)
+        print_result(as_json, result.as_dict(), pair_lines(result.lines()))
+        click.get_current_context().exit(result.exit_code)
 
 
 def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
     chosen = [option for option, given in instead.items() if given]
     for option in [*chosen[1:], *(option for option, given in learning.items() if given and chosen)]:
         raise UsageError(OPTION_NEEDS_LEARNING, chosen=chosen[0], option=option)
-
-
-def _show_decision(result: Calibrated, as_json: bool) -> None:
-    warn(result.warnings)
-    print_result(as_json, result.as_dict(), _pair_lines(result.lines()))
-    click.get_current_context().exit(result.exit_code)
 
 
 def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
@@ -113,19 +107,14 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
 def _report_lines(name: str, report: Calibration) -> list[str]:
     from bansong.learning.calibration import GROUP_WORDS
 
-    lines = [*_pair_lines([(gettext("labels"), name), *report.lines()])]
+    lines = [*pair_lines([(gettext("labels"), name), *report.lines()])]
     lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
         lines += _frame_lines(gettext("by {column}", column=gettext(GROUP_WORDS.get(column, column))), frame)
     return [*lines, ""]
 
 
-def _pair_lines(pairs: list[tuple[str, str]]) -> list[str]:
-    return [f"{pad_text(what, _WIDTH)}{value}" for what, value in pairs]
-
-
 def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:
-    """Return a frame as columns of text: numbers to the right, a float with four places, null as nothing."""
     if frame.is_empty():
         return []
     from bansong.learning.calibration import FIGURE_WORDS

@@ -1,4 +1,4 @@
-"""The console: streams and imports of the process, logging, printing, progress."""
+"""The console: streams, imports, logging, printing, progress."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
@@ -22,7 +23,7 @@ from bansong.progress.display import ProgressDisplay
 from bansong.progress.lines import ProgressLines
 from bansong.progress.terminal_bar import terminal_bar
 from bansong.report_display import aligned_rows, pad_text
-from bansong.schema import Alert
+from bansong.schema import SEOUL, Alert
 from bansong.translation import current_language, end_sentence, gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ _WHY_CHOSEN: Final = {
 
 @contextmanager
 def freeze_imports() -> Iterator[None]:
-    """Keep the garbage collector from what the block imports, for the rest of the process.
+    """Exempt what the block imports from garbage collection.
 
-    Modules are never garbage, but the collector looks through them a dozen times while they are imported and once more
-    at the end: a fifth of a small run. Where polars is imported already, the process is not a command's alone, and
+    Scanning modules takes a fifth of a small run. If polars is imported already, other code shares the process, and
     nothing is done.
     """
     if "polars" in sys.modules or not gc.isenabled():
@@ -62,7 +62,7 @@ def freeze_imports() -> Iterator[None]:
 
 
 def set_up_logging() -> None:
-    """Log to stderr at the level that ``BANSONG_LOG`` names, warnings by default."""
+    """Log to stderr at the level of ``BANSONG_LOG``, by default warnings."""
     level = (variable("BANSONG_LOG") or "warning").upper()
     known = level in logging.getLevelNamesMapping()
     handler = logging.StreamHandler(sys.stderr)
@@ -74,19 +74,18 @@ def set_up_logging() -> None:
 
 
 def say(text: str) -> None:
-    """Print to stderr, where people's text goes; whoever has closed it does not stop the work."""
+    """Print to stderr; a closed stderr does not stop the work."""
     with suppress(OSError):
         _echo(end_sentence(text), sys.stderr)
 
 
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
-    """Print (what, how much) in two columns to stderr."""
     for what, value in lines:
         say(f"{click.style(pad_text(what, 16), dim=True)}{value}")
 
 
 def say_columns(chosen: Mapping[str, Choice]) -> None:
-    """Print which header was chosen for which role, and how sure that is."""
+    """Print the header chosen for each role, and how sure that is."""
     for role, choice in chosen.items():
         headers = choice.spell(lambda part: repr(part.header), " + ", " | ")
         about = {
@@ -113,26 +112,30 @@ def warn(warnings: Iterable[str]) -> None:
         say(f"{label}: {warning}")
 
 
-class RunReport(Protocol):
-    """The report of a run over a file."""
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What the user should know besides; alerts are :class:`~bansong.schema.Alert`."""
-
-    @property
-    def columns(self) -> Mapping[str, Choice]:
-        """The header chosen for each role."""
-
-    def lines(self) -> Iterable[tuple[str, str]]:
-        """The report as (what, how much)."""
+class Summary(Protocol):
+    """A report that is printed as a table or as JSON."""
 
     def as_dict(self) -> Mapping[str, object]:
         """The report as plain values."""
 
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """The report as (what, how much)."""
+
+
+class RunReport(Summary, Protocol):
+    """The report of a run."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings; alerts are :class:`~bansong.schema.Alert`."""
+
+    @property
+    def columns(self) -> Mapping[str, Choice]:
+        """Header chosen for each role."""
+
 
 def show_report(report: RunReport, as_json: bool) -> None:
-    """Print alerts, report and other warnings: for people to stderr, or the report as one JSON object to stdout."""
+    """Print alerts, report and other warnings: to stderr for people, or as one JSON object to stdout."""
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
     if as_json:
@@ -143,8 +146,16 @@ def show_report(report: RunReport, as_json: bool) -> None:
     warn(warning for warning in report.warnings if warning not in alerts)
 
 
+def show_summary(report: Summary, as_json: bool) -> None:
+    """Print a report as a table to stderr, or as one JSON object to stdout."""
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        say_table(report.lines())
+
+
 def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
-    """Print a result to stdout: as one JSON object, or as lines for people."""
+    """Print a result to stdout as one JSON object or as lines."""
     if as_json:
         print_json(value)
         return
@@ -162,18 +173,25 @@ def print_json(value: object, *, needed: bool = False) -> None:
     _print_as_is(text, needed)
 
 
+def pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{pad_text(what, 16)}{value}" for what, value in pairs]
+
+
+def format_minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"
+
+
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their names to stdout, one line each however long; the names are translated."""
+    """Print rows under their translated names to stdout, one line each."""
     cells = [["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows]
     for line in aligned_rows([[gettext(name) if name else "" for name in names], *cells]):
         print_out(line)
 
 
 def print_out(text: str, *, needed: bool = False) -> None:
-    """Print to stdout, where results go; raise :class:`OutputError` where that fails (a full disk, say).
+    """Print to stdout; raise :class:`OutputError` if that fails (a full disk, say).
 
-    A reader that has closed it (``| head``) has seen enough: that is no failure, unless it is ``needed`` that the text
-    arrives.
+    A reader that has closed stdout (``| head``) is no failure, unless the text is ``needed``.
     """
     _print_as_is(end_sentence(text), needed)
 
@@ -189,7 +207,7 @@ def _print_as_is(text: str, needed: bool) -> None:
 
 
 def _echo(text: str, stream: TextIO) -> None:
-    """Print to a stream; one whose reader is gone leads nowhere from then on, so that no later flush fails."""
+    """Print to a stream; redirect one whose reader is gone to devnull, so that later flushes succeed."""
     try:
         click.echo(text, file=stream)
     except BrokenPipeError:
@@ -201,7 +219,7 @@ def _echo(text: str, stream: TextIO) -> None:
 
 @contextmanager
 def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
-    """Yield a progress display: a live bar on a terminal, one line every few seconds elsewhere, or none."""
+    """Yield a progress display: a bar on a terminal, lines elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():
@@ -212,13 +230,13 @@ def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> I
 
 
 def open_closed_streams() -> None:
-    """Lead streams that the caller closed (``2>&-``) nowhere, so that no file opened later gets their number."""
+    """Open closed standard streams (``2>&-``) on devnull, so that no file gets their number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
 
 
 def escape_what_stdout_lacks() -> None:
-    """Print characters that the encoding of stdout (CP949, CP1252) lacks as escapes, as Python does on stderr."""
+    """Escape characters that the encoding of stdout (CP949, CP1252) lacks."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bansong.cli.console import print_json, progress_shown, say_columns, say_table
+from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
 from bansong.cli.options import (
     PATH,
     chosen_status,
-    columns_option,
-    delimiter_option,
-    encoding_option,
     fetch_options,
-    gazetteer_option,
     json_option,
-    registry_option,
+    options_of,
+    progress_option,
 )
 from bansong.errors import Problem, UsageError
+from bansong.options import LocalOptions, ReadOptions
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -33,17 +31,9 @@ GAZETTEER_OPTION_ALONE: Final = Problem(
     "cli.gazetteer_option_alone", "--gazetteer and --addresses go together: the file, and where the address files are"
 )
 
-_progress_option = click.option(
-    "--progress",
-    type=click.Choice(["auto", "plain", "none"]),
-    default="auto",
-    show_default=True,
-    help="How progress is shown.",
-)
 
-
+_REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
 _STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
-"""What became of a file that was to be brought up to date."""
 
 
 @click.group()
@@ -54,14 +44,13 @@ def data() -> None:
 @data.command(short_help="Build a registry of businesses and their status.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
-@columns_option(("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name"))
+@options_of(ReadOptions, "columns", roles=_REGISTRY_ROLES)
 @click.option(
     "--as-of",
     type=click.DateTime(["%Y-%m-%d"]),
     help="How fresh sources without a date column are; default: their file's date.",
 )
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "encoding", "delimiter")
 @json_option
 def build_registry(
     sources: tuple[Path, ...],
@@ -82,20 +71,17 @@ def build_registry(
 
     day = as_of.date() if as_of else None
     report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    for source, chosen in zip(report.sources, report.columns, strict=True):
-        if len(report.sources) <= 10:
+    if not as_json and len(report.sources) <= 10:
+        for source, chosen in zip(report.sources, report.columns, strict=True):
             say_table([(gettext("source"), source)])
             say_columns(chosen)
-    say_table(report.lines())
+    show_summary(report, as_json)
 
 
 @data.command(short_help="Build a gazetteer of the official addresses.")
 @click.argument("sources", type=PATH, nargs=-1, required=True, metavar="SRC…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The gazetteer file.")
-@_progress_option
+@progress_option
 @json_option
 def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_json: bool) -> None:
     """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
@@ -108,14 +94,11 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
 
     with progress_shown(progress, "MB", "reading") as advance:
         report = build_gazetteer(sources, output, progress=advance)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    say_table(report.lines())
+    show_summary(report, as_json)
 
 
 def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (json_option, _progress_option, fetch_options):
+    for option in (json_option, progress_option, fetch_options):
         command = option(command)
     return command
 
@@ -123,9 +106,7 @@ def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @data.command(short_help="Fetch the statuses of the numbers in files into a registry.")
 @click.argument("files", type=PATH, nargs=-1, required=True, metavar="FILE…")
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
-@columns_option(("b_no",))
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "columns", "encoding", "delimiter", roles=("b_no",))
 @_fetch_options
 def fetch_status(
     files: tuple[Path, ...],
@@ -175,17 +156,14 @@ def refresh_registry(registry: Path, progress: str, as_json: bool, **options: An
 
 
 def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_table(report.lines())
+    show_summary(report, as_json)
     click.get_current_context().exit(report.exit_code)
 
 
 @data.command(short_help="Bring registry and gazetteer up to date.")
-@registry_option
+@options_of(LocalOptions, "registry")
 @fetch_options
-@gazetteer_option
+@options_of(LocalOptions, "gazetteer")
 @click.option(
     "--addresses",
     type=PATH,
@@ -193,7 +171,7 @@ def _show_fetched(report: FetchedRegistry, as_json: bool) -> None:
     metavar="SRC",
     help="Where you put downloaded address files: a folder, file or zip. Can be given several times.",
 )
-@_progress_option
+@progress_option
 @json_option
 def update(
     registry: Path | None,
@@ -255,7 +233,4 @@ def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool
     from bansong.reference.review_reader import apply_review as apply
 
     report = apply(review, by=by, store=store)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    say_table(report.lines())
+    show_summary(report, as_json)

@@ -1,4 +1,4 @@
-"""``bansong doctor``: what is missing or old, and what to do about it."""
+"""``bansong doctor``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.cli.console import print_json, print_out, print_table
-from bansong.cli.options import (
-    account_options,
-    gazetteer_option,
-    json_option,
-    labels_option,
-    ledger_option,
-    model_option,
-    nts_key_file_option,
-    registry_option,
-    status_store_option,
-)
+from bansong.cli.options import account_options, json_option, options_of
+from bansong.options import LocalOptions, RunOptions, ServiceOptions, StatusOptions
 from bansong.translation import gettext, gettext_noop
 
 if TYPE_CHECKING:
@@ -32,14 +23,11 @@ _MARKS: Final = {
 
 
 @click.command(short_help="What is missing or old, and its remedy.")
-@registry_option
-@gazetteer_option
-@model_option
-@ledger_option
-@labels_option
-@status_store_option
+@options_of(LocalOptions)
+@options_of(ServiceOptions, "ledger")
+@options_of(RunOptions, "labels")
+@options_of(StatusOptions, "status_store", "nts_key_file")
 @account_options
-@nts_key_file_option
 @click.option("--offline", is_flag=True, help="Ask nobody over the network.")
 @click.option(
     "--timeout",
@@ -73,11 +61,10 @@ _NAMES: Final = (
     *(gettext_noop("tax authority's key"), gettext_noop("tax authority"), gettext_noop("service")),
     *(gettext_noop("watch list"), gettext_noop("jobs"), gettext_noop("server"), gettext_noop("database")),
 )
-"""What is looked at."""
+"""For translation."""
 
 
 def print_findings(diagnosis: Diagnosis) -> None:
-    """Print a table of what was found, then what to do about it."""
     rows = [(gettext(finding.what), gettext(_MARKS[finding.level][0]), finding.said) for finding in diagnosis.findings]
     print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]

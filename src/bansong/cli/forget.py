@@ -1,19 +1,17 @@
-"""``bansong forget``: erase a business number everywhere on this machine."""
+"""``bansong forget``."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from bansong.cli.console import print_json, say, say_table
-from bansong.cli.options import PATH, json_option, labels_option, ledger_option, status_store_option
+from bansong.cli.console import say, say_table, show_summary
+from bansong.cli.options import PATH, json_option, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import RunOptions, ServiceOptions, StatusOptions
 from bansong.translation import gettext
-
-if TYPE_CHECKING:
-    from bansong.erasure import ErasureReport
 
 NO_TERMINAL: Final = Problem(
     "forget.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run"
@@ -24,12 +22,12 @@ NO_TERMINAL: Final = Problem(
 @click.argument("b_no", nargs=-1, required=True, metavar="B_NO…")
 @click.option("--dry-run", is_flag=True, help="Show what is held of it; nothing is erased.")
 @click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
-@ledger_option
-@labels_option
+@options_of(ServiceOptions, "ledger")
+@options_of(RunOptions, "labels")
 @click.option(
     "--local", type=PATH, metavar="FILE", help="The local watch list; by default BANSONG_WATCH, else your own."
 )
-@status_store_option
+@options_of(StatusOptions, "status_store")
 @click.option(
     "--db",
     type=PATH,
@@ -52,17 +50,10 @@ def forget(b_no: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **sto
             raise UsageError(NO_TERMINAL)
         found = erase(b_no, dry_run=True, **stores)
         if dry_run:
-            _show(found, as_json)
+            show_summary(found, as_json)
             return
         say_table(found.lines())
         if not click.confirm(gettext("Erase it for good?"), err=True):
             say(gettext("nothing was erased"))
             return
-    _show(erase(b_no, **stores), as_json)
-
-
-def _show(report: ErasureReport, as_json: bool) -> None:
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        say_table(report.lines())
+    show_summary(erase(b_no, **stores), as_json)

@@ -1,4 +1,4 @@
-"""``bansong keys export``, ``erase``, ``audit``: what is stored of a key, and what operators did."""
+"""``bansong keys export``, ``erase`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     A running server erases it when the key's requests and jobs have ended. The command waits a minute for that, and
     ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
-    from bansong.server.account_erasure import AccountErasure
+    from bansong.server.account_erasure import open_account
     from bansong.server.settings import as_text
     from bansong.storage.sqlite import is_in_use
 
@@ -93,7 +93,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         say(gettext("nothing was erased"))
         return
     try:
-        with AccountErasure(db, key_id) as account:
+        with open_account(db, key_id) as account:
             held = account.holdings()
             account.erase(time.time())
     except StoreError as error:
@@ -124,7 +124,7 @@ def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
 
 
 def _ask_server_to_erase(db: Path, key_id: str) -> None:
-    """Let the server that runs on the file erase a key; end with exit code 5 where that is not done in a minute."""
+    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
     from bansong.server.account_erasure import ask_for_erasure
     from bansong.server.store import key_table
 

@@ -1,4 +1,4 @@
-"""``bansong keys``: the API keys of the user's own server, and their secrets."""
+"""``bansong keys``: the API keys of one's own server, and their secrets."""
 
 from __future__ import annotations
 
@@ -179,22 +179,17 @@ def _revoke_old_secret(db: Path, key_id: str) -> None:
     now = time.time()
     old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
     if not old:
-        say(
-            gettext(
-                "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`",
-                key_id=key_id,
-                db=db,
-            )
+        text = gettext(
+            "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`", key_id=key_id, db=db
         )
+        say(text)
         return
     about = key_id, {"secrets": "the older"}
     act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
-    say(
-        gettext(
-            "key {key_id}: its older secret is revoked; a running server refuses it within a second or two",
-            key_id=key_id,
-        )
+    text = gettext(
+        "key {key_id}: its older secret is revoked; a running server refuses it within a second or two", key_id=key_id
     )
+    say(text)
 
 
 @keys.command()
@@ -320,14 +315,12 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
         say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
         return
     print_out(secret, needed=True)
-    say(
-        gettext(
-            "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check "
-            "it",
-            key_id=key_id,
-            checked=checked,
-        )
+    text = gettext(
+        "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it",
+        key_id=key_id,
+        checked=checked,
     )
+    say(text)
 
 
 for _command in (export, erase, audit):
@@ -335,9 +328,9 @@ for _command in (export, erase, audit):
 
 
 def _customer_name(given: str | None) -> str | None:
-    """Return a customer's name as it is stored, so that spellings which look alike are the same customer.
+    """Normalise a customer's name, so that spellings that look alike are equal.
 
-    Raises :class:`UsageError` for one that is longer than the name of a business may be.
+    Raises :class:`UsageError` if it is too long.
     """
     from bansong.server.payloads import LONGEST_NAME
 

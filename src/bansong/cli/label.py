@@ -9,18 +9,8 @@ from typing import Any, Final
 import click
 
 from bansong.cli.console import show_report
-from bansong.cli.options import (
-    PATH,
-    RateType,
-    account_options,
-    columns_option,
-    delimiter_option,
-    encoding_option,
-    given_options,
-    json_option,
-    known_as_option,
-    ledger_option,
-)
+from bansong.cli.options import PATH, account_options, given_options, json_option, options_of
+from bansong.options import ReadOptions, ServiceOptions
 
 _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 
@@ -52,10 +42,9 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
     metavar="all|ACTION,…",
     help="Which rows were mailed. With --complete those without an outcome then count as delivered.",
 )
-@columns_option(_ROLES)
+@options_of(ReadOptions, "columns", roles=_ROLES)
 @click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "encoding", "delimiter")
 @click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
 @click.option("--file-sheet", metavar="NAME", help="The sheet of the enriched file; by default found as --sheet.")
 @click.option("--file-encoding", metavar="NAME", help="The encoding of an enriched CSV file, as --encoding.")
@@ -78,10 +67,7 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
     "--first-row", type=click.IntRange(0, 2), help="What the service calls a job's first row, where it does not say."
 )
 @account_options
-@ledger_option
-@known_as_option
-@click.option("--rate", type=RateType(), help="Requests per second; default 50.")
-@click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
+@options_of(ServiceOptions, "ledger", "known_as", "rate", "concurrency")
 @click.option("--dry-run", is_flag=True, help="Match only: record, write and send nothing.")
 @json_option
 def label(outcomes: Path, as_json: bool, mailed: datetime | None, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""The language of the command line: chosen before anything is read, so that help and usage errors speak it, too."""
+"""The language of the command line, chosen before anything is parsed, so that help and usage errors use it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,23 @@ catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
 
 _help_in_english: Final[dict[int, tuple[str | None, str | None]]] = {}
-"""Help and short help of a command or option, by its identity, as the code has them."""
+"""Help and short help of commands and options by identity."""
 
 
 _FILLER: Final = "\ue000"
-"""Stands behind a wide letter while click, which counts letters and not their width, breaks lines: of private use."""
+"""Padding after a wide letter (private use), since click counts letters, not their width."""
 
 
 class WideLetterFormatter(click.HelpFormatter):
-    """Breaks the lines of help by the width that letters have on a terminal: Korean ones take two places."""
+    """Wraps help by the display width of letters: Korean ones take two columns."""
 
     def write_text(self, text: str) -> None:
-        """See :meth:`click.HelpFormatter.write_text`."""
         super().write_text(_fill_wide(text))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """See :meth:`click.HelpFormatter.write_dl`."""
         super().write_dl([(name, _fill_wide(text)) for name, text in rows], col_max, col_spacing)
 
     def getvalue(self) -> str:
-        """See :meth:`click.HelpFormatter.getvalue`."""
         return super().getvalue().replace(_FILLER, "")
 
 
@@ -49,16 +46,15 @@ def _fill_wide(text: str) -> str:
 
 
 class LocalizedContext(click.Context):
-    """The context of a command whose help may be Korean."""
+    """A context with help for wide letters."""
 
     formatter_class = WideLetterFormatter
 
 
 class LocalizedGroup(click.Group):
-    """A command line that speaks the language that ``--lang`` names, anywhere among the arguments."""
+    """A command line in the language that ``--lang`` names anywhere."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
-        """Choose the language, translate the help, and run."""
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
             translate_help(self)
             return super().main(args, *names, **extra)
@@ -66,7 +62,7 @@ class LocalizedGroup(click.Group):
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
-    """Have messages name the options of the command line within the block, in all threads."""
+    """Let messages name options of the command line during the block, in all threads."""
     before = set_audience(COMMAND_LINE)
     try:
         yield
@@ -76,7 +72,7 @@ def command_line_reads() -> Iterator[None]:
 
 @contextmanager
 def language_of(words: Sequence[str]) -> Iterator[None]:
-    """Speak the language that ``--lang`` names among the words of a command line, in processes started here, too."""
+    """Use the language that ``--lang`` names during the block, also in processes started in it."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
     set_language(_named_language(words) or current_language())
     os.environ["LANGUAGE"] = current_language()  # click asks for it at each of its own messages
@@ -91,10 +87,7 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
 
 
 def add_language_option(command: click.Command) -> None:
-    """Add ``--lang`` to a command and to all below it, whose help may be Korean then.
-
-    The option's value is read by :class:`LocalizedGroup`.
-    """
+    """Add ``--lang`` to a command and its subcommands; :class:`LocalizedGroup` reads its value."""
     option = click.Option(
         ["--lang"],
         type=click.Choice(LANGS),
@@ -108,7 +101,7 @@ def add_language_option(command: click.Command) -> None:
 
 
 def translate_help(command: click.Command) -> None:
-    """Put the help of a command, of its options and of all commands below it into the current language."""
+    """Translate the help of a command, its options and its subcommands."""
     _translate_one(command)
     for parameter in command.params:
         if isinstance(parameter, click.Option):
@@ -134,7 +127,6 @@ def _children(command: click.Command) -> Iterable[click.Command]:
 
 
 def _named_language(words: Sequence[str]) -> Lang | None:
-    """Return the language that ``--lang`` names; of other values click complains."""
     pairs = zip(words, [*words[1:], ""], strict=True)
     named = [
         following if word == "--lang" else word.removeprefix("--lang=")

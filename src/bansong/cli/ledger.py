@@ -1,21 +1,20 @@
-"""``bansong ledger``, ``resolve`` and ``me``: what was paid, what is in doubt, what is left of the quota."""
+"""``bansong ledger``, ``resolve`` and ``me``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from bansong.cli.console import print_result
-from bansong.cli.options import account_options, json_option, ledger_option
+from bansong.cli.console import format_minute, print_result
+from bansong.cli.options import account_options, json_option, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import ServiceOptions
 from bansong.report_display import aligned_rows, pad_text
-from bansong.schema import SEOUL
 from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ _STATES: Final = {
 
 
 @click.command(short_help="What was paid, when, for which file.")
-@ledger_option
+@options_of(ServiceOptions, "ledger")
 @click.option("--number", "b_no", metavar="B_NO", help="What is known of one business number.")
 @click.option(
     "--purge", type=float, metavar="DAYS", help="Delete what was answered longer ago than that; never a doubt."
@@ -123,7 +122,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
 )
 @click.option("--lost", is_flag=True, help="Take them as lost: their rows stay without an answer, nothing is bought.")
 @click.option("--resend", is_flag=True, help="Let the next run buy them again, at the risk of paying twice.")
-@ledger_option
+@options_of(ServiceOptions, "ledger")
 @json_option
 def resolve(
     ids: tuple[str, ...], every: bool, job_id: str | None, lost: bool, resend: bool, ledger: Path | None, as_json: bool
@@ -208,7 +207,7 @@ def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
 
 
 _NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
-"""What the ledger notes in place of a file's name."""
+"""Noted in the ledger instead of a file's name."""
 
 
 def _file_words(file: str) -> str:
@@ -220,7 +219,7 @@ def _run_lines(runs: list[RunRecord]) -> list[str]:
     for run in runs:
         ended = gettext(_ENDINGS.get(run.outcome or "killed", run.outcome or ""))
         rows.append(
-            (_time(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, _file_words(run.file))
+            (format_minute(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, _file_words(run.file))
         )
     paid, answered = sum(run.paid for run in runs), sum(run.answered for run in runs)
     rows.append((gettext("in all"), "", f"{paid:,}", f"{answered:,}", "", ""))
@@ -233,7 +232,8 @@ def _doubt_lines(held: list[Doubt]) -> list[str]:
         job = gettext("job {id}", id=doubt.job_id or gettext("not known"))
         what = doubt.b_no or ngettext("{count:,} row", "{count:,} rows", doubt.rows) + f", {job}"
         kind = pad_text(gettext(_DOUBT_WORDS[doubt.kind]), 8)
-        lines.append(f"{doubt.id}  {kind}{_state(doubt.state)}{_time(doubt.since)}  {what}  {_file_words(doubt.file)}")
+        since = f"{_state(doubt.state)}{format_minute(doubt.since)}"
+        lines.append(f"{doubt.id}  {kind}{since}  {what}  {_file_words(doubt.file)}")
         if doubt.note:
             lines.append(f"    {doubt.note}")
     return lines
@@ -271,9 +271,9 @@ def _repeatable_lines(requests: int) -> list[str]:
 
 
 def _entry_lines(entry: LedgerEntry) -> list[str]:
-    paid = gettext(", answered {at}", at=_time(entry.answered_at)) if entry.answered_at is not None else ""
+    paid = gettext(", answered {at}", at=format_minute(entry.answered_at)) if entry.answered_at is not None else ""
     lines = [
-        f"{entry.id}  {entry.b_no}  {_state(entry.state)}{_time(entry.since)}{paid}",
+        f"{entry.id}  {entry.b_no}  {_state(entry.state)}{format_minute(entry.since)}{paid}",
         "    " + gettext("{file}, run {run}", file=_file_words(entry.file), run=entry.run_id),
     ]
     if entry.note:
@@ -286,7 +286,3 @@ def _entry_lines(entry: LedgerEntry) -> list[str]:
 
 def _state(state: str) -> str:
     return pad_text(gettext(_STATES.get(state, state)), 11)
-
-
-def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"

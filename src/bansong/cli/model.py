@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bansong.cli.console import print_out, print_result
+from bansong.cli.console import format_minute, pair_lines, print_out, print_result
 from bansong.cli.options import json_option
 from bansong.column_words import word_of
 from bansong.errors import Problem, UsageError
-from bansong.report_display import aligned_rows, pad_text
+from bansong.report_display import aligned_rows
 from bansong.schema import SEOUL
 from bansong.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from bansong.engine.risk.scorecard import Learned, Scorecard
     from bansong.models.journal import Event
     from bansong.models.model_store import ModelStore, StoredScorecard
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml and --json")
 
-_WIDTH: Final = 16
 _TEXT: Final = 60
 _LARGE: Final = 1e6
 _EVENT_COLUMNS: Final = (
@@ -45,7 +42,6 @@ _EVENT_WORDS: Final = {
     "released": gettext_noop("released"),
     "kept": gettext_noop("kept"),
 }
-"""What the journal calls what happened → what people are told."""
 
 
 @click.group(short_help="The scorecards: which one answers, and those before it.")
@@ -107,7 +103,7 @@ def history(as_json: bool) -> None:
     events, champion = store.history(), store.champion_version()
     value = {"journal": str(store.path), "champion": champion, "events": [event.as_dict() for event in events]}
     places = [(gettext("champion"), champion), (gettext("journal"), str(store.path))]
-    print_result(as_json, value, [*_event_lines(events), *_pair_lines(places)])
+    print_result(as_json, value, [*_event_lines(events), *pair_lines(places)])
 
 
 @model.command(short_help="Let an earlier scorecard answer again.")
@@ -134,7 +130,6 @@ def rollback(version: str | None, as_json: bool) -> None:
 
 
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
-    """Return a scorecard and its name for people: by default the champion."""
     from bansong.engine.risk.scorecard import Scorecard
     from bansong.models.model_store import BUILTIN, StoredScorecard, resolve_model
 
@@ -173,11 +168,10 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
         ceiling=card.ceiling,
         points_to_double=card.points_to_double,
     )
-    return _pair_lines([*facts, (gettext("ceiling"), ceiling), *_grade_facts(card)])
+    return pair_lines([*facts, (gettext("ceiling"), ceiling), *_grade_facts(card)])
 
 
 def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
-    """What a learned scorecard was learned from."""
     labels = ngettext(
         "{at:%Y-%m-%d} from {count:,} label, {bounced:,} of them bounced; it replaced {parent} with an "
         "e-value of {e_value}",
@@ -194,7 +188,6 @@ def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
 
 
 def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
-    """Which scores are which grade, and what is done with each."""
     actions, lang = card.actions, current_language()
     cuts = " · ".join(
         gettext(
@@ -219,10 +212,6 @@ def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
     ]
 
 
-def _pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"{pad_text(what, _WIDTH)}{value}" for what, value in pairs]
-
-
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     from bansong.models.scorecard_levels import points_table
 
@@ -230,7 +219,7 @@ def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
     for level, points, beside, _, text in points_table(card, builtin).iter_rows():
         there = "" if beside is None else f"{beside:+d}"
         mark = " " if points == beside else "*"
-        rows.append((level, f"{points:+d}", there + mark, _shorten(text)))
+        rows.append((level, f"{points:+d}", there + mark, text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"))
     return ["", *aligned_rows(rows, right=(1, 2))]
 
 
@@ -247,11 +236,11 @@ def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
         else:
             others += [what, f"    a  {one}", f"    b  {other}"]
     figures = aligned_rows(rows, right=(1, 2)) if len(rows) > 1 else []
-    return [*_pair_lines([("a", a), ("b", b)]), "", *figures, *others]
+    return [*pair_lines([("a", a), ("b", b)]), "", *figures, *others]
 
 
 def _difference_words(what: str) -> str:
-    """Return what differs in words; a name of the file stays as it is."""
+    """Return what differs in words; names in the scorecard file stay."""
     if found := re.fullmatch("grade (?P<grade>[A-E]) up to", what):
         return gettext("grade {grade} up to", **found.groupdict())
     name, _, points = what.rpartition(" ")
@@ -265,13 +254,13 @@ def _event_lines(events: list[Event]) -> list[str]:
     for event in events:
         labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
         labels = event.data.get("letters") if labels is None else labels
-        at, kind = f"{event.at.astimezone(SEOUL):%Y-%m-%d %H:%M}", gettext(_EVENT_WORDS.get(event.kind, event.kind))
+        at, kind = format_minute(event.at.timestamp()), gettext(_EVENT_WORDS.get(event.kind, event.kind))
         rows.append((at, kind, event.version or "", *map(_figure, (labels, bounced, e_value)), _why(event)))
     return aligned_rows(rows, right=(3, 4, 5))
 
 
 def _why(event: Event) -> str:
-    """Return the reason of an event in words: the mailing and its faults, or the scorecard that was replaced."""
+    """The reason of an event: the mailing and its faults, or the replaced scorecard."""
     data = event.data
     why = data.get("why") or (
         gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""
@@ -312,7 +301,3 @@ def _figure(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if value < _LARGE else f"{value:.0e}"  # evidence multiplies with each letter
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -1,4 +1,4 @@
-"""``bansong notices``: the closures that the user's own server could not deliver yet."""
+"""``bansong notices``: undelivered closures of one's own server."""
 
 from __future__ import annotations
 

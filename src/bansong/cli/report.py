@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from bansong.cli.console import freeze_imports, print_result
-from bansong.cli.options import PATH, delimiter_option, encoding_option, json_option
+from bansong.cli.options import PATH, json_option, options_of
+from bansong.options import ReadOptions
 from bansong.translation import gettext
 
 
@@ -18,8 +19,7 @@ from bansong.translation import gettext
 @click.option("--before", metavar="FILE", help="The enriched file of an earlier run, to say what changed since.")
 @click.option("--unmask", is_flag=True, help="Show numbers, names and addresses in the clear.")
 @click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "encoding", "delimiter")
 @click.option("--json-path", metavar="PATH", help="Where the list is in an enriched JSON document.")
 @json_option
 def report(

@@ -1,4 +1,4 @@
-"""``bansong run JOB.toml`` and ``bansong runs …``: scheduled jobs, and what their runs did."""
+"""``bansong run JOB.toml`` and ``bansong runs …``: scheduled jobs and their runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 from bansong.cancellation import StopRequest
 from bansong.cli.console import (
     INTERRUPTED,
+    format_minute,
     freeze_imports,
     print_json,
     print_out,
@@ -26,7 +27,6 @@ from bansong.cli.console import (
 from bansong.cli.options import PATH, json_option
 from bansong.errors import BansongError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.schema import SEOUL
 from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ def _now() -> str:
 
 
 class _JsonFormatter(logging.Formatter):
-    """A formatter that makes one JSON object of a record."""
-
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as a line."""
         fields = {"at": _now(), "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
         return json.dumps(fields, ensure_ascii=False)
 
@@ -138,7 +135,7 @@ def _log_as_json() -> None:
 
 
 def _write_template(path: Path) -> None:
-    """Write the template and, beside it, the schema that editors complete it by; neither replaces a file."""
+    """Write the template and, for editors, its schema; replace no file."""
     from bansong.scheduling.job_file import job_template, json_schema
 
     schema = path.with_name("bansong-job.schema.json")
@@ -169,11 +166,11 @@ def list_(job: Path, as_json: bool) -> None:
     if as_json:
         print_json({"runs": [one.as_dict() for one in found]})
         return
-    waiting = gettext("no")
-    rows = [
-        (one.id, _korean(one.started), str(one.exit_code), f"{one.rows:,}", one.summary, waiting if one.waits else "")
-        for one in found
-    ]
+    rows = []
+    for run in found:
+        delivered = gettext("no") if run.waits else ""
+        started = format_minute(run.started)
+        rows.append((run.id, started, str(run.exit_code), f"{run.rows:,}", run.summary, delivered))
     print_table(_RUN_COLUMNS, rows)
 
 
@@ -194,7 +191,7 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
         gettext(
             "{id}, started {korean}, exit code {exit_code}",
             id=found.id,
-            korean=_korean(found.started),
+            korean=format_minute(found.started),
             exit_code=found.exit_code,
         )
     )
@@ -233,7 +230,3 @@ def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool)
         print_out(f"{gettext(KIND_WORDS[kind])} {count:,}")
     changed_rows = ngettext("{count:,} row changed", "{count:,} rows changed", changed.height)
     print_out(changed_rows + (gettext(", written to {path}", path=output) if output else ""))
-
-
-def _korean(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,16 +13,9 @@ import click
 
 from bansong.cli.console import say, warn
 from bansong.cli.doctor import print_findings
-from bansong.cli.options import (
-    PATH,
-    chosen_status,
-    gazetteer_option,
-    model_option,
-    nts_key_file_option,
-    registry_option,
-    status_budget_option,
-)
+from bansong.cli.options import PATH, chosen_status, options_of
 from bansong.errors import Problem, UsageError
+from bansong.options import LocalOptions, StatusOptions
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
@@ -34,10 +28,16 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    """Return the value of an option; refuse "nan", which lies in every range."""
+    """Refuse "nan", which is in every range."""
     if math.isnan(value):
         raise click.BadParameter(gettext("nan is no number"), context, option)
     return value
+
+
+def _number_option(
+    flag: str, range_: click.IntRange | click.FloatRange, default: float, help: str, **more: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(flag, type=range_, callback=_number, default=default, show_default=True, help=help, **more)
 
 
 def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[IpNetwork, ...]:
@@ -53,9 +53,7 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@registry_option
-@gazetteer_option
-@model_option
+@options_of(LocalOptions)
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="What each plan allows, in place of the built-in plans.")
 @click.option(
     "--notices", type=PATH, metavar="FILE.jsonl", help="Append each closure that is found on a watch list to this file."
@@ -68,52 +66,37 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     metavar="ADDRESS|NETWORK",
     help="A private network, like 10.20.0.0/16, to which webhooks may be posted, too; may be given several times.",
 )
-@click.option(
+@_number_option(
     "--keep-days",
-    type=click.FloatRange(0, 36_500, min_open=True),
-    callback=_number,
-    default=90.0,
-    show_default=True,
+    click.FloatRange(0, 36_500, min_open=True),
+    90.0,
     help="How long a batch job and its results are kept after it ended.",
 )
-@click.option(
+@_number_option(
     "--keep-labels-days",
-    type=click.FloatRange(0, 36_500, min_open=True),
-    callback=_number,
-    default=730.0,
-    show_default=True,
+    click.FloatRange(0, 36_500, min_open=True),
+    730.0,
     help="How long outcomes are kept to learn from, after their job ended; learned scorecards stay.",
 )
-@click.option(
+@_number_option(
     "--keep-revoked-days",
-    type=click.FloatRange(0, 36_500),
-    callback=_number,
-    default=30.0,
-    show_default=True,
+    click.FloatRange(0, 36_500),
+    30.0,
     help="How long the account of a revoked key is kept; then it is erased, but for its usage by month.",
 )
-@click.option(
-    "--queue",
-    type=click.IntRange(1),
-    default=64,
-    show_default=True,
-    help="Batch jobs that may wait; further ones are answered 503.",
-)
-@click.option(
+@_number_option("--queue", click.IntRange(1), 64, help="Batch jobs that may wait; further ones are answered 503.")
+@_number_option(
     "--learn-hours",
-    type=click.FloatRange(0, 1_000_000, min_open=True),
-    callback=_number,
-    default=24.0,
-    show_default=True,
+    click.FloatRange(0, 1_000_000, min_open=True),
+    24.0,
     help="How often reported outcomes are learned from.",
 )
-@click.option(
+@_number_option(
     "--pool-keys",
-    type=click.IntRange(2),
-    default=3,
-    show_default=True,
-    metavar="N",
+    click.IntRange(2),
+    3,
     help="How many keys of the pool must agree before another learns of it.",
+    metavar="N",
 )
 @click.option(
     "--status",
@@ -122,23 +105,21 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     show_default=True,
     help="Who is asked for statuses: nts, the tax authority's open API, or nobody but the registry.",
 )
-@click.option(
+@_number_option(
     "--max-status-age",
-    type=click.FloatRange(0, 100_000),
-    callback=_number,
-    default=30.0,
-    show_default=True,
-    metavar="DAYS",
+    click.FloatRange(0, 100_000),
+    30.0,
     help="How old a status may be before it is asked for again; the watch list asks once a day.",
+    metavar="DAYS",
 )
-@status_budget_option
+@options_of(StatusOptions, "status_budget")
 @click.option(
     "--status-store",
     type=PATH,
     metavar="FILE",
     help="Where statuses are kept; by default statuses.sqlite in the server's folder.",
 )
-@nts_key_file_option
+@options_of(StatusOptions, "nts_key_file")
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",
@@ -146,21 +127,19 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     metavar="ADDRESS|NETWORK",
     help="A proxy in front, whose X-Forwarded-For says who the client is. May be repeated.",
 )
-@click.option(
+@_number_option(
     "--connections-per-address",
-    type=click.IntRange(1),
-    default=256,
-    show_default=True,
-    metavar="N",
+    click.IntRange(1),
+    256,
     help="Connections at once of one address; of a trusted proxy, as many as come.",
-)
-@click.option(
-    "--reading-slots",
-    type=click.IntRange(1),
-    default=4,
-    show_default=True,
     metavar="N",
+)
+@_number_option(
+    "--reading-slots",
+    click.IntRange(1),
+    4,
     help="Large uploads that are read at once, each in at most 1.2 GB of memory, and small ones, each in 0.3 GB.",
+    metavar="N",
 )
 @click.option(
     "--metrics-port",
@@ -214,7 +193,7 @@ def _check(**options: Any) -> NoReturn:
 
 
 def _announce(url: str, *, behind_proxy: bool) -> None:
-    """Print where the server listens; warn where other machines can reach it and no proxy is known to speak TLS."""
+    """Print where the server listens; warn if others reach it without TLS."""
     from bansong.client.base_url import BaseUrl
 
     say(gettext("serving on {url}; stop with Ctrl-C", url=url))

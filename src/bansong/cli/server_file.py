@@ -1,4 +1,4 @@
-"""What the commands on a server's file share: transactions, keys by their id, the audit log."""
+"""Shared parts of commands on a server's file: transactions, keys, the audit log."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ key_argument = click.argument("key_id", metavar="KEY_ID")
 
 
 def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Change the server's file in a transaction of its own, and return what ``change`` returns."""
+    """Run ``change`` in a transaction on the server's file and return its result."""
     from bansong.server.store.schema import SERVER_FILE, open_server_file
+    from bansong.storage.sqlite import transaction
 
-    with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db):
-        connection.execute("BEGIN IMMEDIATE")
-        result = change(connection)
-        connection.execute("COMMIT")
-        return result
+    with (
+        closing(open_server_file(db, create=make)) as connection,
+        SERVER_FILE.errors(db),
+        transaction(connection),
+    ):
+        return change(connection)
 
 
 def act_on_file(
@@ -46,9 +48,9 @@ def act_on_file(
     *,
     make: bool = False,
 ) -> T:
-    """Change the server's file as :func:`change_file` does, and write the action into its audit log with it.
+    """As :func:`change_file`, and record the action in the audit log.
 
-    ``about``: the key's id, if it is about one, and details; or what returns both for the result of ``change``.
+    ``about``: the key's id, if any, and details; or a function of the result that returns both.
     """
     from bansong.server.store import audit_table
 
@@ -62,14 +64,13 @@ def act_on_file(
 
 
 def require_key(db: Path, key_id: str) -> Key:
-    """Return a key; raise :class:`UsageError` where there is none with this id."""
     from bansong.server.store import key_table
 
     return change_file(db, lambda it: key_table.require_key(it, key_id, db))
 
 
 def require_living_key(db: Path, key_id: str) -> Key:
-    """Return a key that was not revoked; raise :class:`UsageError` for another."""
+    """Return a key that is not revoked; raise :class:`UsageError`."""
     key = require_key(db, key_id)
     if key.revoked is not None:
         raise UsageError(KEY_REVOKED, key_id=key_id, db=db)
@@ -77,5 +78,5 @@ def require_living_key(db: Path, key_id: str) -> Key:
 
 
 def minute(time: object) -> str:
-    """Return a time as text, to the minute; nothing for ``None``."""
+    """Return an ISO time to the minute; empty for ``None``."""
     return str(time or "")[:16].replace("T", " ")

@@ -47,7 +47,6 @@ def status(numbers: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    """Return a row for people: what is not known is a dash."""
     digits = row["b_no"]
     number = f"{digits[:3]}-{digits[3:5]}-{digits[5:]}" if digits else None
     status = word_of(row["biz_status"], current_language()) if row["biz_status"] else None

@@ -1,4 +1,4 @@
-"""Signals that stop a command: SIGTERM and SIGHUP do what Ctrl-C does, and a :class:`StopRequest` knows of each."""
+"""Signals that stop a command: SIGTERM and SIGHUP act like Ctrl-C, and a :class:`StopRequest` records them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from bansong.cancellation import StopRequest
 
 
 def let_stop_signals_interrupt() -> StopRequest:
-    """Let SIGTERM and SIGHUP do what Ctrl-C does, so that a stopped job tidies up; return what notes them.
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return what records them.
 
-    A Python handler would run only when the query is over, and of the signals polars heeds SIGINT alone. So the two
-    are blocked, in every thread started from here on, and a thread of their own turns them into SIGINT. What the caller
-    had ignored stays ignored: SIGHUP under ``nohup``, SIGINT in a background job of a script. The latter is blocked and
-    thrown away as well, because polars traps it whatever was set before. It is to be called before polars is imported,
-    whose own handler of SIGINT calls the one that was there before it.
+    Python handlers run only after a query, and polars handles SIGINT alone. So the two are blocked in every thread, and
+    a thread of their own turns them into SIGINT. Ignored signals stay ignored: SIGHUP under ``nohup``, SIGINT in a
+    background job; the latter is also blocked and discarded, because polars traps it anyway. Call this before polars is
+    imported: its SIGINT handler calls the one before it.
     """
     stop = StopRequest(interrupt_main_thread)
     ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
@@ -48,7 +47,7 @@ def _forward(
 
 
 def interrupt_main_thread() -> None:
-    """Do what Ctrl-C does, from another thread, and in a background job that ignores Ctrl-C, too."""
+    """Act like Ctrl-C from another thread, also in a background job that ignores Ctrl-C."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         signal.raise_signal(signal.SIGINT)
     elif (main_thread := threading.main_thread().ident) is not None:
@@ -61,7 +60,7 @@ def _interrupt(main_thread: int) -> None:
 
 
 def _interrupt_though_blocked(main_thread: int) -> None:
-    """Raise SIGINT in this thread, the only one that can let it in, and end what the main thread waits for."""
+    """Raise SIGINT in this thread, the only one that accepts it, and wake the main thread."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.raise_signal(signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -69,4 +68,4 @@ def _interrupt_though_blocked(main_thread: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Do nothing: a handler in Python is what makes a signal end a wait, and then those of others run, too."""
+    """A Python handler makes a signal end a wait; then other pending handlers run, too."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,28 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
-from bansong.cli.options import (
-    PATH,
-    RateType,
-    account_options,
-    chosen_labels,
-    chosen_status,
-    columns_option,
-    delimiter_option,
-    encoding_option,
-    gazetteer_option,
-    json_option,
-    labels_option,
-    model_option,
-    no_labels_option,
-    nts_key_file_option,
-    registry_option,
-    status_budget_option,
-    status_store_option,
-)
+from bansong.cli.options import PATH, account_options, chosen_status, given_options, json_option, options_of
 from bansong.errors import Problem
 from bansong.library_messages import describe_os_error
-from bansong.options import STATUS_SOURCES
+from bansong.options import STATUS_SOURCES, LocalOptions, ReadOptions, RunOptions, ServiceOptions, StatusOptions
 from bansong.report_display import pad_text
 from bansong.translation import gettext
 
@@ -44,7 +26,7 @@ if TYPE_CHECKING:
 STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
 _OWN: Final = "\0"
-"""The value of ``--local`` without a file: no path can be this."""
+"""``--local`` without a file; no path can be this."""
 
 local_option: Final = click.option(
     "--local",
@@ -57,7 +39,6 @@ local_option: Final = click.option(
 
 
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which list: the service's and as whom, or a local one."""
     return local_option(account_options(command))
 
 
@@ -77,14 +58,12 @@ def watch() -> None:
 @click.option(
     "--force", is_flag=True, help="Remove even more than half of a list of 20 businesses and more, or all of any list."
 )
-@columns_option(("b_no", "name", "address"))
+@options_of(ReadOptions, "columns", roles=("b_no", "name", "address"))
 @click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
-@encoding_option
-@delimiter_option
+@options_of(ReadOptions, "encoding", "delimiter")
 @click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
 @_which
-@click.option("--rate", type=RateType(), help="Requests per second; default 50.")
-@click.option("--concurrency", type=int, metavar="N", help="Requests under way at once; default 16.")
+@options_of(ServiceOptions, "rate", "concurrency")
 @json_option
 def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
     """Compare the watch list with the businesses of FILE and show what would change; with --apply, change it.
@@ -156,7 +135,7 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
     if as_json:
         print_json({"watches": _records(frame), "total": frame.height})
         return
-    _print_lines(list_lines(frame))
+    print_out("\n".join(list_lines(frame)))
 
 
 @watch.command(short_help="Take a business off the list.")
@@ -199,7 +178,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
 
 @watch.command(short_help="Check a local list: for cron.")
 @local_option
-@registry_option
+@options_of(LocalOptions)
 @click.option(
     "--status",
     type=click.Choice(STATUS_SOURCES),
@@ -207,13 +186,8 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     show_default=True,
     help="Ask the tax authority's free API for the status of what is due: nts, none, or auto, with a key set.",
 )
-@status_budget_option
-@status_store_option
-@nts_key_file_option
-@gazetteer_option
-@model_option
-@labels_option
-@no_labels_option
+@options_of(StatusOptions, "status_budget", "status_store", "nts_key_file")
+@options_of(RunOptions, "labels", "no_labels")
 @click.option(
     "--every",
     type=click.FloatRange(0, min_open=True),
@@ -234,7 +208,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
 @click.option("--allow-http", is_flag=True, help="Allow a webhook with plain http on another machine.")
 @click.option("--forget", is_flag=True, help="Drop what waits for a file or webhook that is not given any more.")
 @json_option
-def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool, **options: Any) -> None:
+def check(as_json: bool, local: str | None, **options: Any) -> None:
     """Verify again what is due on a local list, record changes of grade, and report businesses that closed.
 
     Made for cron: it prints nothing when nothing happened (on a terminal: how many were checked, and when the next are
@@ -250,10 +224,9 @@ def check(as_json: bool, local: str | None, labels: Path | None, no_labels: bool
     status = chosen_status(options)
     report = check_list(
         local=_local(local) or True,
-        labels=chosen_labels(labels, no_labels),
         status=status,
         tell=lambda report: _print_report(report, as_json),
-        **options,
+        **given_options(options),
     )
     click.get_current_context().exit(report.exit_code)
 
@@ -263,12 +236,11 @@ def _local(local: str | None) -> str | bool | None:
 
 
 def _given_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given: the defaults of the others are the library's."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def _print_report(report: CheckReport, as_json: bool) -> None:
-    """Print what happened; closures count as reported once it is printed."""
+    """Print a report; closures count as reported once printed."""
     warn(report.warnings)
     if as_json:
         print_json(report.as_dict(), needed=True)
@@ -295,12 +267,7 @@ def _flush() -> None:
         raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    print_out("\n".join(lines))
-
-
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return a frame's rows for JSON, times in Korea's time zone."""
     from bansong.watch.report import with_local_times
 
     return with_local_times(frame).to_dicts()

@@ -1,4 +1,4 @@
-"""All that speaks to the hosted service: wire shapes, transport, client, its blocking door."""
+"""Client of the hosted service: wire shapes, transport, async and blocking client."""
 
 from __future__ import annotations
 

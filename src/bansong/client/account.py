@@ -22,14 +22,13 @@ from bansong.client.responses import Shape, Text, build_shape
 from bansong.translation import gettext
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-"""The one header that is believed to carry a request's key (G31)."""
-_LONGEST: Final = 366 * 86_400
-"""Seconds for which a promise is believed at most."""
+"""The only header accepted for a request's key (G31)."""
+_MAX_KEEP_SECONDS: Final = 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The service's promise to do a request to ``endpoints`` once, however often it comes with the same key.
+    """The service's promise to do a request to ``endpoints`` once for each key.
 
     The key is the value of the header :data:`IDEMPOTENCY_KEY`; the service keeps it for ``keep_seconds``.
     """
@@ -39,9 +38,9 @@ class Idempotency:
 
 
 class Account(Shape):
-    """The account's monthly quota as far as it could be found (INTERFACE §2.7); any two numbers give the third.
+    """The account's monthly quota, as far as it was found (INTERFACE §2.7); any two numbers give the third.
 
-    ``idempotency`` is what the service promises of requests that are sent again, ``None`` where it promises nothing.
+    ``idempotency``: the service's promise about repeated requests, if any.
     """
 
     limit: int | None = None
@@ -63,7 +62,7 @@ class WatchEntry(Shape):
 
 
 class WatchChange(Shape):
-    """One change of a watched business's grade (INTERFACE §2.6)."""
+    """A change of a watched business's grade (INTERFACE §2.6)."""
 
     at: Text = None
     before: Text = None
@@ -71,7 +70,7 @@ class WatchChange(Shape):
 
 
 def read_account(value: object) -> Account:
-    """Read the answer of ``GET /me`` (G16, G17). A number that cannot be found is ``None``: no quota is made up."""
+    """Read the answer of ``GET /me`` (G16, G17); numbers that are not found are ``None``."""
     numbers = list(_numbers(require_object(value)))
     limit, used, remaining = (
         _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
@@ -88,7 +87,7 @@ def read_account(value: object) -> Account:
 
 
 def read_watch(value: object) -> WatchEntry:
-    """Read one watched business (G18); without an identifier it could never be removed, so that it must have."""
+    """Read one watched business (G18); it must have an identifier, else it could never be removed."""
     found = unwrap(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
     watch_id = first_identifier(found, field_aliases.WATCH_IDS)
     if watch_id is None:
@@ -104,7 +103,7 @@ def read_watches(value: object) -> list[WatchEntry]:
 
 
 def read_history(value: object) -> list[WatchChange]:
-    """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in the order in which it came."""
+    """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in its order."""
     return [
         _change(require_object(item))
         for item in find_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
@@ -123,7 +122,7 @@ def _change(item: Object) -> WatchChange:
 
 
 def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[str, str, int]]:
-    """Yield each number that may be of the quota: (its object's name, its name, number). Negative: "no limit"."""
+    # a negative number means no limit
     for name, part in value.items():
         if isinstance(part, dict):
             if name in field_aliases.QUOTA_PLACES and depth < 4:
@@ -133,7 +132,7 @@ def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[
 
 
 def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]) -> int | None:
-    """Return the number with the most telling name. Raises :class:`UnreadableError` for two of one rank that differ."""
+    # the most telling name counts; two names of one rank must agree
     for tier in tiers:
         found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
         if len(set(found.values())) > 1:
@@ -156,12 +155,11 @@ def _plan(value: Object) -> str | None:
 
 
 def _places(value: Object) -> list[Object]:
-    """Return the answer itself, and the objects in it that may hold the account."""
     return [value, *(value[name] for name in ("data", "account", "me", "user") if isinstance(value.get(name), dict))]
 
 
 def _idempotency(value: Object) -> Idempotency | None:
-    """Return the promise about repeated requests (G31), ``None`` unless it is whole: lookups are paid on its word."""
+    # lookups are paid on this promise (G31), so it must be whole
     found = [place["idempotency"] for place in _places(value) if place.get("idempotency") is not None]
     said = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
     header, endpoints, keep = said.get("header"), said.get("endpoints"), said.get("keep_seconds")
@@ -171,4 +169,4 @@ def _idempotency(value: Object) -> Idempotency | None:
         return None
     if not isinstance(keep, int) or isinstance(keep, bool) or keep <= 0:
         return None
-    return Idempotency(frozenset(endpoints), min(keep, _LONGEST))
+    return Idempotency(frozenset(endpoints), min(keep, _MAX_KEEP_SECONDS))

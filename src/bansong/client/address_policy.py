@@ -1,7 +1,6 @@
-"""The addresses that a webhook may be posted to: public ones, and those of networks that the operator allows.
+"""Addresses that a webhook may be posted to: public ones, and those of networks that the operator allows.
 
-A tenant chooses the URL, the server opens the connection: without this check a URL, or what its name resolves to, would
-reach services that trust the server's own network.
+A tenant chooses the URL and the server connects: unchecked, a URL or its name's address could reach internal services.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ NETWORK_INVALID: Final = Problem(
 IpNetwork = IPv4Network | IPv6Network
 IpAddress = IPv4Address | IPv6Address
 
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-"""All IPv6 addresses that were ever given to the public; deprecated and reserved forms lie outside."""
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # deprecated and reserved forms lie outside
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC: Final = tuple(
     map(
@@ -34,30 +32,29 @@ _NOT_PUBLIC: Final = tuple(
     )
 )
 
-
 _HOST_NAME: Final = re.compile(r"(?!.{254})(?:(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!$)|$))+", re.IGNORECASE)
 """Labels of RFC 1123, and the underscore that container networks allow."""
 
 
 class RefusedAddressError(OSError):
-    """An address that nothing may be posted to; the message says which, and the remedy."""
+    """An address that must not be posted to; the message has the remedy."""
 
 
 class AddressPolicy:
-    """Public addresses are allowed, and those in ``networks``."""
+    """Allow public addresses, and those in ``networks``."""
 
     def __init__(self, networks: Iterable[IpNetwork] = ()) -> None:
         self._networks = tuple(networks)
 
     def is_allowed(self, address: IpAddress) -> bool:
-        """Whether a webhook may be posted to an address; one that stands for an IPv4 address is judged as that."""
+        """Whether a webhook may be posted to an address; embedded IPv4 addresses are judged as such."""
         judged = _embedded_address(address)
         if any(one in network for network in self._networks for one in (address, judged)):
             return True
         return _is_public(judged)
 
     def check(self, address: str) -> None:
-        """Raise :class:`RefusedAddressError` for an address, as the resolver returned it, that is not allowed."""
+        """Raise :class:`RefusedAddressError` for an address of the resolver that is not allowed."""
         parsed = ip_address(address)
         if not self.is_allowed(parsed):
             raise RefusedAddressError(
@@ -70,7 +67,7 @@ class AddressPolicy:
             )
 
     def is_allowed_host(self, host: str) -> bool:
-        """Whether a URL's host may be allowed, as far as it shows without asking a resolver."""
+        """Whether a URL's host may be allowed, without asking a resolver."""
         name = host.rstrip(".").lower()
         if name == "localhost" or name.endswith(".localhost"):
             return False
@@ -79,7 +76,7 @@ class AddressPolicy:
 
 
 def can_exist(host: str) -> bool:
-    """Whether a host is an address, or a name that a resolver may find: none ends in a number or ``.invalid``."""
+    """Whether a host is an address or a possible name; no name ends in a number or ``.invalid``."""
     name = host.removesuffix(".")
     if _literal_address(name) is not None:
         return True
@@ -102,7 +99,6 @@ def _is_public(address: IpAddress) -> bool:
 
 
 def _embedded_address(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address that packets to an IPv6 address go to in the end; any other address as it is."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -112,7 +108,7 @@ def _embedded_address(address: IpAddress) -> IpAddress:
 
 
 def _literal_address(host: str) -> IpAddress | None:
-    """Return the address that a host is without a resolver, also as 127.1 or 0x7f000001; ``None`` for a name."""
+    # also 127.1 or 0x7f000001
     try:
         return ip_address(host)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Checks of a call's arguments, the file of an upload among them, before anything is sent.
+"""Checks of a call's arguments, including uploaded files, before anything is sent.
 
-A message names the parameter, the type that came and the remedy; values are not repeated, they may be people's data.
+Messages name the parameter, the type and the remedy, never the value: it may be personal data.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ UPLOAD_READ_FAILED: Final = Problem(
 PATH_HAS_NUL: Final = Problem("options.path_has_nul", "{option}: no path has a NUL character in it")
 UPLOAD_UNREADABLE: Final = Problem("service.upload_unreadable", "{option}: cannot be read: {value}")
 
-
 _TEN_DIGITS: Final = re.compile("[0-9]{10}")
 _CSV: Final = "text/csv"
 _MEDIA_TYPES: Final[Mapping[str, str]] = {
@@ -59,12 +58,12 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def wrong_type(name: str, value: object, remedy: Phrase) -> NoReturn:
-    """Raise the :class:`UsageError` for an argument of another type than is asked for."""
+    """Raise the :class:`UsageError` for an argument of a wrong type."""
     raise UsageError(ARGUMENT_TYPE_WRONG, option=Option(name), name=type(value).__name__, remedy=remedy)
 
 
 def text(name: str, value: object, remedy: Phrase | None = None) -> str:
-    """Return a text as it is. Raises :class:`UsageError`, as all functions here do."""
+    """Return a text unchanged; raise :class:`UsageError`, as all functions here do."""
     if not isinstance(value, str):
         wrong_type(name, value, remedy or Phrase("a str"))
     return value
@@ -93,7 +92,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def whole_number(name: str, value: object, least: int | None = None) -> int:
-    """Return a whole number, ``least`` or more; also one of numpy's."""
+    """Return an integer, also of numpy, of at least ``least``."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -107,7 +106,7 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
 
 
 def seconds(name: str, value: object) -> float:
-    """Return a time in seconds above 0."""
+    """Return a positive number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(name, value, Phrase("seconds, as an int or float"))
     if not 0 < value < math.inf:
@@ -126,16 +125,16 @@ def watch_id_text(watch_id: object) -> str:
 
 
 def job_id_of(job: str | BatchCreated) -> str:
-    """Return the identifier of a job, which may be given as what :meth:`Client.create_batch` returned."""
+    """Return the identifier of a job, given as such or as the result of :meth:`Client.create_batch`."""
     found = getattr(job, "job_id", job)
     return text("job", found, Phrase("what create_batch returned, or its job_id as a str"))
 
 
 class BinaryFile(Protocol):
-    """A file that is open for reading bytes, also one in memory."""
+    """A file open for reading bytes, also in memory."""
 
     def read(self) -> bytes:
-        """Return the bytes from here to the end."""
+        """Return the bytes up to the end."""
 
 
 FileContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryFile
@@ -151,10 +150,10 @@ class UploadFile:
 
 
 async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
-    """Read a file whole, before anything of it is sent; a path is read in a thread.
+    """Read a file whole, a path in a thread.
 
-    The kind of file follows the name's extension, else its first bytes. Raises :class:`UsageError` for what is no
-    file or has an extension of another kind, :class:`InputError` for one that cannot be read.
+    The kind of file follows the name's extension, else its first bytes. Raises :class:`UsageError` for anything but a
+    file of a known kind, :class:`InputError` for an unreadable one.
     """
     if filename is not None:
         text("filename", filename, Phrase("the file's name as a str"))

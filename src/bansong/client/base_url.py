@@ -1,4 +1,4 @@
-"""The base URL of the service, checked before anything is sent there.
+"""The base URL of the service, checked and canonical.
 
 >>> BaseUrl.parse("HTTPS://API.Example.com:443/v1/").origin
 'https://api.example.com/v1'
@@ -61,10 +61,9 @@ _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
 
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
-    """The service's base URL in its one canonical form: lower case, no default port, no slash at the end.
+    """The service's base URL in canonical form: lower case, no default port, no slash at the end.
 
-    ``origin`` is the whole of it, path included. ``known_as`` is the origin under which the ledger knows the service,
-    where that is another one.
+    ``origin`` is the whole URL. ``known_as``: the origin under which the ledger knows the service, if another.
     """
 
     origin: str
@@ -74,10 +73,10 @@ class BaseUrl:
 
     @classmethod
     def parse(cls, text: str | None, *, allow_http: bool = False, known_as: str | None = None) -> BaseUrl:
-        """Check a base URL; without one BANSONG_BASE_URL is read. Raises :class:`UsageError`.
+        """Check a base URL, by default BANSONG_BASE_URL; raise :class:`UsageError`.
 
-        Plain http would show the key to the network, so it is refused but for this machine itself and for
-        those who say ``allow_http``. ``known_as`` is a base URL too; nothing is sent there.
+        Plain http would show the key to the network: it needs ``allow_http``, except on this machine. ``known_as``: a
+        base URL too; nothing is sent there.
         """
         known = None if known_as is None else _known_origin(known_as)
         if text is not None and not isinstance(text, str):
@@ -102,7 +101,7 @@ class BaseUrl:
         return _is_loopback(self.host)
 
     def url(self, *segments: str) -> str:
-        """Return the URL of a path below the base, each segment quoted, so that none can lead elsewhere."""
+        """Return the URL of a path below the base; the segments are quoted, so that none leads elsewhere."""
         return "/".join([self.origin, *map(_quote_segment, segments)])
 
     def __str__(self) -> str:
@@ -126,7 +125,7 @@ def _quote_segment(segment: str) -> str:
 
 
 def _parts(text: str) -> SplitResult:
-    """Split a URL and refuse what has no place in a base URL. Credentials are never repeated in a message."""
+    # credentials are never repeated in a message
     try:
         parts = urlsplit(text)
         named = parts.hostname

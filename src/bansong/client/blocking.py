@@ -1,4 +1,4 @@
-"""The client for code that is not async: the same methods, run in an event loop in a thread of its own."""
+"""The blocking client: the methods of :class:`Client`, run in an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -36,16 +36,12 @@ CLIENT_ALREADY_OPEN: Final = Problem(
     "service.blocking_client_already_open", "this client is open already: use one `with` at a time"
 )
 
-_PATIENCE: Final = 1.0
+_JOIN_TIMEOUT_S: Final = 1.0
 
 
-class LoopThread:
-    """Enters ``resource`` in an event loop of its own, and leaves it in :meth:`close`.
-
-    The thread is a daemon: a client that nobody closes does not keep the interpreter from ending. A forked process has
-    no such thread: there the resource is left as it is.
-    """
-
+class _LoopThread:
+    # a daemon thread with an event loop in which `resource` is entered, until `close`; a forked process has no such
+    # thread: # there the resource is left as it is
     def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
         self._abort, self._process = False, os.getpid()
         self._ready: Future[BlockingPortal] = Future()
@@ -53,31 +49,30 @@ class LoopThread:
         self._thread.start()
         try:
             self.portal = self._ready.result()
-        except BaseException:  # interrupted: the thread, if it gets so far, finds that nobody waits for it
+        except BaseException:  # interrupted: the thread finds the cancelled future
             self._ready.cancel()
-            self._thread.join(_PATIENCE)
+            self._thread.join(_JOIN_TIMEOUT_S)
             raise
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether the thread is one of this process, not of the one it was forked from."""
         return os.getpid() == self._process
 
     def close(self) -> None:
-        """Leave the resource, when the calls that are under way in other threads are over, and end the thread."""
+        # after the calls under way in other threads
         if not self.is_of_this_process:
             return
         self._signal()
         self._thread.join()
 
     def abandon(self, name: str) -> None:
-        """End what nobody has closed, and warn of it as of a file; called by the garbage collector and at exit."""
+        # with a warning, as for an unclosed file; called by the garbage collector and at exit
         if not self.is_of_this_process:
             return
         self._abort = True
         self._signal()
         if current_thread() is not self._thread:
-            self._thread.join(_PATIENCE)
+            self._thread.join(_JOIN_TIMEOUT_S)
         warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2)
 
     def _run(self, resource: AbstractAsyncContextManager[object]) -> None:
@@ -134,8 +129,8 @@ class BlockingClient:
         with BlockingClient("https://api.example.com", "your API key") as client:
             verified = client.verify("124-81-00998", "삼성전자")
 
-    Where a block does not fit, in a notebook's cells: ``client = BlockingClient().open()``, and ``client.close()``. It
-    works inside a running event loop too (a notebook's): its own loop runs in a thread, which ends when it is closed.
+    In a notebook's cells: ``client = BlockingClient().open()``, and ``client.close()``. It works inside a running event
+    loop too: its own loop runs in a thread, which ends when it is closed.
     """
 
     def __init__(
@@ -166,7 +161,7 @@ class BlockingClient:
             http=http,
             app=app,
         )
-        self._loop: LoopThread | None = None
+        self._loop: _LoopThread | None = None
         self._opening = Lock()
         self._forgotten: weakref.finalize[[str], BlockingClient] | None = None
 
@@ -179,7 +174,7 @@ class BlockingClient:
 
     @property
     def with_raw_response(self) -> BlockingRawClient:
-        """The same methods, each of which returns the reply as it came: status, headers, request id, ``parse()``."""
+        """The same methods, each returning the raw response: status, headers, request id, ``parse()``."""
         return BlockingRawClient(self)
 
     verify = _blocking(Client.verify)
@@ -235,19 +230,19 @@ class BlockingClient:
             raise
 
     def open(self) -> Self:
-        """Make the client ready for use without ``with``; :meth:`close` ends that. Again, it does nothing.
+        """Open the client without ``with``; :meth:`close` ends that. Opening it twice does nothing.
 
-        One that nobody closes ends with the interpreter or when it is collected, with a ``ResourceWarning``.
+        An unclosed client ends with the interpreter or when it is collected, with a ``ResourceWarning``.
         """
         with self._opening:
             if self._loop is None:
-                loop = LoopThread(self.client)
+                loop = _LoopThread(self.client)
                 self._forgotten = weakref.finalize(self, loop.abandon, repr(self))
                 self._loop = loop
         return self
 
     def close(self) -> None:
-        """Close all connections and end the thread. Again, it does nothing; the client may be opened once more."""
+        """Close all connections and end the thread. Closing twice does nothing; the client may be opened again."""
         loop, self._loop = self._loop, None
         if self._forgotten is not None:
             self._forgotten.detach()
@@ -267,7 +262,7 @@ class BlockingClient:
 
 
 class BlockingRawClient:
-    """The methods of a :class:`BlockingClient`, each of which returns a :class:`RawResponse`."""
+    """The methods of a :class:`BlockingClient`, each returning a :class:`RawResponse`."""
 
     def __init__(self, client: BlockingClient) -> None:
         self._client = client

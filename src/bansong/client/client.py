@@ -1,7 +1,7 @@
-"""The client of the hosted service: one method an endpoint of INTERFACE §4.
+"""The client of the hosted service: one method for each endpoint of INTERFACE §4.
 
-A request that is free is sent again when it fails (:func:`bansong.client.error_mapping.may_go_again`). One that is
-paid for, or changes something, is not: the error says what became of it (see :mod:`bansong.errors`).
+A free request is repeated when it fails (:func:`bansong.client.error_mapping.may_go_again`). One that is paid for, or
+changes something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ CLIENT_NOT_OPEN: Final = Problem(
 
 _log = logging.getLogger(__name__)
 
-_PREVIEW: Final = 8 << 20
-_PREVIEWED_ROW: Final = 8 << 10
+_PREVIEW_BYTES: Final = 8 << 20
+_PREVIEW_BYTES_A_ROW: Final = 8 << 10
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Client:
 
     Without ``base_url`` and ``api_key`` the environment is read (BANSONG_BASE_URL, BANSONG_API_KEY). Without
     ``async with``: :meth:`open` and :meth:`aclose`. Each method takes ``timeout`` and ``max_retries`` for that call.
-    Raises :class:`bansong.errors.BansongError`; a wrong argument is a :class:`UsageError`, and nothing was sent.
+    Raises :class:`bansong.errors.BansongError`; a :class:`UsageError` is raised before anything is sent.
     """
 
     def __init__(
@@ -110,13 +110,12 @@ class Client:
     ) -> None:
         """Check the arguments; nothing is connected yet.
 
-        ``concurrency``: requests under way at once, uploads apart. ``timeout``: seconds to wait for the service to say
-        something (uploads: four times that), or :class:`Timeouts`. ``max_retries``: how often a request that costs and
-        changes nothing is sent again when it fails; any other only where it certainly did not arrive whole.
-        ``allow_http``: plain http beyond this machine. ``verify``: the path of a CA bundle (PEM) or an
-        ``ssl.SSLContext``; ``False`` for a service on this machine only. ``http``: an ``httpx.AsyncBaseTransport``
-        that carries all requests instead (your own proxies, client certificates, tests); it is yours to close.
-        ``app``: an ASGI app to talk to in this process. Raises :class:`UsageError`.
+        ``concurrency``: requests at once, without uploads. ``timeout``: seconds without a sign of the service (uploads:
+        four times that), or :class:`Timeouts`. ``max_retries``: repetitions of a failed free request; other requests
+        are repeated only if they certainly did not arrive. ``allow_http``: plain http beyond this machine. ``verify``:
+        the path of a CA bundle (PEM) or an ``ssl.SSLContext``; ``False`` for a service on this machine only. ``http``:
+        an ``httpx.AsyncBaseTransport`` for all requests (own proxies, client certificates, tests), closed by the
+        caller. ``app``: an ASGI app in this process. Raises :class:`UsageError`.
         """
         self._transport: Transport | None = None
         self._unknown_words: set[str] = set()
@@ -141,24 +140,24 @@ class Client:
 
     @property
     def origin(self) -> str:
-        """The service's name in the ledger: its base URL in canonical form, or the one it is known as there."""
+        """The service's name in the ledger: its base URL in canonical form, or ``known_as``."""
         return self._base.name
 
     @property
     def with_raw_response(self) -> RawClient:
-        """The same methods, each of which returns the response as it came: status, headers, request id, ``parse()``."""
+        """The same methods, each returning the raw response: status, headers, request id, ``parse()``."""
         from bansong.client.raw_response import RawClient
 
         return RawClient(self)
 
     async def open(self) -> Self:
-        """Make the client ready for use without ``async with``; :meth:`aclose` ends that. Again, it does nothing."""
+        """Open the client without ``async with``; :meth:`aclose` ends that. Opening it twice does nothing."""
         if self._transport is None:
             self._transport = self._make_transport()
         return self
 
     async def aclose(self) -> None:
-        """Close all connections. Again, it does nothing; the client may be opened once more."""
+        """Close all connections. Closing twice does nothing; the client may be opened again."""
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.aclose()
@@ -179,11 +178,11 @@ class Client:
         return f"{type(self).__name__}({self._base.origin!r})"
 
     def account_mark(self, salt: str) -> bytes:
-        """Return eight bytes, the same for the same API key and ``salt`` only, from which no key follows."""
+        """Return eight bytes for each API key and ``salt``; the key cannot be derived from them."""
         return self._key.fingerprint(salt)
 
     def redact(self, raw: bytes) -> bytes:
-        """Return bytes that came from the service, the API key blotted out."""
+        """Return bytes of the service without the API key."""
         return self._key.redact(raw)
 
     async def verify(
@@ -224,20 +223,17 @@ class Client:
         timeout: float | Timeouts | None = None,
         max_retries: int | None = None,
     ) -> BatchCreated:
-        """Upload a file, each row of which is verified (INTERFACE §4.2) and paid for.
+        """Upload a file; each row of it is verified and paid for (INTERFACE §4.2).
 
-        ``content``: the file's bytes, a ``pathlib.Path``, or a file that is open in binary mode; it is read whole
-        before anything is sent. Its kind (CSV, xlsx, xls, JSON) follows ``filename``, else its path's name, else its
-        first bytes.
-
-        ``before_last_byte`` is awaited when all but the closing boundary is sent: until it returns the service
-        cannot know the whole file, so what fails up to then is a :class:`NotSentError`. ``after_last_byte`` is awaited
-        when the last byte is handed to the network. ``idempotency_key``: as for :meth:`verify`.
+        ``content``: the file's bytes, a ``pathlib.Path``, or a file open in binary mode; it is read whole before
+        anything is sent. Its kind (CSV, xlsx, xls, JSON) follows ``filename``, the path's name, or its first bytes.
+        ``before_last_byte`` is awaited before the closing boundary is sent: until then the service cannot have the
+        whole file, and a failure is a :class:`NotSentError`. ``after_last_byte`` is awaited when the last byte is
+        handed to the network. ``idempotency_key``: as for :meth:`verify`.
         """
         flags = {name: flag(name, value) for name, value in (("offline", offline), ("paid", paid)) if value is not None}
         headers = idempotency_header(idempotency_key)
         file = await upload_file(content, filename)
-
         parts = (file.content, file.name, file.media_type)
         body = partial(file_body, *parts, before_last=before_last_byte, after_last=after_last_byte)
         params = {name: str(value).lower() for name, value in flags.items()} or None
@@ -252,11 +248,11 @@ class Client:
         timeout: float | Timeouts | None = None,
         max_retries: int | None = None,
     ) -> BatchStatus:
-        """Ask how far a job is, and for its first ``preview`` results (INTERFACE §4.3)."""
+        """Return the state of a job and its first ``preview`` results (INTERFACE §4.3)."""
         path = ("batch", job_id_text(job_id))
         rows = 0 if preview is None else whole_number("preview", preview, 0)
         params = None if preview is None else {"preview": str(rows)}
-        limit = _PREVIEW + _PREVIEWED_ROW * rows
+        limit = _PREVIEW_BYTES + _PREVIEW_BYTES_A_ROW * rows
         request = ServiceRequest("GET", path, read_status, params=params, limit=limit, replacing=True)
         return await self._send(request, timeout, max_retries)
 
@@ -268,11 +264,11 @@ class Client:
         poll: float = 1.0,
         progress: Callable[[BatchStatus], object] | None = None,
     ) -> BatchStatus:
-        """Wait until a job has ended, well or badly, and return its last status: its ``state`` is done or failed.
+        """Wait until a job is done or failed, and return its last status.
 
-        It looks every ``poll`` seconds, less often at a job that takes minutes, and gives each status to ``progress``.
-        After ``timeout`` seconds (by default never) it raises :class:`JobTimeoutError`; the job goes on. A service has
-        some moments to know a job that :meth:`create_batch` returned.
+        The job is polled every ``poll`` seconds, less often if it takes minutes; ``progress`` gets each status. After
+        ``timeout`` seconds (by default never) :class:`JobTimeoutError` is raised; the job goes on. A new job may be
+        unknown to the service for some moments.
         """
         watch = JobWatch(self, job, timeout, poll)
         while True:
@@ -283,11 +279,11 @@ class Client:
                 return status
 
     def results(self, job: str | BatchCreated, *, total: int | None = None) -> AsyncIterator[Result]:
-        """Iterate over all results of a job that has ended (``async for``), in the order of the service.
+        """Iterate over all results of a finished job (``async for``), in the order of the service.
 
-        The interface has no pages: they are asked for at once and held in memory. ``total``: how many rows the job
-        has, by default as the service says. If fewer results came, :class:`ShapeError` follows the last of them.
-        Raises :class:`UsageError` for a job that is still at work, or of which nobody says how many rows it has.
+        The interface has no pages: all results are fetched at once. ``total``: the job's number of rows, by default
+        the service's. If fewer results come, :class:`ShapeError` follows the last. Raises :class:`UsageError` for an
+        unfinished job, or one of unknown size.
         """
         job_id_of(job)
         return ResultIterator(self, job, None if total is None else whole_number("total", total, 0))
@@ -304,7 +300,7 @@ class Client:
     ) -> Acknowledged:
         """Record whether the letter to a row of a job came back (INTERFACE §4.4).
 
-        ``row_id`` is what the service itself calls the row in the job's results (G30).
+        ``row_id``: the service's identifier of the row in the job's results (G30).
         """
         path, row = ("batch", job_id_text(job_id), "label"), whole_number("row_id", row_id)
         outcome = without_missing(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
@@ -347,17 +343,16 @@ class Client:
         return await self._send(ServiceRequest("GET", path, read_history), timeout, max_retries)
 
     async def me(self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None) -> Account:
-        """Return the account and what is left of its monthly quota (INTERFACE §4.9)."""
+        """Return the account and its monthly quota (INTERFACE §4.9)."""
         return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries)
 
     async def _send(self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
-        """Send a request and read its response; :class:`RawClient` overrides this, and nothing else."""
+        # UnparsedClient overrides this
         return self._read(await self._ask(request, timeout, max_retries), request)
 
     async def _ask(
         self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
     ) -> ServiceResponse:
-        """Send a request, again where that is allowed and of use, and return its response."""
         transport, url = self._transport, self._base.url(*request.path)
         if transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
@@ -386,7 +381,7 @@ class Client:
         raise AssertionError("the attempts end in a response or an error")
 
     def _read(self, response: ServiceResponse, request: ServiceRequest[T]) -> T:
-        """Read a response. What cannot be read is raised outside of the frames that held it, the key blotted out."""
+        # raised outside the frames that hold the answer, without the key
         try:
             value = request.parse(response.body)
             if isinstance(value, BatchStatus) and not value.known_word:
@@ -401,7 +396,6 @@ class Client:
         raise ShapeError(words, status=response.status, detail=fault, raw=raw, request_id=request_id)
 
     def _warn_of_word(self, word: str) -> None:
-        """Log a status word that is not known, once."""
         if word not in self._unknown_words:
             self._unknown_words.add(word)
             shown = self._key.redact(one_line(word))

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection to the service: a request out, its response in (h11 reads and writes the protocol).
+"""One HTTP/1.1 connection to the service (h11 reads and writes the protocol).
 
-A connection takes one complete response to one request, and nothing else. Bytes that follow the response, or that are
-there before a request was sent, could be taken for the response to the next request: they end the connection.
+A connection takes one complete response to one request. Bytes after the response, or before a request, could be taken
+for the next response: they end the connection.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from bansong.client.network import Timeouts
 from bansong.client.request import RequestBody
 from bansong.translation import gettext
 
-_LONGEST_HEAD: Final = 64 * 1024
-_MOST_INTERIM: Final = 100  # responses, like 100 and 103, before the real one
-_AT_A_STRETCH: Final = 16  # pieces that are read before other tasks have a turn
-_EVENTS: Final = 256  # at a stretch: a piece may hold thousands, of a byte each
-_LAST_PIECES: Final = 1024  # and when the time is over: no more than a socket can hold
+_MAX_HEAD_BYTES: Final = 64 * 1024
+_MAX_INTERIM_RESPONSES: Final = 100  # like 100 and 103, before the real one
+_PIECES_A_TURN: Final = 16  # then other tasks have a turn
+_EVENTS_A_TURN: Final = 256  # a piece may hold thousands, of a byte each
+_MAX_LATE_PIECES: Final = 1024  # after the deadline: no more than a socket can hold
 _CODINGS: Final = ("gzip", "x-gzip", "deflate")
-_STARTS: Final = (b"\x1f\x8b", b"\x78")
-_EITHER: Final = 47  # gzip or zlib, whichever it is
+_MAGIC_BYTES: Final = (b"\x1f\x8b", b"\x78")
+_GZIP_OR_ZLIB_WBITS: Final = 47
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Stream(Protocol):
-    """Bytes to and from the other side. What breaks is an :class:`OSError`."""
+    """Bytes to and from the other side; failures are :class:`OSError`."""
 
     async def send(self, data: bytes) -> None:
-        """Return when the network has taken all of it."""
+        """Send all of it to the network."""
 
     def receive_now(self) -> bytes | None:
         """Return what has arrived, ``None`` if nothing has, ``b""`` at the end."""
 
     async def readable(self) -> None:
-        """Wait until :meth:`receive_now`, which had nothing, may have something."""
+        """Wait until :meth:`receive_now` may have something."""
 
     def close(self) -> None:
-        """Close it, without a word to the other side."""
+        """Close without a farewell to the other side."""
 
 
 class UnreachableError(Exception):
-    """No connection could be made: nothing was sent."""
+    """No connection could be made, so nothing was sent."""
 
 
 class MuddledError(Exception):
-    """The end of a response is not certain, so it may be another request's."""
+    """The end of a response is uncertain, so it may be another request's."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """A request as it goes over the wire, the key in its ``headers``. ``watch``: look for a response while sending.
+    """A request on the wire, with the key in its ``headers``.
 
-    ``patience``: seconds for the whole exchange, however alive the service is; with ``watch``, which is for uploads,
-    they count from the last byte sent.
+    ``watch``: look for a response while sending (uploads). ``patience``: seconds for the whole exchange; with ``watch``
+    from the last byte sent.
     """
 
     method: str
@@ -75,10 +75,9 @@ class WireRequest:
 
 @dataclass(slots=True)
 class WireResponse:
-    """The part of a response that has come so far, at most ``limit`` bytes.
+    """The part of a response received so far, at most ``limit`` bytes.
 
-    ``over`` says that there is more, ``complete`` that its end has come. With ``bare_refusal`` nothing is read of the
-    body of one that refuses.
+    ``over``: there is more; ``complete``: its end has come; ``bare_refusal``: skip the body of a refusal.
     """
 
     limit: int
@@ -90,7 +89,7 @@ class WireResponse:
     bare_refusal: bool = False
 
     def begin(self, status: int, headers: RawHeaders) -> None:
-        """Keep the head; fields that are there several times are joined."""
+        """Keep the head; repeated fields are joined."""
         joined: dict[str, str] = {}
         for raw, value in headers:
             name, text = raw.decode("ascii").lower(), value.decode("latin-1")
@@ -105,14 +104,14 @@ class WireResponse:
 
 
 class HttpConnection:
-    """A connection that is open; one request at a time.
+    """An open connection for one request at a time.
 
-    ``seconds``: how long its last exchange took. ``is_muddled``: bytes came over it that belong to no request.
+    ``seconds``: duration of its last exchange; ``is_muddled``: bytes came over it that belong to no request.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
         self._interim = 0
         self.is_reusable, self.is_muddled = True, False
         self._is_paused = False
@@ -124,7 +123,7 @@ class HttpConnection:
         self._stream.close()
 
     def is_silent(self) -> bool:
-        """Whether nothing has come, neither bytes nor an end, since the last response."""
+        """Whether neither bytes nor an end came since the last response."""
         try:
             data = self._stream.receive_now()
         except OSError:
@@ -133,10 +132,10 @@ class HttpConnection:
         return data is None
 
     async def exchange(self, request: WireRequest, response: WireResponse) -> None:
-        """Send the request and read its response into ``response``, also the start of one that breaks off.
+        """Send the request and read its response, or the start of it, into ``response``.
 
-        Raises :class:`TimeoutError`, :class:`MuddledError`, :class:`OSError` and h11's errors; after any of them, or
-        cancelled, the connection is of no more use.
+        Raises :class:`TimeoutError`, :class:`MuddledError`, :class:`OSError` and h11's errors. After an error or a
+        cancellation the connection is useless.
         """
         self.is_reusable, self._interim = False, 0
         began = anyio.current_time()
@@ -161,7 +160,6 @@ class HttpConnection:
             self._check_end()
 
     async def _send(self, request: WireRequest, response: WireResponse, scope: anyio.CancelScope, end: float) -> None:
-        """Hand the request to the network, until it is answered."""
         head = h11.Request(method=request.method, target=request.target, headers=request.headers)
         data = self._http.send(head) or b""
         body = request.body
@@ -195,11 +193,11 @@ class HttpConnection:
                 continue
             self._http.receive_data(data)
             pieces += 1
-            if pieces % _AT_A_STRETCH == 0:
+            if pieces % _PIECES_A_TURN == 0:
                 await anyio.lowlevel.checkpoint()
 
     def _is_answered(self, response: WireResponse) -> bool:
-        """Whether a response, or the end of the connection, came while the request was still being sent."""
+        # also by the end of the connection
         data = self._stream.receive_now()
         if data is not None:
             self._http.receive_data(data)
@@ -207,8 +205,8 @@ class HttpConnection:
         return False
 
     def _read_rest(self, response: WireResponse) -> bool:
-        """Read what has arrived after the time was over (a machine may have slept); whether that is all of it."""
-        for _ in range(_LAST_PIECES):
+        # a machine may have slept past the deadline
+        for _ in range(_MAX_LATE_PIECES):
             if self._read_events(response):
                 return True
             if self._is_paused:
@@ -220,13 +218,10 @@ class HttpConnection:
         return False
 
     def _read_events(self, response: WireResponse) -> bool:
-        """Take the response from what was received; whether that is all of it, or more than is wanted.
-
-        ``_is_paused`` says that more of it can be taken already.
-        """
+        # false: more is needed, or with `_is_paused` more can be read after other tasks had a turn
         events, self._is_paused = 0, False
         while not (response.over or response.complete):
-            if events == _EVENTS:
+            if events == _EVENTS_A_TURN:
                 self._is_paused = True
                 return False
             events += 1
@@ -242,18 +237,17 @@ class HttpConnection:
                     raise MuddledError(gettext("an answer with two lengths: Content-Length and Transfer-Encoding"))
             elif isinstance(event, h11.InformationalResponse):
                 self._interim += 1
-                if self._interim > _MOST_INTERIM:
+                if self._interim > _MAX_INTERIM_RESPONSES:
                     raise MuddledError(gettext("one interim answer after the other"))
             else:  # its end; or the tunnel begins
                 response.complete = True
         return True
 
     def _check_end(self) -> None:
-        """Look for bytes behind the response; without any, the connection may serve again."""
         rest = self._http.trailing_data[0]
         try:
             more = b"" if rest else self._stream.receive_now()
-        except OSError:  # answered, and broken then: that is nothing to the answer
+        except OSError:  # broken after a complete answer
             more = b""
         if rest or more:
             self.is_muddled = True
@@ -264,19 +258,18 @@ class HttpConnection:
 
 
 def decompress_body(response: WireResponse) -> tuple[bytes, bool, bool]:
-    """Return a response's body, no longer than its limit (G27), whether there is more, and whether it is damaged.
+    """Return a response's body up to its limit (G27), whether there is more, and whether it is damaged.
 
-    A damaged body (cut off, or of a wrong sum), and one that is not compressed although its head says so, are returned
-    as they came.
+    A damaged body, and an uncompressed one despite its head, are returned as they came.
     """
     packed = bytes(response.content)
     coding = response.headers.get("content-encoding", "").strip().lower()
-    if coding not in _CODINGS or not packed.startswith(_STARTS):
+    if coding not in _CODINGS or not packed.startswith(_MAGIC_BYTES):
         return packed, response.over, False
     content, left = bytearray(), packed
     try:
-        while left and len(content) <= response.limit:  # it may be several, one behind the other
-            member = zlib.decompressobj(wbits=_EITHER)
+        while left and len(content) <= response.limit:  # a body may have several members
+            member = zlib.decompressobj(wbits=_GZIP_OR_ZLIB_WBITS)
             content += member.decompress(left, response.limit + 1 - len(content))
             if not member.eof and len(content) <= response.limit:
                 return packed, response.over, not response.over

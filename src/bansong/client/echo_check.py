@@ -1,7 +1,7 @@
-"""The record that an answer repeats, and the differences that prove it to be another record's answer (G32).
+"""The record that an answer repeats, and contradictions that prove it to be another record's answer (G32).
 
-Another number of ten digits always does. A name or an address does where it cannot have been made of the one that was
-sent by shortening, completing, masking or spelling it otherwise.
+Another number of ten digits is a contradiction. So is a name or address that cannot be a shortened, completed, masked
+or respelled form of the one that was sent.
 """
 
 from __future__ import annotations
@@ -17,47 +17,38 @@ from bansong.client.json_search import Object, plain_text
 from bansong.translation import gettext
 
 REPLACED: Final = "\ufffd"
-"""The character in place of bytes that were not UTF-8. A number, an identifier or a row key with it proves nothing."""
+"""Replacement of bytes that are not UTF-8; a number, identifier or row key with it proves nothing."""
 
-_DEEPEST: Final = 3
-_LEAST: Final = 8
-"""Digits that are left of a number with leading zeros: no number begins with more than two."""
+_MAX_DEPTH: Final = 3
+_MIN_DIGITS: Final = 8  # of a number that lost its leading zeros: no number begins with more than two
 _SEPARATORS: Final = re.compile(r"[\s.·/\-\u2010-\u2015]+")
 _TOKENS: Final = re.compile(r"\d+|[^\W\d_]")
 _FORMS: Final = re.compile(r"\((?:주|유|사|재|합|의)\)|주식회사|유한회사")
 _MASKS: Final = re.compile(r"[*●○■□…\ufffd]|\.\.\.")
-_CUT: Final = 20
-"""Characters from which on a text may have been cut in the middle of a number."""
+_CUT_FROM_CHARS: Final = 20  # a longer text may have been cut in the middle of a number
 _HOLDERS: Final = (*field_aliases.ECHOES, *field_aliases.VERIFY_WRAPPERS, *field_aliases.ANSWERS)
-"""The names under which an answer holds an echo, or itself."""
-
-_ALIKE: Final = 2 / 3
-"""The share of the longer text's letters that both have in the same order, if one may have been made of the other
-though each has something that the other has not."""
+_MIN_COMMON_SHARE: Final = 2 / 3  # of the longer text's letters, in the same order
 
 
 def digits_of(value: object) -> str | None:
-    """Return the ten digits of a business number in any notation; ``None`` for anything else.
-
-    A number that is no text has lost its leading zeros.
-    """
+    """Return the ten digits of a business number in any notation, also as a number without its leading zeros."""
     text = plain_text(value)
     if text is None:
         return None
     if isinstance(value, int):
-        text = text.zfill(10) if len(text) >= _LEAST else text
+        text = text.zfill(10) if len(text) >= _MIN_DIGITS else text
     if not (text.isascii() and text.isdigit()):
         text = _SEPARATORS.sub("", unicodedata.normalize("NFKC", _visible(text)).strip().removesuffix(".0"))
     return text if len(text) == 10 and text.isascii() and text.isdigit() else None
 
 
 def fold_text(text: str | None) -> str:
-    """Return the letters and digits of a text in composed form, without case, width and company forms, to compare."""
+    """Return the letters and digits of a text for comparison: composed, without case, width and company forms."""
     return "\x1f".join(_tokens(text)) if text else ""
 
 
 def is_other(said: str, sent: str) -> bool:
-    """Whether a text that a service repeats cannot have been made of the one that was sent."""
+    """Whether a repeated text cannot have been made of the one that was sent."""
     if said == sent:
         return False
     ours, theirs = _tokens(sent), _tokens(said)
@@ -66,7 +57,7 @@ def is_other(said: str, sent: str) -> bool:
     if _MASKS.search(said):
         ours, theirs = list("".join(ours)), list("".join(theirs))
         return not _within(theirs, ours)
-    if len(said) >= _CUT and "".join(ours).startswith("".join(theirs)):
+    if len(said) >= _CUT_FROM_CHARS and "".join(ours).startswith("".join(theirs)):
         return False
     if _within_each_other(ours, theirs):
         return False
@@ -74,17 +65,17 @@ def is_other(said: str, sent: str) -> bool:
         return True
     ours, theirs = ([token for token in text if not token.isdigit()] for text in (ours, theirs))
     alike = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in alike) < _ALIKE * max(len(ours), len(theirs))
+    return sum(block.size for block in alike) < _MIN_COMMON_SHARE * max(len(ours), len(theirs))
 
 
 def numbers_in(answer: Object) -> list[str]:
-    """Return the business numbers that an answer repeats, in its own fields and in what it holds, each once."""
+    """Return the distinct business numbers that an answer repeats, at any place."""
     said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in field_aliases.NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 
 
 def find_contradiction(answer: Object, b_no: str, name: str | None, address: str | None) -> str | None:
-    """Return why an answer is another record's, ``None`` if nothing says so. The text completes "the answer …"."""
+    """Return why an answer is another record's, if it is; the text completes "the answer …"."""
     for number in numbers_in(answer):
         if number != b_no:
             return gettext("is about another number ({number}) than was asked ({b_no})", number=number, b_no=b_no)
@@ -97,9 +88,8 @@ def find_contradiction(answer: Object, b_no: str, name: str | None, address: str
 
 
 def _echoes(answer: Object, depth: int = 0) -> Iterator[Object]:
-    """Yield an object and those that it holds under the names of echoes and wrappers."""
     yield answer
-    if depth == _DEEPEST:
+    if depth == _MAX_DEPTH:
         return
     for name in [name for name in _HOLDERS if name in answer]:
         inner = answer[name]
@@ -109,18 +99,15 @@ def _echoes(answer: Object, depth: int = 0) -> Iterator[Object]:
 
 
 def _visible(text: str) -> str:
-    """Return a text without the characters that have no width."""
     return text if text.isascii() else "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the letters of a text, and its numbers as wholes."""
     plainly = _FORMS.sub("", unicodedata.normalize("NFKC", _visible(text)).casefold())
     return [token.lstrip("0") or "0" if token.isdigit() else token for token in _TOKENS.findall(plainly)]
 
 
 def _within(inner: list[str], outer: list[str]) -> bool:
-    """Whether one list is the other with some of its items left out."""
     left = iter(outer)
     return all(item in left for item in inner)
 

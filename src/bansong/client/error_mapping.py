@@ -1,11 +1,8 @@
-"""The error that a response stands for, and whether its request may be sent again. No network.
+"""Errors of responses, and whether their requests may be repeated. No network.
 
-A message says what was asked, what came back and what the user can do, in one line, the key blotted out. The numbers
-G22, … are lines of ``docs/guesses.md``.
-
-The client itself sends some requests again (decision 022). A request that only reads is free, so it may be sent again
-after anything that passes. One that is paid for, or changes something, goes again only where it is certain that the
-service never had all of it.
+A message says what was asked, what came back and what to do, in one line without the key. The numbers G22, … are lines
+of ``docs/guesses.md``. The client repeats free requests after any passing error, others only if the service certainly
+never had all of the request (decision 022).
 """
 
 from __future__ import annotations
@@ -39,18 +36,16 @@ from bansong.errors import (
 from bansong.translation import gettext, gettext_noop, join_clauses
 
 RAW_KEPT: Final = 64 * 1024
-_LONGEST: Final = 300
-_SEVERAL: Final = 3
+_MAX_LINE_CHARS: Final = 300
+_MAX_LIST_ITEMS: Final = 3
 _TEXTS: Final = ("message", "msg", "error_message", "error_description", "description", "detail", "title", "reason")
 _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
 
-_FIRST_WAIT: Final = 0.5
-_LONGEST_WAIT: Final = 8.0
-_LONGEST_ASKED: Final = 60.0
-"""Seconds of a Retry-After that a call waits for; what asks for more is raised at once."""
-_TIMED_OUT: Final = 408
+_FIRST_WAIT_S: Final = 0.5
+_MAX_WAIT_S: Final = 8.0
+_MAX_RETRY_AFTER_S: Final = 60.0  # a longer Retry-After is raised at once
 
 _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
@@ -92,11 +87,6 @@ _LIMIT: Final[tuple[type[ServiceError], str, str]] = (
 )
 
 
-def _translate_meaning(meaning: tuple[type[ServiceError], str, str]) -> tuple[type[ServiceError], str, str]:
-    kind, what, remedy = meaning
-    return kind, gettext(what), gettext(remedy)
-
-
 def status_error(
     asked: str,
     status: int,
@@ -106,17 +96,16 @@ def status_error(
     is_free: bool = False,
     retry_after: float | None = None,
 ) -> ServiceError:
-    """Return the error for a status that is no success; ``body`` is what came with it, the key already blotted out.
+    """Return the error for a status other than success; ``body``: without the key.
 
-    ``complete``: whether the whole request may have reached the service; only then can a 5xx have done something.
-    ``is_free``: whether the request only reads, so that it may be sent again.
-    What the statuses mean that INTERFACE §7 does not list is G29.
+    ``complete``: the whole request may have reached the service; only then a 5xx may have done something. ``is_free``:
+    the request only reads. Statuses that INTERFACE §7 does not list are G29.
     """
     detail = body_message(body)
-    if status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body):
-        kind, what, remedy = _translate_meaning(_LIMIT)
-    elif status in _STATUSES:
-        kind, what, remedy = _translate_meaning(_STATUSES[status])
+    is_limit = status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body)
+    if is_limit or status in _STATUSES:
+        kind, what, remedy = _LIMIT if is_limit else _STATUSES[status]
+        what, remedy = gettext(what), gettext(remedy)
     elif 300 <= status < 500 and status not in (HTTPStatus.SEE_OTHER, HTTPStatus.REQUEST_TIMEOUT):
         kind, what = RejectedError, gettext("refused ({phrase})", phrase=_phrase(status))
         remedy = (
@@ -138,7 +127,7 @@ def status_error(
 
 
 def body_message(body: bytes) -> str | None:
-    """Return the message that a body carries, whatever its shape (G22), on one line; ``None`` for an empty one."""
+    """Return the message of a body of any shape (G22) on one line; ``None`` for an empty body."""
     text = body[: 4 * RAW_KEPT].decode("utf-8-sig", "replace").strip()
     if not text:
         return None
@@ -155,7 +144,7 @@ def body_message(body: bytes) -> str | None:
 
 
 def _names_limit(body: bytes) -> bool:
-    """Whether the body of a 429 has a code that says that it is not the monthly quota (G35)."""
+    # G35: a code other than the monthly quota's
     try:
         value = json.loads(body[: 4 * RAW_KEPT])
     except (ValueError, RecursionError):
@@ -166,32 +155,32 @@ def _names_limit(body: bytes) -> bool:
 
 
 def value_message(value: object) -> str | None:
-    """Return the message that a JSON value carries, as one short line; ``None`` where there is none."""
+    """Return the message of a JSON value as one short line, if any."""
     text = _message(value)
     return one_line(text) if text else None
 
 
 def certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return what the TLS library said of a certificate, if that is what an error, or its cause, is about."""
+    """Return the certificate error that an error is or was caused by, if any."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def is_page(body: bytes) -> bool:
-    """Whether a body is an HTML page: a proxy's, a login's, or that of a wrong base URL."""
+    """Whether a body is an HTML page of a proxy, a login or a wrong base URL."""
     start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return start.startswith(b"<") and (b"<!doctype html" in start or b"<html" in start or b"<head" in start)
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, without control characters, of 300 characters at most."""
-    line = _UNSEEN.sub(" ", text[: 8 * _LONGEST]).strip()
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    """Return a text on one line of at most 300 characters, without control characters."""
+    line = _UNSEEN.sub(" ", text[: 8 * _MAX_LINE_CHARS]).strip()
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
 
 
 def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
-    """Return the seconds of a Retry-After header, which is a number or a date; ``None`` for anything else (G26)."""
+    """Return the seconds of a Retry-After header, a number or a date; ``None`` for anything else (G26)."""
     if header is None:
         return None
     if re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", header, flags=re.A):
@@ -212,7 +201,7 @@ def _message(value: object, depth: int = 0) -> str | None:
     if depth > 4:
         return None
     if isinstance(value, list):
-        found = [text for text in (_message(item, depth + 1) for item in value[:_SEVERAL]) if text]
+        found = [text for text in (_message(item, depth + 1) for item in value[:_MAX_LIST_ITEMS]) if text]
         return "; ".join(found) or None
     return _of_object(value, depth) if isinstance(value, dict) else None
 
@@ -244,8 +233,8 @@ def _phrase(status: int) -> str:
 
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
-    """Whether a request that ended in ``error`` may be sent again; ``was_sent``: all of its body was handed over."""
-    is_long = error.retry_after is not None and error.retry_after > _LONGEST_ASKED
+    """Whether a request that failed may be repeated; ``was_sent``: all of its body was handed over."""
+    is_long = error.retry_after is not None and error.retry_after > _MAX_RETRY_AFTER_S
     if is_long or isinstance(error, CertificateError):
         return False
     if not is_free:
@@ -256,15 +245,15 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     if isinstance(error, LimitError):
         return True
     if isinstance(error, UnavailableError):
-        return status is None or 200 <= status < 300 or status == _TIMED_OUT or 500 <= status < 600
+        return status is None or 200 <= status < 300 or status == HTTPStatus.REQUEST_TIMEOUT or 500 <= status < 600
     return isinstance(error, NotSentError)
 
 
 def seconds_before(attempt: int, retry_after: float | None) -> float:
-    """Seconds to wait before retry number ``attempt`` (from 1), never less than the service asks for.
+    """Return the seconds before retry number ``attempt`` (from 1), at least ``retry_after``.
 
-    0.5, 1, 2, 4, 8, less up to a quarter by chance: requests that failed together do not come back together.
+    0.5, 1, 2, 4, 8, less a random quarter, so that failed requests do not return together.
     """
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (min(attempt, 16) - 1))
+    longest = min(_MAX_WAIT_S, _FIRST_WAIT_S * 2.0 ** (min(attempt, 16) - 1))
     chance = longest * _random.uniform(0, 0.25)
     return longest - chance if retry_after is None else retry_after + chance

@@ -1,6 +1,6 @@
-"""The names under which a service may well give what INTERFACE.md leaves open, the likeliest first.
+"""Names under which a service may give what INTERFACE.md leaves open, the likeliest first.
 
-Each is a guess, so each has its number in ``docs/guesses.md``.
+Each is a guess with a number in ``docs/guesses.md``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RESULTS: Final = (  # G10
 )
 ANSWERS: Final = ("result", "verification", "answer", "output")  # G12
 KEYED: Final = "object_key"
-"""Under which :mod:`bansong.client.json_search` puts the key of an object of results, where its item says another."""
+"""Field in which :mod:`bansong.client.json_search` keeps the key of an object of results."""
 ECHOES: Final = ("input", "row", "record", "request", "query", "lookup", "params", KEYED)  # G13
 NUMBERS: Final = (
     *("b_no", "biz_no", "bno", "bizNo", "business_no", "businessNo", "business_number", "businessNumber", "brn"),
@@ -80,14 +80,14 @@ QUOTA_PLACES: Final = frozenset(
         *("period", "lookups", "lookup", "verify", "verification", "verifications", "api"),
     )
 )
-"""Objects that may hold the lookup quota: a limit in any other (watch, rate, upload) is another limit."""
+"""Objects that may hold the lookup quota; other limits (watch, rate, upload) stand elsewhere."""
 BARE: Final = frozenset(
     (
         *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
         "current",
     )
 )
-"""Names that say by the object they are in whether they are the limit or what is used."""
+"""Names whose object decides whether they are the limit or the use."""
 BARE_WITHIN: Final = {"limits": "limit", "limit": "limit", "quota": "limit", "quotas": "limit", "usage": "used"}
 PLANS: Final = ("plan", "plan_name", "planName", "tier", "subscription")  # G17
 

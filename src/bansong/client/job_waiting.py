@@ -1,4 +1,4 @@
-"""Waiting for a batch job, and its results one by one: what a client does with several looks at ``/batch/{job_id}``."""
+"""Waiting for a batch job, and its results one by one."""
 
 from __future__ import annotations
 
@@ -29,36 +29,31 @@ JOB_SIZE_UNKNOWN: Final = Problem(
     "service.job_size_unknown", "the service does not say how many rows job {job_id} has; give {option}"
 )
 
-_LONG_JOB: Final = 60.0
-"""A job is looked at every ``poll`` seconds, later each time a sixtieth of its age later, at most every 30 s."""
-_RAREST: Final = 30.0
-_UNKNOWN: Final = 10
-"""How often a job that was just created may be unknown to the service."""
+_AGE_PER_PAUSE: Final = 60.0  # pauses grow to a sixtieth of the job's age
+_MAX_PAUSE_S: Final = 30.0
+_MAX_NOT_FOUND: Final = 10  # answers, for a job that was just created
 
 
 class JobWatch:
-    """Looks at a job, at the right moments: each :meth:`look` after the first one waits for its time."""
+    """Polls a job; each :meth:`look` after the first waits for its time."""
 
     def __init__(self, client: Client, job: str | BatchCreated, timeout: float | None, poll: float) -> None:
         self._client = client
         self._job_id = job_id_of(job)
         self._timeout = math.inf if timeout is None else seconds("timeout", timeout)
         self._poll = seconds("poll", poll)
-        self._may_be_unknown = _UNKNOWN if isinstance(job, BatchCreated) else 0
+        self._may_be_unknown = _MAX_NOT_FOUND if isinstance(job, BatchCreated) else 0
         self._begun: float | None = None
         self._last: BatchStatus | None = None
 
     async def look(self) -> BatchStatus:
-        """Return how far the job is. Raises :class:`JobTimeoutError` when the time is over, and what the service says.
-
-        A service may take a moment to know a job that it has just created.
-        """
+        """Return the job's status; raise :class:`JobTimeoutError` at the timeout, or the service's error."""
         begun = anyio.current_time() if self._begun is None else self._begun
         with anyio.CancelScope(deadline=begun + self._timeout):
             while True:
                 if self._begun is not None:
                     age = anyio.current_time() - begun
-                    await anyio.sleep(max(self._poll, min(age / _LONG_JOB, _RAREST)))
+                    await anyio.sleep(max(self._poll, min(age / _AGE_PER_PAUSE, _MAX_PAUSE_S)))
                 self._begun = begun
                 try:
                     self._last = await self._client.batch(self._job_id, preview=1)
@@ -76,7 +71,7 @@ class JobWatch:
 
 @dataclass(frozen=True, slots=True)
 class JobResults:
-    """All results that the service shows of a job, and the error that says how many are missing, if any are."""
+    """All results that the service shows of a job, and the error about missing ones, if any."""
 
     results: list[Result]
     shortage: ShapeError | None
@@ -88,10 +83,10 @@ class JobResults:
 
 
 async def fetch_results(client: Client, job: str | BatchCreated, total: int | None) -> JobResults:
-    """Ask for all results of a job at once: the interface has no pages, only ``preview``, a number of results.
+    """Fetch all results of a job at once: the interface has no pages.
 
-    ``total`` is how many rows the job has, by default as the service says. Raises :class:`UsageError` for a job that
-    is still at work, or of which nobody says how many rows it has.
+    ``total``: the job's number of rows, by default the service's. Raises :class:`UsageError` for an unfinished job, or
+    one of unknown size.
     """
     job_id = job_id_of(job)
     if total is None and isinstance(job, BatchCreated):
@@ -122,7 +117,7 @@ async def fetch_results(client: Client, job: str | BatchCreated, total: int | No
 
 
 class ResultIterator(AsyncIterator[Result]):
-    """The results of a job, asked for when the first one is wanted. (No generator: trio warns of those left.)"""
+    """The results of a job, fetched with the first one. (Not a generator: trio warns of unfinished ones.)"""
 
     def __init__(self, client: Client, job: str | BatchCreated, total: int | None) -> None:
         self._client, self._job, self._total = client, job, total

@@ -1,6 +1,6 @@
-"""Search in JSON whose shape INTERFACE.md leaves open: the tools of :mod:`bansong.client.responses`.
+"""Search in JSON of an open shape, for :mod:`bansong.client.responses`.
 
-The shapes that are accepted are numbered G1, G2, … in ``docs/guesses.md``. Nothing is chosen where two things fit.
+The accepted shapes are G1, G2, … in ``docs/guesses.md``. An ambiguous shape is an error.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)
 
 
 class UnreadableError(Exception):
-    """An answer, or an item of it, cannot be read. The text completes "the answer …"."""
+    """An unreadable answer or item; the text completes "the answer …"."""
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return the value of a JSON body. ``NaN``, which some services write for a missing number, is null (G24).
+    """Return the value of a JSON body; ``NaN``, which some services write for a missing number, is null (G24).
 
-    With ``replacing``, bytes that are not UTF-8 become U+FFFD; without, the body is not JSON for them (G33).
+    ``replacing``: bytes that are not UTF-8 become U+FFFD, instead of an error (G33).
     """
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
@@ -81,12 +81,12 @@ def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Ob
 
 
 def first_value(value: Object, names: Iterable[str]) -> Any:
-    """Return the first of the named values that is not null."""
+    """Return the first named value that is not null."""
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
 def as_whole_number(value: object) -> int | None:
-    """Return a number without decimals, also written as text; ``None`` for anything else."""
+    """Return a number without decimals, also from text; ``None`` for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -98,7 +98,7 @@ def as_whole_number(value: object) -> int | None:
 
 
 def identifier(value: object) -> str | None:
-    """Return an identifier as text: a text that is not blank, or a number; ``None`` for anything else."""
+    """Return an identifier as text: a text or a number; ``None`` for anything else."""
     if isinstance(value, str):
         return value.strip() or None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -107,7 +107,7 @@ def identifier(value: object) -> str | None:
 
 
 def first_identifier(value: Object, names: Iterable[str]) -> str | None:
-    """Return the first of the named values that is an identifier, as text."""
+    """Return the first named identifier as text."""
     return next((text for text in (identifier(value.get(name)) for name in names) if text), None)
 
 
@@ -119,11 +119,10 @@ def plain_text(value: object) -> str | None:
 
 
 def find_list(value: object, names: Sequence[str], is_item: Collection[str]) -> list[Any]:
-    """Return the one list of objects that an answer holds (G10): the answer itself, one level down, or two.
+    """Return the one list of objects in an answer (G10): the answer itself, one level down, or two.
 
-    A list under one of ``names`` comes before one under any other name, and among those one whose objects have a
-    field of ``is_item``. An object of objects counts as a list where its keys are numbers or its values have such a
-    field (G11).
+    Lists under ``names`` come first, then lists whose objects have a field of ``is_item``. An object of objects counts
+    as a list if its keys are numbers or its values have such a field (G11).
     """
     if isinstance(value, list):
         return value
@@ -169,13 +168,12 @@ def _as_list(value: object, is_item: Collection[str]) -> list[Any] | None:
 
 
 def _have_other_numbers(items: dict[str, Object]) -> bool:
-    """Whether items say their number themselves, and none says what its key says: then the keys count something."""
+    # then the keys count something
     own = {key: plain_text(first_value(item, NUMBERS)) for key, item in items.items()}
     return all(number is not None and key not in number.replace("-", "") for key, number in own.items())
 
 
 def _with_key(name: str, key: str, item: Object) -> Object:
-    """Return an item of an object of items with its key, beside its own value of that name."""
     return {name: key} | item | {KEYED: {name: key}}
 
 

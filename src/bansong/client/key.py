@@ -1,4 +1,4 @@
-"""API keys: values that are used, and never shown.
+"""API keys: values that are never shown.
 
 >>> print(ApiKey("bv-4711"), [ApiKey("bv-4711")])
 ApiKey(…) [ApiKey(…)]
@@ -29,27 +29,25 @@ KEY_MISSING: Final = Problem("keys.key_missing", "no {name}: {remedy}")
 ENV_KEY: Final = "BANSONG_API_KEY"
 ENV_KEY_FILE: Final = "BANSONG_API_KEY_FILE"
 BLOTTED: Final = "[key]"
-_LARGEST_FILE: Final = 4096
-_TELLING: Final = 8
-"""A shorter key may be part of an ordinary text by accident, so it is not looked for in answers that are data."""
+_MAX_FILE_BYTES: Final = 4096
+_TELLING_CHARS: Final = 8  # a shorter key may be part of an ordinary text, so data is not searched for it
 
 
 class SecretKey:
-    """A key, out of the way of reprs, logs, tracebacks and pickles; only :meth:`reveal` and :attr:`header` hold it.
+    """A key that reprs, logs, tracebacks and pickles do not show; only :meth:`reveal` and :attr:`header` do.
 
-    A subclass says what it is called, where it comes from, and by which header it goes.
-
-    Raises :class:`UsageError` for what cannot be sent as a header: empty, white space, control or non-ASCII characters.
+    A subclass names the key, its origin and its header. Raises :class:`UsageError` for an impossible header value:
+    empty, white space, control or non-ASCII characters.
     """
 
     NAME: ClassVar[str]
     ORIGIN: ClassVar[str]
-    """Where users find it: what completes "copy it again from …"."""
+    """Completes "copy it again from …"."""
     ENV: ClassVar[str]
     ENV_FILE: ClassVar[str]
     HEADER: ClassVar[str]
     SCHEME: ClassVar[str] = ""
-    """What stands before the value in its header."""
+    """Prefix of the value in the header."""
 
     __slots__ = ("_forms", "_value")
 
@@ -67,9 +65,9 @@ class SecretKey:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Self:
-        """Read the key from ``file``, else from the environment: its value, or a file that the environment names.
+        """Read the key from ``file``, from the environment, or from the file that the environment names.
 
-        White space around it is dropped: files end with a line feed. Raises :class:`UsageError`.
+        White space around it is dropped. Raises :class:`UsageError`.
         """
         found = cls.find(file)
         if found is None:
@@ -83,7 +81,7 @@ class SecretKey:
 
     @classmethod
     def find(cls, file: str | Path | None = None) -> Self | None:
-        """Read the key as :meth:`load` does; return ``None`` where neither a file nor the environment names one."""
+        """Read the key like :meth:`load`; return ``None`` if neither a file nor the environment has one."""
         if file is None and (given := (variable(cls.ENV) or "").strip()):
             return cls(given)
         path = file or variable(cls.ENV_FILE)
@@ -91,15 +89,15 @@ class SecretKey:
 
     @property
     def header(self) -> tuple[bytes, bytes]:
-        """The header that carries the key: for a request as it goes, and nothing else."""
+        """The header with the key; for requests only."""
         return self.HEADER.encode(), (self.SCHEME + self._value).encode()
 
     def fingerprint(self, salt: str) -> bytes:
-        """Return eight bytes, the same for the same key and ``salt`` only, from which no key follows."""
+        """Return eight bytes for each key and ``salt``; the key cannot be derived from them."""
         return blake2b(self._value.encode(), key=salt.encode()[:64], digest_size=8).digest()
 
     def reveal(self) -> str:
-        """Return the value itself: for the request's header and nothing else."""
+        """Return the value; for request headers only."""
         return self._value
 
     @overload
@@ -107,9 +105,9 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Blot the key out of a text, also as URLs, JSON and HTML write it: a service may echo it.
+        """Remove the key from a text, also as URLs, JSON and HTML write it: a service may echo it.
 
-        A key under eight characters is blotted out only where no letter or digit stands beside it.
+        A key under eight characters is removed only where no letter or digit stands beside it.
         """
         if isinstance(text, bytes):
             return self._redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
@@ -125,8 +123,8 @@ class SecretKey:
 
     @property
     def is_telling(self) -> bool:
-        """Whether the key is long enough to be no part of an ordinary text."""
-        return len(self._value) >= _TELLING
+        """Whether the key is too long to be part of an ordinary text."""
+        return len(self._value) >= _TELLING_CHARS
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
@@ -158,7 +156,7 @@ class ApiKey(SecretKey):
 
 
 def _forms_of(value: str) -> list[str]:
-    """Return a key as it is, and as URLs, JSON and HTML write it; the longest first."""
+    # as it is, and as URLs, JSON and HTML write it; the longest first
     quoted = {quote(value, safe=""), quote(value)}
     quoted |= {re.sub("%..", lambda found: found[0].lower(), one) for one in quoted}
     quoted |= {quote(one, safe="") for one in quoted}  # a URL within a URL
@@ -180,8 +178,8 @@ def _content(path: Path, name: str) -> str:
     fault = None
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-        if len(content) <= _LARGEST_FILE:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) <= _MAX_FILE_BYTES:
             return content.decode("utf-8-sig").strip()
         fault = Phrase("is too large to be a key file")
     except UnicodeDecodeError:

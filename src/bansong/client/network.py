@@ -1,4 +1,4 @@
-"""Settings of the network: timeouts, the certificate authorities to trust, an HTTP transport of the caller's own."""
+"""Network settings: timeouts, certificate authorities, the caller's own HTTP transport."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ TIMEOUT_INVALID: Final = Problem("service.timeout_invalid", "{option}: {name} mu
 HttpTransport = httpx.AsyncBaseTransport
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext
 
-_CONNECT: Final = 10.0
+_CONNECT_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait: for a connection, for the service to say something, and for it to take what is sent.
+    """Seconds for a connection, for a sign of the service, and for sending.
 
-    The answer to an upload is waited for four times ``read``: a service may look at all the rows before it says
-    anything. Raises :class:`UsageError` for a value that is not a number above zero.
+    Uploads wait four times ``read``: a service may check all rows first. Raises :class:`UsageError` for a value that
+    is not a number above zero.
     """
 
-    connect: float = _CONNECT
+    connect: float = _CONNECT_TIMEOUT_S
     read: float = 30.0
     write: float = 30.0
 
@@ -56,18 +56,17 @@ class Timeouts:
 
     @classmethod
     def of(cls, timeout: float | Timeouts) -> Timeouts:
-        """Return the timeouts that a number stands for: it bounds each part, that of a connection is 10 s at most."""
+        """Return a number as timeouts: it bounds each part; connecting takes 10 s at most."""
         if isinstance(timeout, Timeouts):
             return timeout
-        whole = cls(read=timeout, write=timeout)  # looks at the number before it is compared
-        return replace(whole, connect=min(_CONNECT, timeout))
+        whole = cls(read=timeout, write=timeout)  # checks the number before it is compared
+        return replace(whole, connect=min(_CONNECT_TIMEOUT_S, timeout))
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context that ``verify`` stands for; ``None`` for the usual one.
+    """Return the TLS context for ``verify``; ``None`` for the default. Raises :class:`UsageError`.
 
-    A context that checks nothing is for this machine itself only: the API key goes over the connection, and whoever
-    answers in the service's place would have it. Raises :class:`UsageError`.
+    Certificates are checked unless the service is on this machine: another service could read the API key.
     """
     if verify is True:
         return None
@@ -86,7 +85,7 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
 
 
 def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
-    """Return the user's transport if it is one; raise :class:`UsageError` for anything else."""
+    """Return the caller's transport; raise :class:`UsageError` for anything else."""
     if http is None:
         return None
     if not isinstance(http, HttpTransport):

@@ -1,8 +1,8 @@
-"""Connections to one service: opened when needed, over TCP, TLS and the environment's proxy, and kept a while.
+"""Connections to one service, over TCP, TLS and the environment's proxy, kept for a while.
 
-The sockets never block, under asyncio and trio, and what has arrived can be looked at without waiting for it. anyio's
-own streams do not offer that. It shows bytes that nobody asked for, an answer in the middle of an upload (also under
-TLS), and an answer that arrived while this process slept.
+The sockets never block, under asyncio and trio, and received bytes can be examined without waiting, which anyio's
+streams do not offer. This shows unsolicited bytes, an answer during an upload (also under TLS), and an answer that
+arrived while this process slept.
 """
 
 from __future__ import annotations
@@ -23,14 +23,7 @@ import anyio
 import h11
 
 from bansong.client.base_url import BaseUrl
-from bansong.client.connection import (
-    HttpConnection,
-    MuddledError,
-    Stream,
-    UnreachableError,
-    WireRequest,
-    WireResponse,
-)
+from bansong.client.connection import HttpConnection, MuddledError, Stream, UnreachableError, WireRequest, WireResponse
 from bansong.client.network import Timeouts
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
@@ -40,12 +33,12 @@ PROXY_UNUSABLE: Final = Problem(
     "service.proxy_unusable", "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY"
 )
 
-_CHUNK: Final = 64 * 1024
-_HEAD_START: Final = 0.25  # seconds that an address is waited for before the next one is tried, too (RFC 8305)
-_KEEP_ALIVE: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
-_REST: Final = 0.01  # at least; what a broken service sends after its answer must have time to show
+_CHUNK_BYTES: Final = 64 * 1024
+_HEAD_START_S: Final = 0.25  # of an address before the next one is tried, too (RFC 8305)
+_KEEP_ALIVE_S: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
+_MIN_REST_S: Final = 0.01  # for surplus bytes of a broken service to show
 _PORTS: Final = {"http": 80, "https": 443}
-_PROXY_ANSWER: Final = 64 * 1024
+_PROXY_ANSWER_BYTES: Final = 64 * 1024
 _PROXY_LOGIN: Final = 407
 
 
@@ -56,7 +49,7 @@ class PlainStream:
         self._socket = connected
 
     async def send(self, data: bytes) -> None:
-        """Return when the network has taken all of it."""
+        """Send all of it to the network."""
         view = memoryview(data)
         while view:
             try:
@@ -67,7 +60,7 @@ class PlainStream:
     def receive_now(self) -> bytes | None:
         """Return what has arrived, ``None`` if nothing has, ``b""`` at the end."""
         try:
-            return self._socket.recv(_CHUNK)
+            return self._socket.recv(_CHUNK_BYTES)
         except (BlockingIOError, InterruptedError):
             return None
 
@@ -81,17 +74,17 @@ class PlainStream:
 
 
 class TlsStream:
-    """TLS over another stream; made by :meth:`over`."""
+    """TLS over another stream, made by :meth:`over`."""
 
     def __init__(self, inner: Stream, context: ssl.SSLContext, host: str) -> None:
         self._inner = inner
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._is_cut = False  # closed underneath, and not, until then, by TLS itself
+        self._is_cut = False  # closed underneath before TLS ended
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
 
     @classmethod
     async def over(cls, inner: Stream, context: ssl.SSLContext, host: str) -> Self:
-        """Shake hands with ``host``. Raises :class:`ssl.SSLError`, also for a certificate that is not trusted."""
+        """Shake hands with ``host``; raise :class:`ssl.SSLError`, also for an untrusted certificate."""
         stream = cls(inner, context, host)
         while True:
             try:
@@ -109,19 +102,19 @@ class TlsStream:
                 return stream
 
     async def send(self, data: bytes) -> None:
-        """Return when the network has taken all of it."""
+        """Send all of it to the network."""
         if data:
             self._tls.write(data)
             await self._inner.send(self._outgoing.read())
 
     def receive_now(self) -> bytes | None:
-        """Return what has arrived, ``None`` if nothing has (tickets are nothing), ``b""`` at the end.
+        """Return what has arrived, ``None`` for nothing (or tickets), ``b""`` at the end.
 
-        An end that TLS does not confirm is an :class:`OSError`: anyone on the way may have cut the connection.
+        An end without TLS's own is an :class:`OSError`: anyone on the way may have cut the connection.
         """
         while True:
             try:
-                data = self._tls.read(_CHUNK)
+                data = self._tls.read(_CHUNK_BYTES)
             except ssl.SSLWantReadError:
                 if not self._take_in():
                     return None
@@ -141,7 +134,6 @@ class TlsStream:
         self._inner.close()
 
     def _take_in(self) -> bool:
-        """Hand what has arrived to the TLS library; return whether there was anything."""
         data = self._inner.receive_now()
         if data:
             self._incoming.write(data)
@@ -152,7 +144,7 @@ class TlsStream:
 
 
 AddressCheck = Callable[[str], None]
-"""Raises for an address that may not be connected to."""
+"""Raises for a forbidden address."""
 
 
 def allow_any(address: str) -> None:
@@ -161,10 +153,9 @@ def allow_any(address: str) -> None:
 
 
 async def connect_tcp(host: str, port: int, check: AddressCheck = allow_any) -> PlainStream:
-    """Connect to the first of the host's addresses that answers, IPv6 and IPv4 by turns. Raises :class:`OSError`.
+    """Connect to the first address of the host that answers, IPv6 and IPv4 by turns; raise :class:`OSError`.
 
-    The host is resolved once, and ``check`` called with each of its addresses before any is connected to; what it
-    raises comes through.
+    The host is resolved once, and ``check`` called with each address before any is connected to.
     """
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for *_, to in found:
@@ -187,7 +178,7 @@ async def connect_tcp(host: str, port: int, check: AddressCheck = allow_any) -> 
             for family, address in _by_turns((found_family, to) for found_family, _, _, _, to in found):
                 failed = anyio.Event()
                 attempts.start_soon(attempt, family, address, failed)
-                with anyio.move_on_after(_HEAD_START):
+                with anyio.move_on_after(_HEAD_START_S):
                     await failed.wait()
     except BaseException:  # cancelled, when one was connected already
         for one in connected:
@@ -201,7 +192,7 @@ async def connect_tcp(host: str, port: int, check: AddressCheck = allow_any) -> 
 
 
 def _by_turns(found: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Return the addresses, first the family that the system prefers, then one of each by turns."""
+    # first the family that the system prefers
     addresses = list(dict.fromkeys(found))
     preferred = [one for one in addresses if one[0] == addresses[0][0]]
     other = [one for one in addresses if one[0] != addresses[0][0]]
@@ -237,10 +228,10 @@ class Proxy:
 
 
 class Pool:
-    """Connections that wait for a request; the one used last is taken first, so that few stay open.
+    """Idle connections; the last used is taken first, so that few stay open.
 
-    One that has just answered rests as long as its answer took, ten milliseconds at least: what else comes over it
-    would be taken for the next request's answer. Once something did, no connection is used twice any more.
+    A connection rests as long as its answer took, at least ten milliseconds: surplus bytes would be taken for the next
+    answer. Once any came, no connection is reused.
     """
 
     def __init__(self, base: BaseUrl, proxy: Proxy | None, tls: Callable[[], ssl.SSLContext]) -> None:
@@ -249,11 +240,11 @@ class Pool:
         self._host, self._port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
         self._proxy = proxy
         self._tls = tls
-        self._idle: list[tuple[float, HttpConnection]] = []  # with the time from which it may be used
+        self._idle: list[tuple[float, HttpConnection]] = []  # with the time at which its rest ends
         self._may_keep = True
 
     async def take(self, timeouts: Timeouts, *, new: bool = False) -> HttpConnection:
-        """Return a connection that nobody uses and over which nothing has come. Raises :class:`UnreachableError`."""
+        """Return an unused connection without received bytes; raise :class:`UnreachableError`."""
         now = anyio.current_time()
         self._drop_old(now)
         for place in () if new else range(len(self._idle) - 1, -1, -1):
@@ -272,21 +263,21 @@ class Pool:
         raise UnreachableError(gettext("the other side spoke, or hung up, before it was asked"))
 
     def give(self, connection: HttpConnection) -> None:
-        """Take a connection back; one that cannot be used again is closed."""
+        """Take a connection back; a useless one is closed."""
         if connection.is_reusable and self._may_keep:
             self._idle.append((anyio.current_time() + _rest_after(connection.seconds), connection))
         else:
             self._drop(connection)
 
     def close(self) -> None:
-        """Close all that wait, and each that is given back from now on."""
+        """Close all idle connections, and each that is given back from now on."""
         self._may_keep = False
         while self._idle:
             self._idle.pop()[1].close()
 
     def _drop_old(self, now: float) -> None:
-        """Close connections that nobody needed for a while; they, too, may show that the service is broken."""
-        oldest = now - _KEEP_ALIVE
+        # surplus bytes on them show a broken service, too
+        oldest = now - _KEEP_ALIVE_S
         old = [one for one in self._idle if one[0] < oldest]
         if old:
             self._idle = [one for one in self._idle if one[0] >= oldest]
@@ -295,14 +286,14 @@ class Pool:
             self._drop(kept)
 
     def _drop(self, connection: HttpConnection) -> None:
-        """Close a connection, and all others with it if something came over it that belongs to no request."""
+        # surplus bytes: no connection is trusted any more
         connection.close()
         if connection.is_muddled:
             self.close()
 
     async def _open_connection(self, timeouts: Timeouts) -> HttpConnection:
         if self._secure:
-            self._tls()  # takes its time once, which is none of the service's
+            self._tls()  # not within the timeout: loading takes time once
         try:
             with anyio.fail_after(timeouts.connect):
                 return HttpConnection(await self._open_stream(timeouts))
@@ -338,11 +329,10 @@ class Pool:
         return stream
 
     async def _tunnel(self, stream: Stream, proxy: Proxy, timeouts: Timeouts) -> None:
-        """Have a proxy connect to the service. Raises :class:`OSError` where it refuses."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         target = f"{host}:{self._port}"
         headers = [(b"Host", target.encode()), *proxy.headers]
-        response = WireResponse(_PROXY_ANSWER, bare_refusal=True)
+        response = WireResponse(_PROXY_ANSWER_BYTES, bare_refusal=True)
         request = WireRequest("CONNECT", target, headers, None, timeouts, timeouts.connect)
         await HttpConnection(stream).exchange(request, response)
         if response.status is None or not 200 <= response.status < 300:
@@ -351,12 +341,11 @@ class Pool:
 
 
 def _rest_after(seconds: float) -> float:
-    """Return the seconds that a connection rests after an exchange that took ``seconds``."""
-    return min(max(_REST, seconds), _KEEP_ALIVE)
+    return min(max(_MIN_REST_S, seconds), _KEEP_ALIVE_S)
 
 
 def environment_proxy(base: BaseUrl) -> Proxy | None:
-    """Return the environment's proxy for a service, if any; never one for this machine. Raises :class:`UsageError`."""
+    """Return the environment's proxy for a service, if any, never for this machine; raise :class:`UsageError`."""
     if base.is_loopback or proxy_bypass(base.host.strip("[]")):
         return None
     found = getproxies()

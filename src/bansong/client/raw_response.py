@@ -1,4 +1,4 @@
-"""Responses as they came: :class:`RawResponse`, and :class:`RawClient`, whose methods return it.
+"""Raw responses: :class:`RawResponse`, and :class:`RawClient`, whose methods return it.
 
 ``await client.with_raw_response.me()`` returns a :class:`RawResponse`; its ``parse()`` gives what ``client.me()`` does.
 """
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class RawResponse(Generic[T]):
-    """A response of success: ``status``, ``headers`` (cookies left out), ``content`` (bytes), and :meth:`parse`.
+    """A successful response: ``status``, ``headers`` (without cookies), ``content`` (bytes), and :meth:`parse`.
 
-    ``request_id`` is the service's own name of the request, which its support asks for; ``None`` where it gives none.
+    ``request_id``: the service's name of the request, for its support; ``None`` if it gives none.
     """
 
     def __init__(self, response: ServiceResponse, read: Callable[[ServiceResponse], T], key: ApiKey) -> None:
@@ -37,7 +37,7 @@ class RawResponse(Generic[T]):
         self._read = read
 
     def parse(self) -> T:
-        """Return what the method itself returns. Raises :class:`ShapeError` for what cannot be read."""
+        """Return what the method itself returns; raise :class:`ShapeError` if it cannot be read."""
         return self._read(self._response)
 
     def __repr__(self) -> str:
@@ -61,8 +61,7 @@ class UnparsedClient(Client):
 def copy_signature(method: Callable[..., Any], call: Callable[..., Any], owner: str, returns: str = "{}") -> None:
     """Give ``call`` the name, parameters and docstring of ``method``, for ``help()`` and completion.
 
-    ``owner`` is the class that ``call`` becomes a method of; ``returns`` is what it returns, with the result of
-    ``method`` in place of the braces.
+    ``owner``: the class with the method ``call``; ``returns``: its return type, with that of ``method`` for the braces.
     """
     signature = inspect.signature(method)
     call.__name__, call.__doc__ = method.__name__, method.__doc__
@@ -83,7 +82,7 @@ def _raw(
 
 
 class RawClient:
-    """The methods of a :class:`Client`, each of which returns a :class:`RawResponse`; errors are raised as ever."""
+    """The methods of a :class:`Client`, each returning a :class:`RawResponse`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

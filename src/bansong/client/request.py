@@ -1,7 +1,7 @@
-"""A request of the interface: its body, the headers around it, and :class:`ServiceRequest`, which holds it all.
+"""A request of the interface (:class:`ServiceRequest`), its body and headers.
 
-A request cannot have been understood before its last byte was handed to the network: until then an error means "not
-sent", from then on it means "in doubt". So a body knows whether its last byte may have gone.
+The service cannot have understood a request before its last byte was handed to the network: until then an error means
+"not sent", from then on "in doubt". So a body records whether its last byte may have gone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import platform
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Final, Generic, TypeVar
@@ -30,21 +30,21 @@ IDEMPOTENCY_KEY_INVALID: Final = Problem(
 )
 
 ORDINARY: Final = 2 << 20
-"""Bytes that are read of an ordinary response at most."""
+"""Most bytes of an ordinary response."""
 _REQUEST_IDS: Final = (
     *("x-request-id", "request-id", "x-requestid", "x-correlation-id", "x-amzn-requestid", "x-amz-cf-id", "cf-ray"),
     "x-trace-id",
 )
 _SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
 _VISIBLE: Final = re.compile("[!-~]{1,200}")
-_CHUNK: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 
 T = TypeVar("T")
 Step = Callable[[], Awaitable[None]]
 
 
 class Headers(Mapping[str, str]):
-    """The headers of a response, whatever the case of a name. Cookies and credentials are left out."""
+    """The headers of a response, without cookies and credentials; names in any case."""
 
     def __init__(self, headers: Mapping[str, str], key: SecretKey) -> None:
         lowered = {name.lower(): value for name, value in headers.items()}
@@ -68,7 +68,7 @@ class Headers(Mapping[str, str]):
 
 
 def request_id_of(headers: Mapping[str, str], key: SecretKey) -> str | None:
-    """Return the service's own name of a request (G34), which its support asks for; ``None`` where it gives none."""
+    """Return the service's name of a request (G34), for its support; ``None`` if it gives none."""
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
     found = (lowered[name] for name in _REQUEST_IDS if _VISIBLE.fullmatch(lowered.get(name, "")))
     identifier = next(found, None)
@@ -82,47 +82,39 @@ def user_agent() -> str:
     return f"bansong/{__version__} ({runtime}; {platform.system() or 'unknown'})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RequestBody:
-    """A body of known length, given out piece by piece: an async iterator, used once.
+    """A body of known length in pieces: an async iterator, used once.
 
-    Just before the last piece it awaits ``before_last``; when the network has taken that piece, ``after_last``.
-    ``complete`` says whether the last piece was handed over; ``failure`` is what one of the two steps raised. (A class
-    and no generator: the network may leave it in the middle, and trio warns of generators that are left.)
+    ``before_last`` is awaited before the last piece, ``after_last`` when the network has taken it. ``complete``: the
+    last piece was handed over; ``failure``: error of one of the two steps. (Not a generator: trio warns of unfinished
+    ones.)
     """
 
-    def __init__(
-        self,
-        pieces: Iterator[bytes],
-        last: bytes,
-        *,
-        length: int,
-        content_type: str,
-        before_last: Step | None = None,
-        after_last: Step | None = None,
-    ) -> None:
-        self.length = length
-        self.content_type = content_type
-        self.complete = False
-        self.failure: Exception | None = None
-        self.failure_traceback: TracebackType | None = None
-        self._pieces = pieces
-        self._last = last
-        self._before_last = before_last
-        self._after_last = after_last
+    pieces: Iterator[bytes]
+    last: bytes
+    _: KW_ONLY
+    length: int
+    content_type: str
+    before_last: Step | None = None
+    after_last: Step | None = None
+    complete: bool = field(default=False, init=False)
+    failure: Exception | None = field(default=None, init=False)
+    failure_traceback: TracebackType | None = field(default=None, init=False)
 
     def __aiter__(self) -> RequestBody:
         return self
 
     async def __anext__(self) -> bytes:
-        piece = next(self._pieces, None)
+        piece = next(self.pieces, None)
         if piece is not None:
             return piece
         if self.complete:
-            await self._step(self._after_last)
+            await self._step(self.after_last)
             raise StopAsyncIteration
-        await self._step(self._before_last)
+        await self._step(self.before_last)
         self.complete = True
-        return self._last
+        return self.last
 
     async def _step(self, step: Step | None) -> None:
         if step is None:
@@ -167,21 +159,21 @@ def file_body(
 
 def _in_pieces(head: bytes, content: bytes) -> Iterator[bytes]:
     yield head
-    for start in range(0, len(content), _CHUNK):
-        yield content[start : start + _CHUNK]
+    for start in range(0, len(content), _CHUNK_BYTES):
+        yield content[start : start + _CHUNK_BYTES]
 
 
 def _quote_filename(filename: str) -> str:
-    """Return a name as HTML forms write it: what would end the header or its quotes is escaped."""
+    # as HTML forms do
     plain = filename.encode("utf-8", "replace").decode("utf-8")
     return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request, its arguments checked; ``read`` reads its response, ``body`` makes its body anew for each attempt.
+    """A request with checked arguments; ``read`` reads its response, ``body`` makes a new body for each attempt.
 
-    ``replacing``: the response is paid for, so bytes of it that are not UTF-8 are replaced (G33).
+    ``replacing``: the response is paid for, so bytes that are not UTF-8 are replaced (G33).
     """
 
     method: str
@@ -195,9 +187,9 @@ class ServiceRequest(Generic[T]):
     replacing: bool = False
 
     def parse(self, body: bytes) -> T:
-        """Return what a response's body says. Raises :class:`UnreadableError`.
+        """Return the value of a response's body; raise :class:`UnreadableError`.
 
-        An acknowledgement may say nothing, or something that is no JSON (G21).
+        An acknowledgement may be empty or no JSON (G21).
         """
         try:
             content = parse_json(body, replacing=self.replacing)
@@ -222,7 +214,7 @@ def post_request(
 
 
 def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
-    """Return the header that carries an idempotency key, ``None`` without one. Raises :class:`UsageError`."""
+    """Return the header with an idempotency key, ``None`` without one; raise :class:`UsageError`."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
         return None
@@ -232,5 +224,5 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
 
 
 def without_missing(**fields: object) -> dict[str, object]:
-    """Return the fields without those that are ``None``: an absent one is not sent (G23)."""
+    """Return the fields that are not ``None``: absent ones are not sent (G23)."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -1,9 +1,7 @@
-"""The answers of the service as values: lookups and batch jobs (:mod:`bansong.client.account` has the others).
+"""Answers of the service as values: lookups and batch jobs (:mod:`bansong.client.account` has the others).
 
-They are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup.
-
-Every shape that INTERFACE.md does not show is read as ``docs/guesses.md`` says; the numbers G1, G2, … here are its
-lines. Unknown fields are kept as attributes, and ``raw`` is the object as it came.
+They are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup. G1, G2, … are lines
+of ``docs/guesses.md``. Unknown fields are kept as attributes, and ``raw`` is the object as it came.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from bansong.translation import gettext
 
 
 def _text(value: object) -> str | None:
-    """A text as it came; a number becomes one (G3)."""
+    # G3: a number becomes a text
     if value is None or isinstance(value, str):
         return value or None
     found = plain_text(value)
@@ -45,7 +43,7 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """A number, also written as text; never a silent null (G4)."""
+    # G4: also written as text; never a silent null
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, int | float | str) and not isinstance(value, bool):
@@ -59,7 +57,7 @@ def _number(value: object) -> float | None:
 
 
 def _reasons(value: object) -> tuple[str, ...]:
-    """A list of texts, one text, or nothing (G5)."""
+    # G5: a list of texts, one text, or nothing
     if value is None:
         return ()
     texts = [_text(item) for item in (value if isinstance(value, list) else [value])]
@@ -72,7 +70,7 @@ Reasons = Annotated[tuple[str, ...], BeforeValidator(_reasons)]
 
 
 class Shape(BaseModel):
-    """A value of the service's. Unknown fields are kept; ``raw`` is the JSON that it was read from."""
+    """A value of the service; unknown fields are kept, and ``raw`` is its JSON."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -100,16 +98,16 @@ class Verified(Shape):
 
 
 class BatchCreated(Shape):
-    """A batch job that the service has taken (INTERFACE §2.3). Its rows are paid for."""
+    """A batch job that the service has accepted (INTERFACE §2.3); its rows are paid for."""
 
     job_id: str
     total: int | None = None
 
 
 class Result(Shape):
-    """One row of a batch job: ``key`` is the service's name for the row, ``b_no``, ``name``, ``address`` its echo.
+    """One row of a batch job: ``key`` is the service's name for the row; ``b_no``, ``name``, ``address`` its echo.
 
-    Either ``answer`` or ``error`` is there, never both.
+    It has either ``answer`` or ``error``.
     """
 
     key: int | str | None = None
@@ -121,7 +119,7 @@ class Result(Shape):
 
 
 class BatchStatus(Shape):
-    """The progress of a batch job, and its results as far as the service shows them (INTERFACE §4.3)."""
+    """Progress of a batch job, and the results that the service shows (INTERFACE §4.3)."""
 
     status: str
     results: list[Result] = Field(default=[], repr=False)
@@ -130,7 +128,7 @@ class BatchStatus(Shape):
 
     @property
     def state(self) -> Literal["done", "failed", "working"]:
-        """The meaning of the status word (G8); a word that is not known means that the job is still at work."""
+        """Meaning of the status word (G8); an unknown word means that the job is still at work."""
         word = _word(self.status)
         if word in field_aliases.DONE_WORDS:
             return "done"
@@ -138,20 +136,20 @@ class BatchStatus(Shape):
 
     @property
     def known_word(self) -> bool:
-        """Whether the status is a usual word; the client logs another one as a warning."""
+        """Whether the status is a usual word; the client warns of others."""
         return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
 
 
 class Acknowledged(Shape):
-    """The service has done as it was asked; ``raw`` is what it answered."""
+    """Acknowledgement of a request; ``raw`` is the answer."""
 
 
 def read_verified(
     value: object, b_no: str | None = None, name: str | None = None, address: str | None = None
 ) -> Verified:
-    """Read the answer of ``POST /verify``: at least one of the seven fields, else it is none (G2).
+    """Read the answer of ``POST /verify``, with at least one of the seven fields (G2).
 
-    ``b_no``, ``name`` and ``address`` are the record that was sent: an answer that repeats another is refused (G32).
+    ``b_no``, ``name``, ``address``: the record that was sent; an answer that repeats another is refused (G32).
     """
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
@@ -178,7 +176,7 @@ def read_created(value: object) -> BatchCreated:
 
 
 def read_status(value: object) -> BatchStatus:
-    """Read the answer of ``GET /batch/{job_id}``: a status, and the results wherever they are (G8 to G15)."""
+    """Read the answer of ``GET /batch/{job_id}``: its status, and the results at any place (G8 to G15)."""
     found = _job(require_object(value))
     status = plain_text(first_value(found, field_aliases.STATUSES))
     if status is None:
@@ -197,13 +195,15 @@ def read_status(value: object) -> BatchStatus:
 
 
 def read_result(item: object) -> Result:
-    """Read one row of a job. A fault of one row becomes its ``error``: the other rows are read all the same.
+    """Read one row of a job; a fault becomes its ``error``, and the other rows are still read.
 
     An item that repeats two numbers has no answer (G32).
     """
     if not isinstance(item, dict):
         return Result(raw=item, error=gettext("the item is not an object"))
-    nested = _nested_answer(item)
+    nested = next(
+        (item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None
+    )  # G12
     places = [place for place in (*map(item.get, field_aliases.ECHOES), item, nested) if isinstance(place, dict)]
     echo: Object = next((place for place in places if place is not item and has_any(place, field_aliases.ECHOED)), {})
     answer, error = _read_answer(item, nested)
@@ -223,12 +223,12 @@ def read_result(item: object) -> Result:
 
 
 def read_acknowledged(value: object) -> Acknowledged:
-    """Read any answer of success (G21)."""
+    """Read any successful answer (G21)."""
     return build_shape(Acknowledged, value if isinstance(value, dict) else {}, raw=value)
 
 
 def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
-    """Return a model of an object's fields; those in ``known`` are read already. Raises :class:`UnreadableError`."""
+    """Return a model of an object's fields, of which ``known`` are read already; raise :class:`UnreadableError`."""
     try:
         return model.model_validate({**values, **known, "raw": raw})
     except ValidationError as error:
@@ -243,13 +243,8 @@ def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **kno
     )
 
 
-def _nested_answer(item: Object) -> Object | None:
-    """Return the object in an item that holds the seven fields, where they are not the item's own (G12)."""
-    return next((item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)
-
-
 def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, str | None]:
-    """Return the answer of one row, or why there is none (G12, G15)."""
+    # G12, G15
     fields = item if has_any(item, ANSWER_COLUMNS) or nested is None else nested
     fault = _own_fault(fields) if fields is item else _own_fault(item | fields)
     if fault is not None:
@@ -261,15 +256,12 @@ def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, st
 
 
 def _proof(text: str | None) -> str | None:
-    """Return an echo, ``None`` if bytes were replaced in it: then it proves nothing (G33)."""
+    # G33: an echo with replaced bytes proves nothing
     return None if text is None or REPLACED in text else text
 
 
 def _own_fault(item: Object) -> str | None:
-    """Return why an object is no verification, in its own words if it has any (G2, G15); ``None`` if it is one.
-
-    A value in one of the seven fields makes it one, whatever else is said: it is paid for.
-    """
+    # G2, G15: a value in one of the seven fields makes it a verification, since it is paid for
     if any(item.get(name) not in (None, "", []) for name in ANSWER_COLUMNS):
         return None
     said = first_value(item, field_aliases.FAULTS)
@@ -284,16 +276,12 @@ def _own_fault(item: Object) -> str | None:
 
 
 def _in_words(item: Object) -> str:
-    """Return the message that an object carries, in brackets, to stand behind what it lacks."""
     words = value_message(item)
     return f" ({words})" if words else ""
 
 
 def _row_key(item: Object, echo: Object) -> int | str | None:
-    """Return the row's key under the likeliest of its usual names (G14); text becomes a number where that is lossless.
-
-    Where the object's key names another row than the item itself, or bytes were replaced, there is none.
-    """
+    # G14; none where the object's key names another row than the item itself, or bytes were replaced
     keyed = item.get(field_aliases.KEYED)
     if isinstance(keyed, dict) and "row_id" in keyed and str(item["row_id"]).strip() != keyed["row_id"]:
         return None
@@ -310,11 +298,8 @@ def _row_key(item: Object, echo: Object) -> int | str | None:
 
 
 def _job(outer: Object) -> Object:
-    """Return the job's record, its wrapper's fields beside it (G1).
-
-    An envelope has a status of its own (``{"status": "success", "data": {"status": "running"}}``), so the inner one
-    counts; but "done", the one word that INTERFACE.md names, counts wherever it is.
-    """
+    # G1: an envelope has its own status ({"status": "success", "data": {"status": "running"}}), so the inner one
+    # counts; but "done", the one word of INTERFACE.md, counts at any place
     found = [name for name in field_aliases.JOB_WRAPPERS if has_any(outer.get(name), field_aliases.STATUSES)]
     if len(found) > 1:
         raise UnreadableError(gettext("has two jobs, {listed}", listed=" and ".join(found)))
@@ -325,7 +310,7 @@ def _job(outer: Object) -> Object:
 
 
 def _count(found: Object, called: tuple[str, ...]) -> int | None:
-    """Return a number of rows under any of its names, also one level down or as "3/10" (G7, G9): for people only."""
+    # G7, G9: also one level down or as "3/10"; for people only
     places = [found, *(part for part in (found.get(name) for name in field_aliases.PROGRESS) if isinstance(part, dict))]
     for place in places:
         number = next(

@@ -1,8 +1,7 @@
-"""One request out, one response or one error of the tree back: the key, the headers, and what a response means.
+"""Sends one request and returns one response or error: the key, the headers, the meaning of a response.
 
-Requests go over connections of our own (:mod:`bansong.client.connection`), which know of no cookies, redirects or
-credentials from ``.netrc``: none of these may a paid request have. The key is put into a request that no user sees,
-just before it goes, and for the configured origin only; no error keeps a frame of the network's.
+Own connections (:mod:`bansong.client.connection`) have no cookies, redirects or ``.netrc``: paid requests must not use
+them. The key is added just before sending, for the configured origin only; no error keeps a frame of the network's.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ REQUEST_CUT_OFF: Final = Problem("service.request_cut_off", "{words} before all 
 
 _log = logging.getLogger(__name__)
 
-_UPLOAD_PATIENCE: Final = 4  # a service may read all the rows before it says anything
-_PATIENCE: Final = 10  # the whole exchange, in timeouts: a response that drips must end some day
+_UPLOAD_READ_FACTOR: Final = 4  # a service may read all the rows before it says anything
+_EXCHANGE_TIMEOUTS: Final = 10  # read timeouts for the whole exchange: a dripping response must end
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 
 _split_url = lru_cache(maxsize=256)(urlsplit)
@@ -60,9 +59,9 @@ _split_url = lru_cache(maxsize=256)(urlsplit)
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A response with any 2xx status (G25), read to its end; the names of its ``headers`` are in lower case.
+    """A complete response with a 2xx status (G25); the names of its ``headers`` are in lower case.
 
-    ``asked`` is the method and URL of its request, for messages.
+    ``asked``: method and URL of its request, for messages.
     """
 
     asked: str
@@ -73,8 +72,6 @@ class ServiceResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A request without the key; ``asked`` is its method and URL, for messages."""
-
     asked: str
     method: str
     target: str
@@ -87,9 +84,9 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What messages say of a request without an answer: what follows from that, and what to do.
+    """Texts for requests without an answer: consequence and remedy.
 
-    ``subject``: who was asked, in place of the request's method and URL.
+    ``subject``: name of the receiver, in place of method and URL.
     """
 
     subject: str | None = None
@@ -102,11 +99,10 @@ class Wording:
 
 
 class Transport:
-    """Sends requests to one service with one key; :meth:`ask` raises nothing but the errors of the tree.
+    """Sends requests to one service with one key; :meth:`ask` raises only errors of the tree.
 
-    Instead of connections of its own it uses ``app``, an ASGI app in this process, or ``http``, a transport of httpx's
-    that the caller has made (and closes). ``tls`` says which certificates are trusted, instead of the system's,
-    ``wording`` what messages say where there is no answer.
+    ``app`` (an ASGI app in this process) or ``http`` (a transport of httpx, closed by the caller) replaces the own
+    connections. ``tls``: trusted certificates instead of the system's; ``wording``: texts of messages without answer.
     """
 
     def __init__(
@@ -130,7 +126,7 @@ class Transport:
         self._origin = (parts.scheme, parts.netloc)
         origin = f"{parts.scheme}://{parts.netloc}"
         http = http if app is None else httpx.ASGITransport(app)
-        self._adapter = None if http is None else HttpxAdapter(http, origin)
+        self._adapter = None if http is None else _HttpxAdapter(http, origin)
         proxy = environment_proxy(base) if http is None else None
         self._pool = Pool(base, proxy, self._tls_context)
         self._headers = [
@@ -159,13 +155,11 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request, with more ``headers`` if any, and read at most ``limit`` bytes of its response.
+        """Send one request with additional ``headers``, and read at most ``limit`` bytes of its response.
 
-        A service that knows the language of this program is asked to say in it what it says to people.
-
-        It waits for its turn while ``concurrency`` others are under way, but an ``upload`` has a connection of its
-        own. ``timeouts`` are those of this request. Raises the error that the response, or its absence, means; an
-        error of one of the body's steps comes through as it is.
+        The service is asked for messages in the current language. The request waits while ``concurrency`` others are
+        under way; an ``upload`` has its own connection. ``timeouts`` are those of this request. Raises the error for
+        the response or its absence; an error of one of the body's steps comes through.
         """
         parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
@@ -186,7 +180,7 @@ class Transport:
         raise outcome
 
     async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
-        """Return the response or the error it stands for: raised further out, it has no frame of the network's."""
+        # errors are returned and raised further out, without a frame of the network's
         response = WireResponse(attempt.limit)
         fault: Exception | None = None
         try:
@@ -214,24 +208,22 @@ class Transport:
             self._pool.give(connection)
 
     def _wire_request(self, attempt: _Attempt) -> WireRequest:
-        """Return the request as it goes, the key in it."""
         encoding = b"gzip" if attempt.limit > ORDINARY else b"identity"
         headers = [*self._headers, self._key.header, (b"Accept-Encoding", encoding)]
         headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in attempt.headers.items()]
         body, timeouts = attempt.body, attempt.timeouts
-        patience = _PATIENCE * timeouts.read
+        patience = _EXCHANGE_TIMEOUTS * timeouts.read
         if body is not None:
             headers.append((b"Content-Type", body.content_type.encode()))
             headers.append((b"Content-Length", str(body.length).encode()))
         if attempt.upload:
             headers.append((b"Connection", b"close"))
-            timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_PATIENCE)
+            timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_READ_FACTOR)
         return WireRequest(attempt.method, attempt.target, headers, body, timeouts, patience, watch=attempt.upload)
 
     def _conclude(
         self, attempt: _Attempt, response: WireResponse, fault: Exception | None
     ) -> ServiceResponse | ServiceError:
-        """Return the response, or the error that it, its absence or ``fault`` means."""
         asked, status = attempt.asked, response.status
         complete = attempt.body is None or attempt.body.complete
         is_success = status is not None and 200 <= status < 300
@@ -271,8 +263,7 @@ class Transport:
             return UnavailableError(said, status=status, raw=raw[:RAW_KEPT])
         return DoubtError(Listed([said, Phrase(self._wording.in_doubt)]), status=status, raw=raw[:RAW_KEPT])
 
-    def _describe(self, fault: Exception | None, timeouts: Timeouts) -> object:
-        """Return what went wrong on the network, in words."""
+    def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
         detail = one_line(self._key.redact(str(fault or "")))
         if isinstance(fault, TimeoutError):
             return detail or Phrase("no answer in time (timeout {read:g} s)", read=timeouts.read)
@@ -285,25 +276,20 @@ class Transport:
         return Phrase("the connection broke ({detail})", detail=detail)
 
     def _tls_context(self) -> ssl.SSLContext:
-        """Return the trusted certificates: read once, which takes 130 ms, and only when they are needed."""
+        # read when needed, once: it takes 130 ms
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
             self._tls.set_alpn_protocols(["http/1.1"])
         return self._tls
 
 
-class HttpxAdapter:
-    """Sends requests for ``origin`` over a transport of httpx's: an ASGI app's, or one that the caller has made.
-
-    What httpx raises becomes what an :class:`~bansong.client.connection.HttpConnection` raises.
-    """
-
+class _HttpxAdapter:
+    # raises what an `HttpConnection` raises
     def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
         self._transport = transport
         self._origin = origin
 
     async def exchange(self, request: WireRequest, response: WireResponse) -> None:
-        """Send the request and read its response, as a connection does."""
         over = True
         with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
             try:
@@ -355,8 +341,6 @@ class HttpxAdapter:
 
 
 class _HttpxBody(httpx.AsyncByteStream):
-    """A body as httpx's transports read it."""
-
     def __init__(self, body: RequestBody | None) -> None:
         self._body = body
 

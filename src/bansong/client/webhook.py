@@ -1,8 +1,7 @@
-"""Notifications to a receiver of the user's own: one POST each, and whether it was acknowledged.
+"""Notifications to a webhook: one POST each, and whether it was acknowledged.
 
-A path or query often holds a password of sorts, so no message, log line or repr shows more of the URL than scheme, host
-and port. Each POST has a connection of its own, straight to the receiver (no proxy of the environment), to an address
-that was checked when the name was resolved for it; redirects are not followed.
+A path or query often holds a secret, so messages, logs and reprs show only scheme, host and port. Each POST has its own
+connection without a proxy, to an address that was checked when the name was resolved; redirects are not followed.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ URL_INVALID: Final = Problem(
     "webhook.url_invalid", "the webhook's URL is not a URL; give it like https://example.com/closures"
 )
 
-_READ: Final = 16 << 10
-"""Bytes of a response that are read; their content is not used."""
-_CONNECT: Final = 5.0
+_MAX_RESPONSE_BYTES: Final = 16 << 10
+_CONNECT_TIMEOUT_S: Final = 5.0
 _PORTS: Final = {"http": 80, "https": 443}
 _JSON: Final = "application/json"
 _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
@@ -56,17 +54,16 @@ _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrl:
-    """The URL that notifications go to. ``shown`` is scheme, host and port; :meth:`reveal` alone returns the rest."""
+    """The URL of a webhook; ``shown`` is scheme, host and port, and only :meth:`reveal` returns the rest."""
 
     shown: str
     _url: httpx.URL = field(repr=False)
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
-        """Check a URL: https, or http to this machine itself, or to any with ``allow_http``.
+        """Check a URL: https, or http to this machine, or to any with ``allow_http``; raise :class:`UsageError`.
 
-        A user name or password in it is refused: what arrives is known to be genuine by its signature.
-        Raises :class:`UsageError`, which repeats no more than the host.
+        A user name or password is refused: notifications are signed.
         """
         text = text.strip()
         try:
@@ -118,24 +115,25 @@ class WebhookUrl:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one attempt: acknowledged where ``error`` is ``None``; ``retry_after``: the seconds asked for."""
+    """Outcome of one attempt, acknowledged without ``error``; ``retry_after``: seconds asked for."""
 
     error: str | None
     retry_after: float | None = None
 
 
 class WebhookSender:
-    """Sends notifications; ``check`` raises :class:`RefusedAddressError` for addresses that they may not go to."""
+    """Sends notifications; ``check`` raises :class:`RefusedAddressError` for forbidden addresses."""
 
     def __init__(self, *, timeout: float = 10.0, check: AddressCheck = allow_any) -> None:
-        self._timeouts = Timeouts(min(_CONNECT, timeout), timeout, timeout)
+        self._timeouts = Timeouts(min(_CONNECT_TIMEOUT_S, timeout), timeout, timeout)
         self._check = check
         self._context: ssl.SSLContext | None = None
         self._making = anyio.Lock()
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
-        """POST a JSON body; any 2xx acknowledges it. Raises nothing: why it failed is in the outcome."""
-        response, error = WireResponse(_READ), gettext("no answer within {read:g} s", read=self._timeouts.read)
+        """POST a JSON body; any 2xx acknowledges it. Failures are in the outcome, not raised."""
+        response = WireResponse(_MAX_RESPONSE_BYTES)
+        error = gettext("no answer within {read:g} s", read=self._timeouts.read)
         try:
             with anyio.move_on_after(self._timeouts.read):
                 stream = await self._connect(url)
@@ -152,11 +150,8 @@ class WebhookSender:
         return Outcome(error) if response.status is None else _outcome_of(response.status, response.headers)
 
     async def _connect(self, url: WebhookUrl) -> Stream:
-        """Open a connection. Raises :class:`_UnconnectedError`, without the error's own words, which may hold the URL.
-
-        The name goes to the TLS library, which sends it (SNI) and checks the certificate for it; the connection goes to
-        the address that was checked.
-        """
+        # errors lose their own words, which may hold the URL; the name goes to the TLS library for SNI and the
+        # certificate's check, the connection to the checked address
         context = await self._tls() if url.is_secure else None
         try:
             with anyio.fail_after(self._timeouts.connect):

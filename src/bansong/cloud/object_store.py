@@ -1,7 +1,7 @@
-"""Objects of S3, Google Cloud Storage and Azure: the one module that knows obstore.
+"""Objects of S3, Google Cloud Storage and Azure: the one module that uses obstore.
 
-An object is written by one PUT on the condition that it is still what it was, so that there are no parts to be left
-behind and nothing is overwritten that somebody else has changed: see docs/decisions/049-cloud-files.md.
+An object is written by one conditional PUT: no parts are left behind, and no change by others is overwritten
+(docs/decisions/049-cloud-files.md).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bansong.cancellation import run_until_interrupted
 from bansong.cloud.remote_path import RemotePath
 from bansong.cloud.store_errors import explain_store_error, means_no_bucket
 from bansong.errors import BansongError, InputError, OutputError, Problem, UsageError
+from bansong.storage.filesystem import write_all
 from bansong.translation import gettext
 
 if TYPE_CHECKING:
@@ -46,18 +47,18 @@ _KEYS: Final = {
     "region": "region",
     "endpoint_url": "endpoint",
 }
-"""Names of the files, and what obstore calls them."""
+"""Names in the files, and in obstore."""
 _NOT_NEEDED: Final = (
     *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""Variables that name credentials themselves; of these a profile has no say, but for its region."""
+"""Environment credentials, which override all of a profile but its region and endpoint."""
 
 
 def read_profile() -> dict[str, str]:
-    """Return what the profile in force says, by obstore's names; what the environment says is left out.
+    """Return the settings of the AWS profile that the environment does not set, by obstore's names.
 
-    Raises :class:`UsageError` for a profile that was named and is not there, or has no keys of its own.
+    Raises :class:`UsageError` for a named profile that is missing or has no keys.
     """
     named = os.environ.get("AWS_PROFILE")
     name = named or "default"
@@ -103,63 +104,59 @@ CLOUD_EXTRA_MISSING: Final = Problem(
 )
 
 LARGEST: Final = 5_000 << 20
-"""Bytes of the largest object that S3 and Azure take in one piece."""
-_CHUNK: Final = 4 << 20
-_CONNECT: Final = 10
-_SLOWEST: Final = 250_000
-"""Bytes a second below which a transfer is given up."""
-_PATIENCE: Final = 30
-_LAST_RESULT: Final = 0.1
-"""Seconds that a process waits before it ends, for obstore's threads."""
-_RETRIES: Final = 3
+"""Bytes that S3 and Azure take in one piece."""
+_CHUNK_BYTES: Final = 4 << 20
+_CONNECT_TIMEOUT_S: Final = 10
+_MIN_BYTES_PER_S: Final = 250_000
+"""Slower transfers (bytes/s) time out."""
+_READ_TIMEOUT_S: Final = 30
+_EXIT_PAUSE_S: Final = 0.1
+"""Pause before the process ends, for obstore's threads."""
+_MAX_RETRIES: Final = 3
 _MARK: Final = "bizverifyupload"
-"""Metadata of an object that names the upload: tells whether a write whose answer was lost has been made."""
+"""Metadata of an object that names the upload: shows whether an unanswered write was made."""
 _ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
-"""Variables that name another endpoint than the provider's."""
+"""Variables with another endpoint."""
 _PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
-"""Variables that allow one without TLS."""
+"""Variables that allow endpoints without TLS."""
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteVersion:
-    """One version of a remote file: ``e_tag`` and ``generation`` as its store has them, and its bytes."""
+    """A version of a remote file; ``e_tag`` and ``generation`` as in its store."""
 
     e_tag: str | None
     generation: str | None
     size: int | None
 
     def as_condition(self) -> dict[str, str]:
-        """What a write that is to replace this version is told."""
         return {key: value for key, value in (("e_tag", self.e_tag), ("version", self.generation)) if value}
 
     @property
     def label(self) -> str | None:
-        """What the version is called in reports."""
         return self.generation or self.e_tag
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
-    """Return which version an object has, ``None`` where there is none; raise ``failure`` where that cannot be known.
+    """Return the version of an object, ``None`` if it does not exist; raise ``failure`` if that is unknown.
 
-    A GET whose content is not read: what a store says of a HEAD it refuses has no reason in it.
+    It sends a GET and ignores the content: refusals of a HEAD carry no reason.
     """
     found = _look(url, failure)
     return None if found is None else found[0]
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
-    """Write that version of an object to the descriptor ``copy``, in pieces; raise :class:`InputError`."""
+    """Write a version of an object to the descriptor ``copy``; raise :class:`InputError`."""
     store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError
 
     async def download() -> None:
         got = await obstore.get_async(store, url.key, options={"if_match": version.e_tag} if version.e_tag else {})
-        async for piece in got.stream(min_chunk_size=_CHUNK):
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(copy, rest) :]
+        async for piece in got.stream(min_chunk_size=_CHUNK_BYTES):
+            write_all(copy, piece)
 
     try:
         run_until_interrupted(download)
@@ -170,9 +167,9 @@ def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
 
 
 def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> None:
-    """Make a local file the content of an object, if that still is the version ``seen``, ``None`` for no object.
+    """Replace an object by a local file if it still is the version ``seen`` (``None``: no object).
 
-    The object is the old one or the new one at every moment. Raises :class:`OutputError`.
+    The replacement is atomic. Raises :class:`OutputError`.
     """
     size = path.stat().st_size
     if size > LARGEST:
@@ -202,7 +199,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 def list_objects(folder: RemotePath) -> list[RemotePath]:
     """Return all objects below a folder, by name; raise :class:`InputError`.
 
-    Without the empty ones that stand for folders: their names end with a slash, which a list does not show.
+    Empty objects that stand for folders are left out.
     """
     store = _open_store(folder, 0)
     import obstore
@@ -223,7 +220,6 @@ def list_objects(folder: RemotePath) -> list[RemotePath]:
 
 
 def changed_error(url: RemotePath) -> InputError:
-    """Return the error of an object that is another than it was a moment ago."""
     return InputError(OBJECT_CHANGED, url=url)
 
 
@@ -245,7 +241,7 @@ def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, 
 
 
 def _was_made(url: RemotePath, mark: str) -> bool:
-    """Whether an upload has been made though it was not confirmed: its answer was lost, or a retry met its own work."""
+    """Whether an unconfirmed upload was made: its answer was lost, or a retry met its own work."""
     try:
         found = _look(url, OutputError)
     except (BansongError, KeyboardInterrupt):
@@ -273,18 +269,18 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
 
 @cache
 def _wait_for_threads_at_exit() -> None:
-    """Let the process wait a moment before it ends.
+    """Delay the end of the process.
 
-    Threads of obstore take the interpreter's lock once more behind the last result, to release it. One that asks for
-    the lock when the interpreter is ending aborts the process: exit code 134, though all was done (3 of 80 runs).
+    obstore's threads take the GIL once more after the last result. If the interpreter is ending then, the process
+    aborts with exit code 134 (3 of 80 runs).
     """
-    atexit.register(time.sleep, _LAST_RESULT)
+    atexit.register(time.sleep, _EXIT_PAUSE_S)
 
 
 def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
-    """Return the store of a URL with the credentials of the environment, and time for a transfer of ``size`` bytes.
+    """Return the store of a URL with the environment's credentials and a timeout for ``size`` bytes.
 
-    Raises :class:`UsageError` where the extra is not installed, so obstore is imported behind it.
+    Raises :class:`UsageError` without the extra, so import obstore only afterwards.
     """
     try:
         from obstore.store import AzureStore, GCSStore, S3Store
@@ -293,12 +289,12 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
     _wait_for_threads_at_exit()
     if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
         raise UsageError(BUCKET_NAME_INVALID, url=url)
-    seconds = 2 * _PATIENCE + size // _SLOWEST
-    client: Any = {"connect_timeout": f"{_CONNECT}s", "timeout": f"{seconds}s"}
+    seconds = 2 * _READ_TIMEOUT_S + size // _MIN_BYTES_PER_S
+    client: Any = {"connect_timeout": f"{_CONNECT_TIMEOUT_S}s", "timeout": f"{seconds}s"}
     if reads:  # while something is sent, this would count as silence of the store
-        client["read_timeout"] = f"{_PATIENCE}s"
+        client["read_timeout"] = f"{_READ_TIMEOUT_S}s"
     backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
-    retry: Any = {"max_retries": _RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
+    retry: Any = {"max_retries": _MAX_RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
     options: dict[str, Any] = {"client_options": client, "retry_config": retry}
     settings: Any = read_profile() if url.scheme == "s3" else {}
     endpoint = settings.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS[url.scheme])), None)
@@ -314,9 +310,9 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
 
 
 def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
-    """Whether a store is asked without TLS: one on this machine, or where that was asked for.
+    """Whether TLS may be left out: for loopback, or if a variable allows it.
 
-    Raises :class:`UsageError` for an endpoint without TLS elsewhere.
+    Raises :class:`UsageError` for other endpoints without TLS.
     """
     variable = _PLAIN[url.scheme]
     parts = urlsplit(endpoint or "")
@@ -328,12 +324,11 @@ def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
 
 
 def _error_types() -> tuple[type[BaseException], ...]:
-    """What operations of obstore raise."""
     from obstore.exceptions import BaseError
 
     return BaseError, FileNotFoundError, ValueError, *_panics()
 
 
 def _panics() -> tuple[type[BaseException], ...]:
-    """What a defect in obstore raises, as an endpoint that is no URL does: a class that it makes, not exports."""
+    """RustPanic, which obstore does not export; an endpoint that is no URL raises it."""
     return tuple(kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic")

@@ -1,4 +1,4 @@
-"""What readers and writers call: a remote file fetched to a private copy, a local file put in a remote one's place."""
+"""Fetch remote files to private copies, and publish local files as remote ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bansong.cloud.remote_path import STORES, RemotePath
 from bansong.cloud.store_errors import missing_object_error
 from bansong.errors import InputError, OutputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.storage.filesystem import create_private, private_folder
+from bansong.storage.filesystem import create_private, private_folder, write_all
 
 if TYPE_CHECKING:
     import httpx
@@ -51,15 +51,15 @@ NETWORK_SETTINGS_UNUSABLE: Final = Problem(
     "SSL_CERT_DIR, HTTPS_PROXY and ALL_PROXY",
 )
 
-_REDIRECTS: Final = 5
-_SILENCE: Final = 30.0
-_CHUNK: Final = 1 << 20
+_MAX_REDIRECTS: Final = 5
+_TIMEOUT_S: Final = 30.0
+_CHUNK_BYTES: Final = 1 << 20
 
 
 def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
-    """Write what is at a URL to the descriptor ``copy`` and return its version; raise :class:`InputError`.
+    """Write the content of a URL to the descriptor ``copy``; return its version; raise :class:`InputError`.
 
-    ``check_room`` is called with the bytes there will be, or that there are by now, and raises for too many.
+    ``check_room`` is called with the declared bytes, then with those so far; it raises for too many.
     """
     import httpx
 
@@ -72,11 +72,9 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
             declared = int(response.headers.get("Content-Length", "0"))
             check_room(declared)
             size = 0
-            for piece in response.iter_raw(_CHUNK):
+            for piece in response.iter_raw(_CHUNK_BYTES):
                 check_room(size := size + len(piece))
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(copy, rest) :]
+                write_all(copy, piece)
             version = response.headers.get("ETag") or response.headers.get("Last-Modified")
             return RemoteVersion(version, None, size)
     except httpx.TooManyRedirects:
@@ -86,14 +84,13 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
 
 
 def _open_client(url: RemotePath) -> httpx.Client:
-    """Return a client with the certificates and proxies of the environment; raise :class:`UsageError` for bad ones."""
     import httpx
 
     try:
         return httpx.Client(
             follow_redirects=True,
-            max_redirects=_REDIRECTS,
-            timeout=httpx.Timeout(_SILENCE, connect=10.0),
+            max_redirects=_MAX_REDIRECTS,
+            timeout=httpx.Timeout(_TIMEOUT_S, connect=10.0),
             event_hooks={"request": [lambda request: _refuse_plain(url, request)]},
         )
     except (OSError, ValueError, ImportError, httpx.InvalidURL):  # their texts may show the password of a proxy
@@ -140,13 +137,13 @@ INPUT_COPY_FAILED: Final = Problem(
 _LEFT_FREE: Final = 64 << 20
 """Bytes of a disk that a copy leaves free."""
 _COPY: Final = "data"
-_NAME_KEPT: Final = 100
-"""Bytes of an object's name that its local copy has: file systems allow fewer than stores."""
+_MAX_NAME_BYTES: Final = 100
+"""Bytes of an object's name kept for the local copy: file systems allow fewer than stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputData:
-    """Where the bytes of an input are, and for a remote one, of which version they are."""
+    """The bytes of an input, and the version of a remote one."""
 
     path: Path
     version: RemoteVersion | None = None
@@ -154,9 +151,9 @@ class InputData:
 
 @contextmanager
 def fetch_file(path: Path) -> Iterator[InputData]:
-    """Yield where a file's bytes are: a remote one's in a private copy, mode 0600, gone when the block ends.
+    """Yield where the bytes of a file are: of a remote one, a private copy (0600) removed after the block.
 
-    The whole copy is of one version. Raises :class:`InputError`, :class:`UsageError`.
+    The copy is of one version. Raises :class:`InputError`, :class:`UsageError`.
     """
     if not isinstance(path, RemotePath):
         yield InputData(path)
@@ -172,10 +169,10 @@ def fetch_file(path: Path) -> Iterator[InputData]:
 
 @contextmanager
 def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a private local path; the file that is there takes the object's place when the block ends without error.
+    """Yield a private path; its file replaces the object if the block ends without error.
 
-    ``seen``: the version that is to be replaced; by default the one, or none, that is there when the block begins.
-    What somebody else has changed since is not overwritten. Raises :class:`OutputError`, :class:`UsageError`.
+    ``seen``: the version to replace, by default the present one or none. Changes by others are not overwritten. Raises
+    :class:`OutputError`, :class:`UsageError`.
     """
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
@@ -184,27 +181,26 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
             folder = resources.enter_context(private_folder())
         except OSError as error:
             raise unfinished_error(url, error) from error
-        finished = folder / url.name.encode()[-_NAME_KEPT:].decode(errors="ignore")
+        finished = folder / url.name.encode()[-_MAX_NAME_BYTES:].decode(errors="ignore")
         yield finished
         upload_object(finished, url, before)
 
 
 def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
-    """Return the error of an object that cannot be finished on this machine: its disk is full, or fails."""
+    """Return the error of a local disk that is full or fails."""
     return OutputError(OUTPUT_COPY_UNWRITABLE, url=url, reason=describe_os_error(error))
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:
-    """Return which version of an object an output would replace, ``None`` for none.
+    """Return the version that an output would replace, ``None`` for none.
 
-    Raises :class:`OutputError` where nothing can be written, as far as that is known before.
+    Raises :class:`OutputError` if nothing can be written, as far as known before.
     """
     _refuse_output(url)
     return look_at_object(url, OutputError)
 
 
 def _refuse_output(url: RemotePath) -> None:
-    """Raise :class:`OutputError` for a URL that nothing is written to."""
     if url.scheme not in STORES:
         raise OutputError(WEB_OUTPUT_IMPOSSIBLE, url=url)
     if not url.key or url.is_folder:
@@ -212,7 +208,7 @@ def _refuse_output(url: RemotePath) -> None:
 
 
 def look_at_input(url: RemotePath) -> RemoteVersion | None:
-    """Return which version an input has, without its content; ``None`` for one of the web, that is known when read."""
+    """Return the version of an input; ``None`` for web files, whose version is known once read."""
     if url.scheme not in STORES:
         return None
     found = look_at_object(url)
@@ -222,10 +218,7 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file of this name, here or in an object store.
-
-    Raises :class:`InputError` where that cannot be known.
-    """
+    """Return whether a local file or an object exists; raise :class:`InputError` if that is unknown."""
     if not isinstance(path, RemotePath):
         return path.exists()
     return path.scheme in STORES and look_at_object(path) is not None

@@ -1,4 +1,4 @@
-"""A URL as a path: with name, suffix and folder, and shown as it was given, without what is secret in it."""
+"""A URL as a path: with name, suffix and folder, shown as given but without secrets."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ else:
     from pathlib import PosixPath as _LocalPath
 
 STORES: Final = ("s3", "gs", "az")
-"""Schemes of object stores, which are read and written; ``https`` is only read."""
+"""Schemes that are read and written; ``https`` is only read."""
 _URL: Final = re.compile(r"(s3|gs|az|https):(/{1,2})(?!/)([^/].*)", re.IGNORECASE | re.DOTALL)
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file. No function of the operating system finds it: it exists for nobody but ``cloud``.
+    """The path of a remote file, which only ``cloud`` can open.
 
-    ``query``: what stands behind the ``?`` of an ``https`` URL; it may be a signature, so no text ever shows it.
-    ``is_folder``: whether it was given with a slash at its end. Both are of the path that was given, not of others
-    made from it.
+    ``query``: of an ``https`` URL; it may be a signature, so no text shows it. ``is_folder``: given with a final slash.
+    Derived paths have neither.
     """
 
     query: str = ""
@@ -56,32 +55,26 @@ class RemotePath(_LocalPath):
         return f"{scheme}//{'/'.join(rest)}"
 
     def __rtruediv__(self, folder: Any) -> RemotePath:
-        """Below no folder: as an absolute path, it stays what it is."""
+        """As an absolute path, it ignores the folder."""
         return self
 
     def relative_to(self, *other: Any, **options: Any) -> Path:  # type: ignore[override]
-        """Return the local path that leads from a folder to this."""
         return Path(super().relative_to(*other, **options))
 
     def resolve(self, strict: bool = False) -> RemotePath:  # noqa: ARG002 - as the class above has it
-        """Return the path itself: there are no links."""
         return self
 
     def absolute(self) -> RemotePath:
-        """Return the path itself."""
         return self
 
     def expanduser(self) -> RemotePath:
-        """Return the path itself."""
         return self
 
     def is_absolute(self) -> bool:
-        """Return whether it depends on no folder: it never does."""
         return True
 
     @property
     def scheme(self) -> str:
-        """``s3``, ``gs``, ``az`` or ``https``."""
         return self.parts[0].removesuffix(":")
 
     @property
@@ -91,25 +84,23 @@ class RemotePath(_LocalPath):
 
     @property
     def key(self) -> str:
-        """What it is called in its bucket."""
+        """The object's name in its bucket."""
         return "/".join(self.parts[2:])
 
     @property
     def identity(self) -> str:
-        """The whole URL, by which two are told apart; never to be shown."""
+        """The whole URL, for comparison; never to be shown."""
         return f"{self}?{self.query}" if self.query else str(self)
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether a path is that of a remote file; see :func:`as_path`."""
     return isinstance(path, RemotePath)
 
 
 def as_path(given: str | Path) -> Path:
-    """Return what was given as a path: a :class:`RemotePath` for a URL of a known scheme, else a local one.
+    """Return a :class:`RemotePath` for a URL of a known scheme, else a local path as spelled on the disk.
 
-    A local one is spelled as it is on the disk, see :func:`path_on_disk`.
-    Raises :class:`UsageError` for a URL that holds a password, or cannot be told from another one as a path.
+    Raises :class:`UsageError` for a URL with a password, or one that is ambiguous as a path.
     """
     if isinstance(given, RemotePath):
         return given
@@ -131,7 +122,7 @@ def as_path(given: str | Path) -> Path:
 
 
 def path_on_disk(path: Path) -> Path:
-    """Return the path as its names are on the disk: macOS spells Hangul in letters (NFD), a keyboard in syllables."""
+    """Return the path as spelled on the disk: macOS stores Hangul decomposed (NFD), keyboards type NFC."""
     if str(path).isascii() or isinstance(path, RemotePath) or os.path.lexists(path):
         return path
     found = Path(path.anchor)
@@ -148,13 +139,13 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
-    """Return what was given as texts may show it."""
+    """Return a given path for messages, without secrets."""
     path = as_path(given)
     return str(path if is_remote(path) else given)
 
 
 def _refuse_secrets(scheme: str, rest: str, mark: str) -> None:
-    """Raise :class:`UsageError` for a URL with a password, or with the query of a signature where none is taken."""
+    """Raise :class:`UsageError` for a URL with a password, or a query where none is used."""
     host, slash, name = rest.partition("/")
     if "@" in host:
         raise UsageError(URL_HOLDS_PASSWORD, url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}")

@@ -1,6 +1,6 @@
-"""What an object store refused, or why it could not be reached, as a sentence with a remedy.
+"""Sentences with remedies for errors of object stores.
 
-The texts of the libraries and stores are looked through and never shown: they quote keys and whole requests.
+Texts of libraries and stores are searched but never shown: they quote keys and whole requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SETTINGS: Final = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID",
 }
-"""Variables of the environment that a store's credentials come from."""
+"""Variables with credentials."""
 
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|InvalidBucketName")
 _NOT_ACCEPTED: Final = gettext_noop("{url}: the store does not accept the credentials; check {settings}")
@@ -84,16 +84,15 @@ _KNOWN: Final = tuple(
         (r"SlowDown|5\d\d [A-Z]", gettext_noop("{url}: the store has failed, or is too busy; try again later")),
     )
 )
-"""What errors are known by, their sentences: the first that fits."""
+"""Patterns of errors and their sentences; the first match counts."""
 
 
 def missing_object_error(url: RemotePath) -> InputError:
-    """Return the error of an object that is not there."""
     return InputError(gettext(_MISSING, url=url))
 
 
 def explain_store_error(url: RemotePath, error: BaseException) -> str:
-    """Return a sentence on what an operation of obstore on a URL raised; it holds nothing of the error's own text."""
+    """Return a sentence about an error of obstore, without the error's own text."""
     text = _codes_of(url, error)
     sentence = next((sentence for pattern, sentence in _KNOWN if pattern.search(text)), _UNKNOWN)
     fields = {"bucket": url.bucket, "settings": _SETTINGS.get(url.scheme), "kind": type(error).__name__}
@@ -101,12 +100,12 @@ def explain_store_error(url: RemotePath, error: BaseException) -> str:
 
 
 def means_no_bucket(url: RemotePath, error: BaseException) -> bool:
-    """Whether it is the bucket that is not there, not only the object."""
+    """Return whether the bucket is missing, not only the object."""
     return _NO_BUCKET.search(_codes_of(url, error)) is not None
 
 
 def _codes_of(url: RemotePath, error: BaseException) -> str:
-    """The text of an error without the names of bucket and object, which may look like a code."""
+    """Return the text of an error without bucket and object names, which may look like codes."""
     text = f"{type(error).__name__} {error}"
     for name in filter(None, (url.key, quote(url.key), quote(url.key, safe=""), url.bucket)):
         text = text.replace(name, "")

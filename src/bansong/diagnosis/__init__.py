@@ -1,8 +1,4 @@
-"""What is missing, old or broken, each with its remedy: for a user's runs, and for a server before it is started.
-
-``run_check`` looks at what a run needs, ``service_check`` at what `bansong serve` is given (it needs the extra
-`server`). ``checks`` are those of both, ``findings`` what they return.
-"""
+"""Checks of an installation: of runs (``run_check``), and of a server before its start (``service_check``)."""
 
 from bansong.diagnosis.checks import EXTRAS
 from bansong.diagnosis.findings import Diagnosis, Finding

@@ -1,4 +1,4 @@
-"""Checks of the doctor and of `serve --check`: versions, extras, reference data, statuses, room on a disk."""
+"""Checks shared by the doctor and `serve --check`: versions, extras, reference data, statuses, disk."""
 
 from __future__ import annotations
 
@@ -34,21 +34,20 @@ EXTRAS: Final = {
     "fast": (("uvloop",), gettext_noop("for more requests a second of the processor")),
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
-"""The extras of the package: their modules, and what they are for."""
+"""Modules and purpose of each extra."""
 _CALLED: Final = (
     *(gettext_noop("extra learn"), gettext_noop("extra server"), gettext_noop("extra cloud")),
     *(gettext_noop("extra fast"), gettext_noop("extra notebook")),
 )
-"""What a diagnosis calls the extras."""
+"""For translation."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
 _ROOM: Final = 1 << 30
-"""Bytes that should be free: what a run writes besides its output is small, and a server needs room for uploads."""
+"""A run writes little besides its output; a server needs room for uploads."""
 _LEAST: Final = 16 << 20
 _DATA: Final = gettext_noop("docs/data-sources.md says where it comes from")
 
 
 def look_at_versions() -> Iterator[Finding]:
-    """Look at the versions of bansong, Python and what it stands on."""
     yield Finding("bansong", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
     for package in _PACKAGES:
@@ -56,28 +55,21 @@ def look_at_versions() -> Iterator[Finding]:
     if sqlite3.sqlite_version_info < WATCH_FILE.minimum:
         needed = ".".join(map(str, WATCH_FILE.minimum[:2]))
         remedy = gettext("use a Python that comes with a newer SQLite, or update SQLite")
-        yield Finding(
-            "SQLite",
-            "error",
-            gettext(
-                "{sqlite_version}, and {needed} or newer is needed",
-                sqlite_version=sqlite3.sqlite_version,
-                needed=needed,
-            ),
-            remedy,
+        said = gettext(
+            "{sqlite_version}, and {needed} or newer is needed", sqlite_version=sqlite3.sqlite_version, needed=needed
         )
+        yield Finding("SQLite", "error", said, remedy)
     else:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
 
 
 def look_at_extras() -> Iterator[Finding]:
-    """Look at the extras: which are installed."""
     for name in EXTRAS:
         yield from look_at_extra(name)
 
 
 def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
-    """Look whether an extra is installed; ``missing`` is the level of the finding that it is not."""
+    """Check an extra; ``missing``: the level of the finding if it is not installed."""
     modules, purpose = EXTRAS[name]
     called = next(one for one in _CALLED if one.endswith(name))
     absent = [module for module in modules if find_spec(module) is None]
@@ -85,18 +77,13 @@ def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
         remedy = f"pip install 'bansong[{name}]'"
         if missing == "note":
             remedy = gettext("{command}, if you want it", command=remedy)
-        yield Finding(
-            called,
-            missing,
-            gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose)),
-            remedy,
-        )
+        said = gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose))
+        yield Finding(called, missing, said, remedy)
     else:
         yield Finding(called, "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
 
 
 def look_at_model(name: str | Path | None) -> Iterator[Finding]:
-    """Look at the scorecard that would answer."""
     card = resolve_model(name)
     builtin = Scorecard.load()
     learned = (
@@ -108,7 +95,6 @@ def look_at_model(name: str | Path | None) -> Iterator[Finding]:
 
 
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
-    """Look at the registry, and how old it is for a scorecard."""
     if path is None:
         remedy = gettext("give `registry=`, or have statuses fetched with `status='nts'`; {data}", data=gettext(_DATA))
         yield Finding(
@@ -137,7 +123,6 @@ def look_at_registry(path: Path | None, model: str | Path | None, today: date) -
 
 
 def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
-    """Look at the store of fetched statuses."""
     store = find_status_store(path)
     if store is None:
         yield Finding("status store", "note", gettext("{path}: there is none, so no status was fetched yet", path=path))
@@ -154,7 +139,6 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
 
 
 def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
-    """Look at the gazetteer, and how old it is."""
     if path is None:
         remedy = gettext("give `gazetteer=`, built by `bansong data build-gazetteer`; {data}", data=gettext(_DATA))
         yield Finding("gazetteer", "note", gettext("none was given, so addresses are not corrected"), remedy)
@@ -166,19 +150,16 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
         if gazetteer.source_date is None
         else gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
     )
-    yield Finding(
-        "gazetteer",
-        "ok",
-        gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age),
-    )
+    said = gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age)
+    yield Finding("gazetteer", "ok", said)
     for caution in gazetteer.cautions(today):
         yield Finding("gazetteer", "warning", caution)
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
-    """Look whether a folder, or the one in which it will be made, can be written to and has room.
+    """Check that a folder, or the one it will be made in, is writable and has room.
 
-    ``remedy``: what to do where it cannot.
+    ``remedy``: if it is not writable.
     """
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
@@ -192,7 +173,7 @@ def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
 
 
 def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
-    """Look whether others may look into a file or folder; ``mode`` is the one that keeps them out."""
+    """Check that others cannot read a file or folder; ``mode``: the mode that prevents it."""
     found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
     if found & 0o077:
         remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)

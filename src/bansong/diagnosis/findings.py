@@ -1,4 +1,4 @@
-"""Findings, and checks that make them; a check that raises is a finding itself, in the words of its error."""
+"""Findings of checks; an exception of a check is a finding, too."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bansong.library_messages import describe_os_error
 from bansong.translation import gettext
 
 Level = Literal["ok", "note", "warning", "error"]
-"""``note``: an option that is not used; ``warning``: look at it; ``error``: a run would break."""
+"""``note``: not used; ``warning``: worth a look; ``error``: a run would fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out about one thing: ``said`` describes it, ``remedy`` is what to do, if anything."""
+    """A finding: ``said`` describes it, ``remedy`` is what to do, if anything."""
 
     what: str
     level: Level
@@ -29,22 +29,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings, in the order in which they were made."""
+    """All findings in order."""
 
     findings: tuple[Finding, ...]
 
     @property
     def exit_code(self) -> int:
-        """0, or 2 where a run would break."""
+        """0, or 2 if a run would fail."""
         return 2 if any(finding.level == "error" for finding in self.findings) else 0
 
     def as_dict(self) -> dict[str, object]:
-        """The findings as plain values for JSON."""
         return {"exit_code": self.exit_code, "findings": [asdict(finding) for finding in self.findings]}
 
 
 def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Return the findings of a check, and its error as the last; what is no error of ours is told, too."""
+    """Yield the findings of a check, then its exception, if any."""
     try:
         yield from check()
     except BansongError as error:
@@ -52,16 +51,12 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
     except OSError as error:
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         remedy = gettext("let it be read by the user who runs bansong, or name another place")
-        yield Finding(
-            what,
-            "error",
-            gettext(
-                "{place}cannot be looked at: {value}",
-                place=place,
-                value=describe_os_error(error),
-            ),
-            remedy,
+        said = gettext(
+            "{place}cannot be looked at: {value}",
+            place=place,
+            value=describe_os_error(error),
         )
+        yield Finding(what, "error", said, remedy)
     except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
         said = gettext("cannot be looked at: {name}, which is a defect of bansong", name=type(error).__name__)
         yield Finding(what, "error", said, gettext("please report it, with the versions above"))

@@ -1,4 +1,4 @@
-"""What ``bansong doctor`` looks at: versions, extras, reference data, the user's stores, keys, and who answers."""
+"""Checks of ``bansong doctor``: versions, extras, reference data, stores, keys, and services."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ CHECK_TIMED_OUT: Final = Problem(
 
 T = TypeVar("T")
 _PROBE: Final = "1248100998"
-"""The number that the tax authority is asked for: a listed company's, printed on its site."""
-_WHOLE: Final = 1.5
-"""How much longer than for each part of it a whole answer is waited for."""
+"""A listed company's number, printed on its site."""
+_WHOLE_ANSWER_FACTOR: Final = 1.5
+"""Timeout of a whole answer, relative to that of its parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """What a run would be given, and so what is looked at; see :func:`bansong.enrich`.
+    """Options of a run to check; see :func:`bansong.enrich`.
 
-    ``offline``: nobody is asked over the network. ``timeout``: seconds to wait for an answer.
+    ``offline``: use no network. ``timeout``: seconds per answer.
     """
 
     registry: Path | None = None
@@ -70,7 +70,7 @@ class DoctorOptions:
 
 
 def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
-    """Look at everything that a run needs. Raises nothing: what is wrong is a finding."""
+    """Check everything that a run needs. Raises nothing: errors are findings."""
     today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
@@ -108,18 +108,15 @@ def _look_at_ledger(options: DoctorOptions) -> Iterator[Finding]:
             raise
         yield Finding("ledger", "ok", gettext("{path}: in use by a run, so it was not looked into", path=path))
         return
-    yield Finding("ledger", "ok", _size_of_ledger(path, runs))
+    size = path.stat().st_size / 1e6
+    said = ngettext(
+        "{path}: {count:,} run, {size:,.1f} MB", "{path}: {count:,} runs, {size:,.1f} MB", runs, path=path, size=size
+    )
+    yield Finding("ledger", "ok", said)
     if held:
         rows = sum(one.rows for one in held)
         unsettled = ngettext("unsettled: {count:,} lookup", "unsettled: {count:,} lookups", rows)
         yield Finding("ledger", "warning", unsettled, gettext("settle them with `bansong resolve`"))
-
-
-def _size_of_ledger(path: Path, runs: int) -> str:
-    size = path.stat().st_size / 1e6
-    return ngettext(
-        "{path}: {count:,} run, {size:,.1f} MB", "{path}: {count:,} runs, {size:,.1f} MB", runs, path=path, size=size
-    )
 
 
 def _look_at_labels(options: DoctorOptions) -> Iterator[Finding]:
@@ -213,19 +210,19 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
 
 
 def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T:
-    """Ask in an event loop; raise :class:`TransportError` where a reply that has begun goes on and on."""
+    """Ask in an event loop; raise :class:`TransportError` if an answer never ends."""
     import anyio
 
-    from bansong.watch.stores import run_in_loop
+    from bansong.cancellation import run_until_interrupted
 
-    seconds = timeout * _WHOLE
+    seconds = timeout * _WHOLE_ANSWER_FACTOR
 
     async def ask_until() -> T:
         with anyio.fail_after(seconds):
             return await ask()
 
     try:
-        return run_in_loop(ask_until)
+        return run_until_interrupted(ask_until)
     except TimeoutError as error:
         raise TransportError(CHECK_TIMED_OUT, who=who, seconds=seconds) from error
 

@@ -1,6 +1,6 @@
-"""What ``bansong serve --check`` looks at: all that a server is given, before it is started, or beside it.
+"""Checks of ``bansong serve --check``, also beside a running server.
 
-Nothing is changed: no file is made, brought forward or locked for longer than a look, nobody is asked anything.
+Nothing is changed: no file is made, migrated or locked for long, and no network is used.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or ru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceToCheck:
-    """What a server would be started with; as :class:`bansong.server.settings.Settings` has it.
+    """Options of a server; see :class:`bansong.server.settings.Settings`.
 
-    ``plans``: the file of plans, ``None`` for the built-in ones.
+    ``plans``: a file of plans, ``None`` for the built-in ones.
     """
 
     db: Path
@@ -71,12 +71,11 @@ class ServiceToCheck:
 
     @property
     def files(self) -> Path:
-        """The folder of what is too large for the database."""
         return files_folder(self.db)
 
 
 def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
-    """Look at everything that a server is given. Raises nothing: what is wrong is a finding."""
+    """Check everything that a server is given. Raises nothing: errors are findings."""
     today = today or seoul_day()
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
@@ -99,7 +98,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
 
 
 def _is_running(db: Path) -> bool:
-    """Return whether a server has the file: whether the lock beside it is taken. It is held for no longer than that."""
+    """Return whether a server holds the lock of the file; the lock is taken only for this test."""
     try:
         descriptor = os.open(f"{os.path.realpath(db)}.lock", os.O_RDWR)
     except OSError:
@@ -144,17 +143,14 @@ def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
         )
         return
     used = gettext("in use by a server that is running") if running else gettext("no server is running on it")
-    yield Finding(
-        "database",
-        "ok",
-        gettext(
-            "{db}: version {version}, {size:,.1f} MB, {used}",
-            db=db,
-            version=SERVER_FILE.version,
-            size=db.stat().st_size / 1e6,
-            used=used,
-        ),
+    said = gettext(
+        "{db}: version {version}, {size:,.1f} MB, {used}",
+        db=db,
+        version=SERVER_FILE.version,
+        size=db.stat().st_size / 1e6,
+        used=used,
     )
+    yield Finding("database", "ok", said)
     if not os.access(db, os.W_OK):
         yield Finding("database", "error", gettext("{db}: cannot be written", db=db), gettext(_OWNER))
     yield from look_at_mode("database", db, 0o600)
@@ -166,7 +162,6 @@ def _has_journal(db: Path) -> bool:
 
 
 def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
-    """Look at the keys' plans and webhooks, if the file can be read as it is."""
     if SERVER_FILE.stored_version(service.db) != SERVER_FILE.version:
         return
     try:
@@ -194,12 +189,8 @@ def _look_at_plans_of(keys: Iterable[Key], plans: Mapping[str, ServicePlan]) -> 
     for key in keys:
         if key.plan not in plans:
             remedy = gettext("name it in the file of `plans=`, or give the key another with `bansong keys change`")
-            yield Finding(
-                "keys",
-                "warning",
-                gettext("{id}: no plan is called {plan!r}, so it is refused", id=key.id, plan=key.plan),
-                remedy,
-            )
+            said = gettext("{id}: no plan is called {plan!r}, so it is refused", id=key.id, plan=key.plan)
+            yield Finding("keys", "warning", said, remedy)
 
 
 def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
@@ -210,12 +201,8 @@ def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[
         yield Finding("webhook", "warning", f"{key_id}: {error}", remedy)
         return
     if not policy.is_allowed_host(url.host):
-        yield Finding(
-            "webhook",
-            "warning",
-            gettext("{key_id}: {url} is no public address: nothing is sent there", key_id=key_id, url=url),
-            remedy,
-        )
+        said = gettext("{key_id}: {url} is no public address: nothing is sent there", key_id=key_id, url=url)
+        yield Finding("webhook", "warning", said, remedy)
 
 
 def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
@@ -268,7 +255,7 @@ def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator[Finding]:
-    """Look whether an address can be had: by binding to it, without listening, so that nobody connects meanwhile."""
+    """Bind without listening, so that nobody can connect."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
@@ -276,21 +263,14 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
             if running and getattr(error, "errno", None) == errno.EADDRINUSE:
-                yield Finding(
-                    what,
-                    "ok",
-                    gettext("{host}:{port}: in use, as it should be while the server runs", host=host, port=port),
-                )
+                said = gettext("{host}:{port}: in use, as it should be while the server runs", host=host, port=port)
+                yield Finding(what, "ok", said)
                 return
             reason = describe_os_error(error)
             option = parameter("metrics_port" if what == "metrics" else "port")
             remedy = gettext("stop what listens there, or choose another {option}", option=option)
-            yield Finding(
-                what,
-                "error",
-                gettext("{host}:{port}: cannot listen there: {reason}", host=host, port=port, reason=reason),
-                remedy,
-            )
+            said = gettext("{host}:{port}: cannot listen there: {reason}", host=host, port=port, reason=reason)
+            yield Finding(what, "error", said, remedy)
             return
     yield Finding(what, "ok", gettext("{host}:{port}: free", host=host, port=port))
 

@@ -1,4 +1,4 @@
-"""The dispatcher: it sends requests at a pace, again where that is safe, and stops in good order."""
+"""The dispatcher: sends requests at a pace, repeats them where that is safe, and stops in an orderly way."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
 Task = Callable[[Slot], Awaitable[None]]
-"""One piece of a run's work; it holds a slot among the requests under way."""
+"""One piece of a run's work, with a slot for its request."""
 
 HaltReason = Literal["quota", "limit", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
 MAX_FAILURES: Final = 100
-"""How much may fail in a row before nothing more is sent: a request that was, or may have been, done in vain weighs
-:data:`FAILURE_WEIGHT`, one that was refused for what it asked, 1."""
+"""Weighted failures in a row that stop a run: :data:`FAILURE_WEIGHT` for a request that may have been done, 1 for a
+refused one."""
 
 FAILURE_WEIGHT: Final = 10
 _MAX_RETRIES: Final = 6
-_MAX_DELAYS: Final = 200
-"""How often a request is sent again that a bound held up, before the run pauses: after some minutes or more."""
+_MAX_DELAYS: Final = 200  # of a request at a bound, before the run pauses: some minutes or more
+_HALT_REASONS: Final[dict[Action, HaltReason]] = {
+    Action.RETRY: "unreachable",
+    Action.WAIT: "quota",
+    Action.DELAY: "limit",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why no more is sent. ``error`` is raised when what is under way is settled; without one the run ends paused."""
+    """Reason for sending no more; ``error`` is raised when the requests under way are settled, else the run pauses."""
 
     why: HaltReason
     note: str
@@ -47,38 +51,38 @@ class Halt:
 
 @dataclass(slots=True)
 class DispatchCounts:
-    """The number of requests that a run made, and how many of them were retries."""
+    """Number of requests of a run, and of retries among them."""
 
     requests: int = 0
     retries: int = 0
 
 
 class OutgoingRequest(ABC, Generic[Reply]):
-    """One request: what is sent, and how each of its outcomes is written down.
+    """One request, and how its outcomes are recorded.
 
-    For each attempt :class:`Dispatcher` calls :meth:`skip`, waits for its permit, and calls :meth:`prepare`,
-    :meth:`send`, and one of :meth:`record_reply`, :meth:`record_error` and :meth:`record_interruption`. At the end it
-    calls :meth:`complete`, or :meth:`give_up` if the last attempt came to an error.
+    For each attempt :class:`Dispatcher` calls :meth:`skip`, waits for a permit, and calls :meth:`prepare`,
+    :meth:`send`, and :meth:`record_reply`, :meth:`record_error` or :meth:`record_interruption`; at the end
+    :meth:`complete`, or :meth:`give_up` after an error.
     """
 
     gate: anyio.Lock | None = None
-    """Where it is set: of the requests that share it, one at a time is between its permit and its recorded outcome."""
+    """Requests with the same gate go one at a time, from permit to recorded outcome."""
 
     activity: str = gettext_noop("waiting for the answer")
-    """What the run was doing with the request, for the note of an interruption."""
+    """Activity for the note of an interruption."""
 
     @property
     def failure_weight(self) -> int:
-        """How much a request weighs that was, or may have been, done in vain: see :data:`MAX_FAILURES`."""
+        """Weight of a request that may have been done in vain: see :data:`MAX_FAILURES`."""
         return FAILURE_WEIGHT
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        """Return what follows from an error of attempt number ``attempt`` (from 0)."""
+        """Return the action after an error of attempt number ``attempt`` (from 0)."""
         del attempt
         return error_action(error)
 
     async def skip(self) -> bool:
-        """Return whether the request is not to be sent any more."""
+        """Whether the request is not to be sent any more."""
         return False
 
     async def prepare(self) -> None:
@@ -86,19 +90,19 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
     @abstractmethod
     async def send(self, slot: Slot) -> Reply:
-        """Send the request and return what the service replied; raises :class:`ServiceError`."""
+        """Send the request and return the reply; raise :class:`ServiceError`."""
 
     async def record_reply(self, reply: Reply, slot: Slot) -> None:
         """Record the reply."""
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
-        """Record what an attempt came to."""
+        """Record the error of an attempt."""
 
     async def record_interruption(self, note: str) -> None:
-        """Record that the run was cut off while the request was, or may have been, on its way."""
+        """Record that the run stopped while the request may have been on its way."""
 
     async def complete(self) -> bool:
-        """See what the reply began through to its end; return whether it shows that the service works."""
+        """Finish what the reply began; return whether it shows that the service works."""
         return True
 
     def give_up(self, error: ServiceError, action: Action) -> None:
@@ -106,9 +110,9 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
 
 class Dispatcher:
-    """Sends the requests of one run: ``rate`` a second, again where that is safe, until :meth:`cancel`.
+    """Sends the requests of one run, ``rate`` a second, until :meth:`cancel`.
 
-    ``halt`` is why it was cancelled; the first reason counts. What is under way then has ``drain`` seconds to settle.
+    ``halt``: the first reason of a cancellation; requests under way then have ``drain`` seconds to settle.
     """
 
     def __init__(self, *, rate: float, drain: float, counts: DispatchCounts | None = None) -> None:
@@ -127,7 +131,7 @@ class Dispatcher:
         return self.halt is not None
 
     def cancel(self, halt: Halt) -> None:
-        """Keep anything new from starting, and wake what only waits."""
+        """Stop new work, and wake everything that waits."""
         if self.halt is None:
             log.info("no more requests are sent: %s", halt.note)
             self.halt = halt
@@ -136,12 +140,12 @@ class Dispatcher:
                 scope.cancel()
 
     def end_run(self, error: ServiceError) -> None:
-        """Cancel the run with an error that would come to every request: 401, 403, a wrong address."""
+        """Cancel the run with an error that every request would meet: 401, 403, a wrong address."""
         self.cancel(Halt("refused", str(error), error))
 
     @contextmanager
     def cancellable_wait(self) -> Iterator[None]:
-        """Leave the block, which only waits, at once when the run is cancelled."""
+        """Leave the block, which only waits, when the run is cancelled."""
         with anyio.CancelScope() as scope:
             if self.is_cancelled:
                 scope.cancel()
@@ -154,8 +158,7 @@ class Dispatcher:
     async def run(self, next_task: Callable[[], Task | None], concurrency: int, workers: int | None = None) -> None:
         """Carry out tasks until there is none, with requests of ``concurrency`` of them under way.
 
-        ``workers``: how many tasks at most, by default ``concurrency``. An error that a task raises, a defect's too,
-        cancels the run: what is under way elsewhere is still settled.
+        ``workers``: most tasks, by default ``concurrency``. An error of a task cancels the run; others still settle.
         """
         limiter = ConcurrencyLimiter(concurrency)
 
@@ -178,7 +181,7 @@ class Dispatcher:
             guard.cancel_scope.cancel()
 
     async def deliver(self, request: OutgoingRequest[Reply], slot: Slot) -> None:
-        """Send a request, again only where its errors allow it, and have each outcome recorded."""
+        """Send a request, repeated only where its errors allow it, and record each outcome."""
         for attempt in count():
             if await request.skip():
                 return
@@ -197,9 +200,9 @@ class Dispatcher:
                 return
 
     async def fetch(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | None:
-        """Ask what costs nothing, again and again within reason; return ``None`` if the run was cancelled meanwhile.
+        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled meanwhile.
 
-        Raises what the service said last.
+        Raises the service's last error.
         """
         for attempt in count():
             if not await self.wait_for_permit():
@@ -214,9 +217,9 @@ class Dispatcher:
         raise AssertionError("retry_later ends the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request may go; return ``False`` if it may not any more.
+        """Wait until a request may be sent; return ``False`` after a cancellation.
 
-        One that holds a ``slot`` heeds what the service has told the slot's limiter: free ones need not.
+        With a ``slot`` the back-off of its limiter counts; free requests have none.
         """
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
@@ -233,7 +236,7 @@ class Dispatcher:
         return True
 
     async def retry_later(self, attempt: int, retry_after: float | None = None) -> bool:
-        """Wait before one more attempt of what may be sent again; return ``False`` if there shall be none."""
+        """Wait before one more attempt; return ``False`` if there is none."""
         if self.is_cancelled or attempt >= _MAX_RETRIES or is_long_wait(retry_after) or not self.retries.try_spend():
             return False
         self.counts.retries += 1
@@ -241,16 +244,12 @@ class Dispatcher:
         return not self.is_cancelled
 
     async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
-        """Wait before one more attempt of what may be sent again; return ``False`` if there shall be none."""
         if error_action(error) is Action.DELAY:
             return await self._delay(attempt, error.retry_after)
         return await self.retry_later(attempt, error.retry_after)
 
     async def _delay(self, attempt: int, retry_after: float | None) -> bool:
-        """Wait until a bound has passed; return ``False`` if that takes long, or the run is cancelled.
-
-        It takes nothing of the budget of retries: the service works, and says itself when it takes the request.
-        """
+        # no retry of the budget is spent: the service works, and says itself when it takes the request
         if self.is_cancelled or attempt >= _MAX_DELAYS or is_long_wait(retry_after):
             return False
         self.counts.retries += 1
@@ -271,16 +270,13 @@ class Dispatcher:
         self._failures = 0
 
     def record_failure(self, note: str, weight: int = FAILURE_WEIGHT) -> None:
-        """Note that a request was in vain; :data:`MAX_FAILURES` of them in a row cancel the run."""
+        """Note a request in vain; :data:`MAX_FAILURES` in a row cancel the run."""
         self._failures += weight
         if self._failures >= MAX_FAILURES:
             self.cancel(Halt("failing", gettext("the service fails again and again ({note})", note=note)))
 
     def record_overload(self, error: ServiceError, slot: Slot) -> None:
-        """Heed an error that says that too much is asked: fewer at once, and none for as long as the service asks.
-
-        If that is long the run pauses, instead of sleeping through it.
-        """
+        """Reduce the load after an error of overload; pause the run if the service asks for a long wait."""
         if is_overload(error):
             is_long = is_long_wait(error.retry_after)
             slot.record_overload(None if is_long else error.retry_after)
@@ -289,7 +285,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def exclusively(self, lock: anyio.Lock | None) -> AsyncIterator[bool]:
-        """Wait for a lock and hold it through the block; yield ``False`` if the run is cancelled before."""
+        """Hold a lock through the block; yield ``False`` if the run is cancelled before."""
         async with AsyncExitStack() as held:
             if lock is not None:
                 with self.cancellable_wait():
@@ -298,7 +294,6 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _slot(self, limiter: ConcurrencyLimiter) -> AsyncIterator[Slot | None]:
-        """Wait for a slot and hold it through the block; yield ``None`` if nothing new may start."""
         slot = limiter.try_acquire()
         if slot is None:
             with self.cancellable_wait():
@@ -318,7 +313,6 @@ class Dispatcher:
     async def _attempt(
         self, request: OutgoingRequest[Reply], slot: Slot, attempt: int
     ) -> tuple[ServiceError, Action] | None:
-        """Send a request once and have the outcome recorded; return the error and what follows from it, if any."""
         await request.prepare()
         try:
             reply = await request.send(slot)
@@ -343,25 +337,16 @@ class Dispatcher:
     async def _retries(
         self, request: OutgoingRequest[Reply], error: ServiceError, action: Action, attempt: int
     ) -> bool:
-        """Return whether to send a request once more, having waited; if not, do what else follows for the run."""
-        may_retry = action in (Action.RETRY, Action.RETRY_OR_HOLD)
+        may_retry = action in (Action.RETRY, Action.RETRY_OR_HOLD, Action.DELAY)
         may_retry |= action is Action.WAIT and error.retry_after is not None
-        may_retry |= action is Action.DELAY
         if may_retry and await self._wait_after(error, attempt):
             return True
-        match action:
-            case Action.RETRY:
-                self.cancel(Halt("unreachable", str(error)))
-            case Action.WAIT:
-                self.cancel(Halt("quota", str(error)))
-            case Action.DELAY:
-                self.cancel(Halt("limit", str(error)))
-            case Action.HOLD | Action.RETRY_OR_HOLD:
-                self.record_failure(str(error), request.failure_weight)
-            case Action.REFUSE:
-                self.record_failure(str(error), 1)
-            case Action.END_RUN:
-                self.end_run(error)
-            case Action.DROP:
-                pass
+        if action in _HALT_REASONS:
+            self.cancel(Halt(_HALT_REASONS[action], str(error)))
+        elif action in (Action.HOLD, Action.RETRY_OR_HOLD):
+            self.record_failure(str(error), request.failure_weight)
+        elif action is Action.REFUSE:
+            self.record_failure(str(error), 1)
+        elif action is Action.END_RUN:
+            self.end_run(error)
         return False

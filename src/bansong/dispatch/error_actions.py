@@ -1,7 +1,4 @@
-"""What an error of the service means for the request that it came to: one table, for everything that is sent.
-
-Another kind of error, or another reaction to one, is a line of :data:`ERROR_ACTIONS`.
-"""
+"""The consequence of each error of the service for its request: :data:`ERROR_ACTIONS`."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from bansong.errors import (
 
 
 class Action(Enum):
-    """What follows for a request and for the run that it belongs to."""
+    """Consequence for a request and its run."""
 
     RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
     WAIT = "over a limit: send it again after the time that the service says, else pause the run"
@@ -47,28 +44,28 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     RejectedError: Action.REFUSE,  # but not a redirect: see error_action
     ServiceError: Action.END_RUN,  # 401, 403, 404 and whatever else: it will be the same for every other request
 }
-"""The action for each class of errors; the nearest base class that is listed counts."""
+"""Action for each class of errors; the nearest listed base class counts."""
 
 MAX_RETRY_AFTER: Final = 60.0
-"""Seconds of a Retry-After that a run waits for; for a longer one it pauses, to be continued by the same command."""
+"""Longest Retry-After (seconds) that a run waits for; for a longer one it pauses."""
 
 _OVERLOAD: Final = frozenset({502, 503, 504})
 
 
 def error_action(error: ServiceError) -> Action:
-    """Return what follows from an error, by :data:`ERROR_ACTIONS`; a redirect (3xx) ends the run."""
+    """Return the action of an error by :data:`ERROR_ACTIONS`; a redirect (3xx) ends the run."""
     if isinstance(error, RejectedError) and is_redirect(error):
         return Action.END_RUN
     return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
 
 
 def is_redirect(error: ServiceError) -> bool:
-    """Return whether an error says that the service is elsewhere: it will say the same to every request."""
+    """Whether an error says that the service is elsewhere, which every request would meet."""
     return error.status is not None and 300 <= error.status < 400
 
 
 def is_overload(error: ServiceError) -> bool:
-    """Return whether too much is asked of the service: no answer in time, 502 to 504, or a limit that soon ends."""
+    """Whether the service is overloaded: no answer in time, 502 to 504, or a short limit."""
     if isinstance(error, DoubtError | UnavailableError):
         return error.status is None or error.status in _OVERLOAD
     if isinstance(error, LimitError):
@@ -77,12 +74,12 @@ def is_overload(error: ServiceError) -> bool:
 
 
 def is_long_wait(retry_after: float | None) -> bool:
-    """Return whether the service asks for a longer wait than a run makes (:data:`MAX_RETRY_AFTER`)."""
+    """Whether the service asks for a longer wait than :data:`MAX_RETRY_AFTER`."""
     return retry_after is not None and retry_after > MAX_RETRY_AFTER
 
 
 def may_pass(error: ServiceError) -> bool:
-    """Return whether an error may be gone at the next try of a request that may be sent twice."""
+    """Whether a request that may be repeated can succeed at the next try."""
     action = error_action(error)
     if action is Action.WAIT:
         return error.retry_after is not None

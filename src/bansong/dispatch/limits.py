@@ -1,7 +1,4 @@
-"""The limits of a run's requests: how many a second, how many at once, and how many retries.
-
-Clock and sleep are anyio's, so a fake clock of trio's drives all of it.
-"""
+"""Limits of a run's requests: rate, concurrency, retries. They use anyio's clock, so trio's fake clock drives them."""
 
 from __future__ import annotations
 
@@ -22,27 +19,21 @@ RETRY_BUDGET_INVALID: Final = Problem(
     "a retry budget of {share} a request, {least} to {most}; give 0 to 1, and least ≤ most",
 )
 
-_LATE: Final = 0.008
-"""Seconds by which a grant may come too early after one that came too late: what a late wake-up lost is made up for."""
+_LATE_S: Final = 0.008  # a grant may come so much too early after a late one
+_WIRE_S: Final = 0.004  # by which the wait for the wire may differ between two requests
 
-_SENT: Final = 0.004
-"""Seconds by which the wait for the wire may differ between two requests that were granted."""
-
-_FIRST_BACKOFF: Final = 1.0
-_LONGEST_BACKOFF: Final = 30.0
+_FIRST_BACKOFF_S: Final = 1.0
+_MAX_BACKOFF_S: Final = 30.0
 
 
 class RateLimiter:
-    """At most ``per_second`` starts in any second: the generic cell rate algorithm, in order of asking.
+    """At most ``per_second`` starts in any second (generic cell rate algorithm), in order of asking.
 
-    Each grant at time t moves the due time on, ``due = max(due, t) + T``, and none comes before ``due - L``. So n + 1
-    grants in a row span at least nT - L. With T = 1/rate + (L + S) / max(rate, 1), this is n/rate + S or more as soon
-    as n ≥ max(rate, 1): no window of a second or longer, however it slides, holds more than its allowance, even where
-    requests reach the wire up to S seconds (4 ms) apart from their grants. The price is 1/(1 + L + S) = 0.988 of the
-    rate; below one a second next to nothing.
-
-    L (8 ms) is for wake-ups that come late: grants bear the time at which they were really made, so what is made
-    up for is counted too. A caller should send as soon as :meth:`acquire` returns.
+    A grant at time t moves the due time on, ``due = max(due, t) + T``, and none comes before ``due - L``. So n + 1
+    grants in a row span at least nT - L. With T = 1/rate + (L + S) / max(rate, 1), this is n/rate + S or more for
+    n ≥ max(rate, 1): no window of a second holds more than its allowance, even if requests reach the wire up to S
+    (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for late wake-ups. A caller should
+    send as soon as :meth:`acquire` returns.
 
     >>> RateLimiter(50).achieved is None
     True
@@ -53,34 +44,34 @@ class RateLimiter:
         if not (math.isfinite(interval) and math.isfinite(per_second)):
             raise UsageError(RATE_INVALID, per_second=per_second)
         self.per_second = per_second
-        self._interval = interval + (_LATE + _SENT) / max(per_second, 1.0)
+        self._interval = interval + (_LATE_S + _WIRE_S) / max(per_second, 1.0)
         self._turn = anyio.Lock()  # fair: whoever asks first is granted first
         self._due = -math.inf
         self._first = self._last = math.nan
         self._grants = 0
 
     async def acquire(self) -> None:
-        """Wait until the next start may be made. Cancelled while waiting, nothing is used up."""
+        """Wait until the next start may be made; a cancelled wait uses nothing up."""
         if self.try_acquire():
             return
         async with self._turn:
             now = anyio.current_time()
-            while now < self._due - _LATE:
-                await anyio.sleep_until(self._due - _LATE)
+            while now < self._due - _LATE_S:
+                await anyio.sleep_until(self._due - _LATE_S)
                 now = anyio.current_time()  # the real one: later than asked for, or a hair before it
             self._grant(now)
 
     def try_acquire(self) -> bool:
         """Grant the next start if it may be made at once and nobody waits; return whether it was granted."""
         now = anyio.current_time()
-        if self._turn.locked() or now < self._due - _LATE:
+        if self._turn.locked() or now < self._due - _LATE_S:
             return False
         self._grant(now)
         return True
 
     @property
     def achieved(self) -> float | None:
-        """Grants per second from the first to the last; ``None`` where there is no time between them."""
+        """Grants per second from the first to the last; ``None`` before two grants."""
         if self._grants < 2 or self._last <= self._first:
             return None
         return (self._grants - 1) / (self._last - self._first)
@@ -94,21 +85,17 @@ class RateLimiter:
 
 
 class ConcurrencyLimiter:
-    """How many requests may be under way at once: fewer when the service is overloaded, more again when it answers.
+    """Most requests at once: fewer when the service is overloaded, more again when it answers.
 
-    A request takes a :class:`Slot` with :meth:`try_acquire` or :meth:`acquire` and releases it; meanwhile it tells the
-    slot that the service answered, or that it is overloaded, or neither where the outcome says nothing of the load.
+    A request takes a :class:`Slot` with :meth:`try_acquire` or :meth:`acquire`, in order of asking, reports success or
+    overload to it, and releases it.
 
-    An overload halves ``capacity`` (never below 1), once per generation: requests that were already under way at the
-    last cut say nothing about the new capacity, so what they tell is not counted. As many successes as the capacity
-    raise it by one, up to ``maximum``. A Retry-After makes all further starts back off; a shorter one does not shorten
-    a longer one.
+    An overload halves ``capacity`` (never below 1), once per generation: reports of requests that started before the
+    last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest
+    Retry-After delays all further starts; a holder of a slot that waited for something else before its start calls
+    :meth:`wait_for_backoff` once more.
 
-    Starts are in order of asking. Who has a slot and waited for something else before it starts, its permit of a
-    :class:`RateLimiter`, calls :meth:`wait_for_backoff` once more: a back-off that began meanwhile holds it back, too.
-
-    ``overloads`` counts the signals; ``backoff_until`` is the end of the latest back-off on anyio's clock (``None``:
-    there was none).
+    ``overloads``: number of reports; ``backoff_until``: end of the latest back-off on anyio's clock, if any.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -117,7 +104,7 @@ class ConcurrencyLimiter:
         self.capacity = self.maximum = concurrency
         self.backoff_until: float | None = None
         self.overloads = 0
-        self._turn = anyio.Lock()  # fair; only who is first in the queue looks for a free slot
+        self._turn = anyio.Lock()  # fair; only the first in the queue looks for a free slot
         self._freed = anyio.Event()
         self._running = 0
         self._successes = 0
@@ -129,14 +116,14 @@ class ConcurrencyLimiter:
         return self._running
 
     def try_acquire(self) -> Slot | None:
-        """Return a free slot, to be released, if there is one and nobody waits for it."""
+        """Return a free slot, to be released, if nobody waits for it."""
         if self._turn.locked() or not self._is_open():
             return None
         self._running += 1
         return Slot(self, self._generation)
 
     async def acquire(self) -> Slot:
-        """Wait for a free slot, to be released, and return it. Cancelled while waiting, none is taken."""
+        """Wait for a free slot, to be released; a cancelled wait takes none."""
         async with self._turn:
             while not self._is_open():
                 await self._wait_for_change()
@@ -152,7 +139,6 @@ class ConcurrencyLimiter:
         return waited
 
     async def _wait_for_change(self) -> None:
-        """Wait for the end of the back-off or, without one, for a slot."""
         if self.backoff_until is not None and self.is_backing_off:
             await anyio.sleep_until(self.backoff_until)
         else:
@@ -193,32 +179,31 @@ class ConcurrencyLimiter:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The place of one request in a ``limiter``, and what the request tells it."""
+    """The place of one request in a ``limiter``."""
 
     limiter: ConcurrencyLimiter
     _generation: int
     _is_held: bool = True
 
     def release(self) -> None:
-        """Free the place for another request; releasing twice is releasing."""
+        """Free the place; releasing twice is allowed."""
         if self._is_held:
             self._is_held = False
             self.limiter._release()
 
     def record_success(self) -> None:
-        """Tell the limiter that the service answered."""
+        """Report that the service answered."""
         self.limiter._record_success(self._generation)
 
     def record_overload(self, retry_after: float | None = None) -> None:
-        """Tell the limiter that the service is overloaded: a timeout, or a 503, perhaps with a ``retry_after`` (s)."""
+        """Report an overload: a timeout, or a 503, perhaps with a ``retry_after`` (s)."""
         self.limiter._record_overload(self._generation, retry_after)
 
 
 class RetryBudget:
-    """The retries that a run has left, so that a service in trouble is not asked more and more.
+    """Retries that a run has left, so that a service in trouble is not asked more and more.
 
-    Each request earns ``share`` of a retry, a retry spends one; there are ``least`` to begin with and never more than
-    ``most``, so that a long calm does not save up for a storm.
+    A request earns ``share`` of a retry; there are ``least`` at first and never more than ``most``.
 
     >>> budget = RetryBudget(share=0.5, least=1)
     >>> budget.try_spend(), budget.try_spend()
@@ -236,20 +221,20 @@ class RetryBudget:
         self._random = Random() if random is None else random  # noqa: S311 - it spreads waits, it keeps no secret
 
     def record_request(self) -> None:
-        """Add the share that a request earns."""
+        """Add the share of one request."""
         self._left = min(self._left + self._share, Fraction(self._most))
 
     def try_spend(self) -> bool:
-        """Spend one retry if there is one left; return whether there was."""
+        """Spend one retry; return whether one was left."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
     def backoff(self, attempt: int, retry_after: float | None = None) -> float:
-        """Return the seconds to wait before retry number ``attempt`` (from 1), at least ``retry_after``.
+        """Return the seconds before retry number ``attempt`` (from 1), at least ``retry_after``.
 
-        Anything up to 1, 2, 4, 8, 16, 30: requests that failed together do not come back together.
+        A random time up to 1, 2, 4, 8, 16, 30, so that failed requests do not return together.
         """
-        longest = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** (min(attempt, 64) - 1))
+        longest = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (min(attempt, 64) - 1))
         return max(self._random.uniform(0, longest), retry_after or 0.0)

@@ -22,7 +22,7 @@ from bansong.enrichment.prepared_table import RowReader, prepare_table
 from bansong.errors import BansongError, InputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.labels.history import Labels, read_history
-from bansong.options import EngineKind
+from bansong.options import EngineKind, LocalOptions
 from bansong.run import accounting
 from bansong.run.cross_row_features import CROWDED, KEYS, SEVERAL, row_keys, with_given_features
 from bansong.schema import ADDED_COLUMNS, Lang
@@ -96,7 +96,8 @@ def verify_batches(
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
     """
-    request = EngineRequest(engine, {}, registry, gazetteer, model, lang, today)
+    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    request = EngineRequest(engine, {}, local)
     _refuse_paid(request.kind)
     if threads < 1:
         raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))

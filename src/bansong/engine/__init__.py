@@ -1,14 +1,4 @@
-"""The embedded engine: verify a LazyFrame of businesses, without network and without a loop over rows.
-
-- ``local``: :class:`LocalEngine`, one lazy query from numbers, names and addresses to answers
-- ``registry``: statuses by business number, from one Parquet file
-- ``status_overlay``: statuses that the tax authority told, laid over those of a registry
-- ``address``: official address and postal code
-- ``risk``: features, scorecard, reasons
-- ``business_names``, ``letter_history``, ``text_values``: whether two names differ, earlier letters, blanks and days
-
-No files are read but its two Parquet indexes.
-"""
+"""The embedded engine: verify a LazyFrame of businesses, without network and without a loop over rows."""
 
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import LocalEngine

@@ -1,6 +1,7 @@
-"""Addresses that a person chose in a review, in the place of those that a business is written with.
+"""Addresses that a person chose in a review, replacing those of a business.
 
-A choice is of one business and one spelling of its address: the same words may mean another place for another one.
+A choice is for one business and one spelling of its address: for another business the same words may mean another
+place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address import Gazetteer, attach
 from bansong.engine.letter_history import with_letters
 from bansong.schema import Lang
@@ -22,11 +24,11 @@ CHOICE_SCHEMA: Final = {
     "by": pl.String,
     "chosen_on": pl.Date,
 }
-"""A choice: the business, its address as :func:`bansong.engine.letter_history.address_key` spells it, the official
-address and postal code that were chosen, by whom and when."""
+"""A choice: the business, its :func:`bansong.engine.letter_history.address_key`, the chosen official address and
+postal code, by whom and when."""
 
 CHOICE: Final = "bv:choice"
-"""What became of the choice for a row's address, beside the answer: ``used``, ``vanished``, null without one."""
+"""Fate of the choice for a row's address: ``used``, ``vanished``, null without one."""
 
 CHOICE_COUNTS: Final = tuple((pl.col(CHOICE) == what).sum().alias(f"choice:{what}") for what in ("used", "vanished"))
 """Aggregations over rows of :meth:`bansong.engine.LocalEngine.answer` with choices."""
@@ -37,18 +39,18 @@ _REASON: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에�
 
 @dataclass(frozen=True, slots=True)
 class AddressChoices:
-    """Choices (:data:`CHOICE_SCHEMA`), and of each whether its building is in the gazetteer (``there``)."""
+    """Choices (:data:`CHOICE_SCHEMA`), and whether their building is in the gazetteer (``there``)."""
 
     frame: pl.DataFrame
 
     @classmethod
     def look_up(cls, choices: pl.DataFrame, gazetteer: Gazetteer) -> AddressChoices:
-        """Look up the buildings that were chosen."""
+        """Look up the chosen buildings."""
         found = attach(choices.lazy().select("address", "zipcode"), gazetteer, "en").select("match_level").collect()
         return cls(choices.with_columns(there=(found["match_level"] == "exact").fill_null(False)))
 
     def replace(self, work: pl.LazyFrame) -> pl.LazyFrame:
-        """Put the chosen address and postal code in the place of those of its rows, and add :data:`CHOICE`.
+        """Replace address and postal code of rows with a choice, and add :data:`CHOICE`.
 
         ``work`` has ``address``, ``zipcode`` (String) and the business number as UInt64 in ``key``.
         """
@@ -56,14 +58,13 @@ class AddressChoices:
         joined = with_letters(work, named.lazy(), "key")
         used = pl.col("choice:there").fill_null(False)
         chosen = {name: pl.when(used).then(f"choice:{name}").otherwise(name) for name in ("address", "zipcode")}
-        there_is = pl.col("choice:address").is_not_null()
-        became = pl.when(used).then(pl.lit("used")).when(there_is).then(pl.lit("vanished"))
-        return joined.with_columns(became.alias(CHOICE), **chosen).drop(
-            "choice:there", "choice:address", "choice:zipcode"
-        )
+        has_choice = pl.col("choice:address").is_not_null()
+        fate = first_code({"used": used, "vanished": has_choice})
+        found = joined.with_columns(fate.alias(CHOICE), **chosen)
+        return found.drop("choice:there", "choice:address", "choice:zipcode")
 
     def tell(self, work: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
-        """Say in ``changes`` who chose the address of a row, and when."""
+        """Write to ``changes`` who chose the address of a row, and when."""
         day = pl.col("choice:chosen_on").dt.to_string("%Y-%m-%d")
         text = pl.concat_str(pl.lit(_REASON[lang]), pl.lit(" (review, "), day, pl.lit(", "), "choice:by", pl.lit(")"))
         reason = pl.when(pl.col(CHOICE) == "used").then(text).otherwise("changes")

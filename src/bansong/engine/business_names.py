@@ -1,4 +1,4 @@
-"""Compare two names of businesses: can they be names of the same one?"""
+"""Comparison of two business names."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ _HANGUL: Final = "[가-힣]"
 _LATIN: Final = r"\p{Latin}"
 _OTHER: Final = r"[\p{L}&&[^가-힣\p{Latin}]]"
 _COMMONEST: Final = dict.fromkeys(["주식회사", "(주)", "㈜", " "], "")
-_SHORTEST: Final = 2
-_SHORTEST_LATIN: Final = 5
-"""Fewer letters are an abbreviation, and nobody can say of what."""
+_MIN_SYLLABLES: Final = 2
+_MIN_LATIN_LETTERS: Final = 5  # fewer letters are an unknown abbreviation
 
 
 def names_differ(one: pl.Expr, other: pl.Expr) -> pl.Expr:
-    """Tell (Boolean) whether two names (String) are clearly those of different businesses; null where nobody can say.
+    """Whether two names (String) clearly belong to different businesses (Boolean, null if undecidable).
 
-    Set aside are the forms of characters (NFKC), case, spaces, punctuation, the legal form ((주), 주식회사, Co., Ltd.)
-    and a branch at the end (강남점). Names are the same where one contains the other, or where at least half of the
-    shorter one's syllables (of its pairs of letters in Latin script) are in the other: one syllable is wrong, the order
-    is another, or it is abbreviated. A trade at the end (건설) does not count, unless little is left without it. Null:
-    blank and masked names, 삼성 against Samsung, a single syllable, and less than five letters in Latin script.
+    Ignored: forms of characters (NFKC), case, spaces, punctuation, the legal form ((주), 주식회사, Co., Ltd.) and a
+    branch at the end (강남점). Names are the same if one contains the other, or if at least half of the shorter one's
+    syllables (pairs of letters in Latin script) are in the other. A trade at the end (건설) does not count, unless
+    little is left without it. Null: blank and masked names, 삼성 against Samsung, a single syllable, fewer than five
+    Latin letters.
     """
     pair = pl.struct(one.alias("a"), other.alias("b"))
     return pair.map_batches(_compare_batch, return_dtype=pl.Boolean, is_elementwise=True)
 
 
 def _compare_batch(pairs: pl.Series) -> pl.Series:
-    """Judge a batch in steps, each for what the one before left open: what is written alike costs next to nothing."""
+    # in steps, each for the pairs that the one before left open: equal spellings cost next to nothing
     frame = pairs.struct.unnest().with_row_index("line")
     said = [~is_blank(pl.col(name)) & ~is_masked(pl.col(name)) for name in ("a", "b")]
     rows = frame.filter(pl.col("a") != pl.col("b")).filter(*said)
@@ -55,13 +54,12 @@ def _contains(one: str, other: str) -> pl.Expr:
 
 
 def _strip_common_forms(name: pl.Expr) -> pl.Expr:
-    """Return the name without the commonest forms and spaces: a tenth of the work of :func:`_fold_name`."""
+    # a tenth of the work of _fold_name
     bare = name.str.replace_many(_COMMONEST)
     return pl.when(bare != "").then(bare).otherwise(name)
 
 
 def _fold_name(name: pl.Expr) -> pl.Expr:
-    """The name without what does not tell one business from another; null where nothing is left."""
     legal, english, branch = _patterns()[:3]
     plain = name.str.normalize("NFKC").str.to_lowercase().str.replace_all(legal, " ").str.replace_all(english, " ")
     plain = plain.str.replace_all(r"[^\p{L}\p{N}]+", " ").str.strip_chars(" ").str.replace(branch, "")
@@ -70,12 +68,12 @@ def _fold_name(name: pl.Expr) -> pl.Expr:
 
 
 def _are_clearly_different() -> pl.Expr:
-    """Whether ``one`` and ``other``, folded, neither within the other, are clearly two names; null: nobody can say."""
+    # both are folded, and none contains the other
     a, b = pl.col("one"), pl.col("other")
     hangul = a.str.contains(_HANGUL)
     latin = a.str.contains(_LATIN)
     same_script = (hangul == b.str.contains(_HANGUL)) & (latin == b.str.contains(_LATIN)) & (hangul | latin)
-    shortest = pl.when(hangul).then(_SHORTEST).otherwise(_SHORTEST_LATIN)
+    shortest = pl.when(hangul).then(_MIN_SYLLABLES).otherwise(_MIN_LATIN_LETTERS)
     long_enough = pl.min_horizontal(a.str.len_chars(), b.str.len_chars()) >= shortest
     comparable = same_script & long_enough & ~a.str.contains(_OTHER) & ~b.str.contains(_OTHER)
     few = pl.when(hangul).then(_few_common(*map(_syllables, (a, b)))).otherwise(_few_common(*map(_letters, (a, b))))
@@ -88,12 +86,11 @@ def _few_common(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 
 
 def _syllables(name: pl.Expr) -> pl.Expr:
-    return _without_trade(name, _SHORTEST).str.extract_all(".")
+    return _without_trade(name, _MIN_SYLLABLES).str.extract_all(".")
 
 
 def _letters(name: pl.Expr) -> pl.Expr:
-    """Pairs of letters: single ones are in nearly every name."""
-    own = _without_trade(name, _SHORTEST_LATIN)
+    own = _without_trade(name, _MIN_LATIN_LETTERS)  # in pairs: single letters are in nearly every name
     return pl.concat_list(own.str.extract_all(".."), own.str.slice(1).str.extract_all(".."))
 
 
@@ -103,7 +100,7 @@ def _without_trade(name: pl.Expr, left: int) -> pl.Expr:
 
 @cache
 def _patterns() -> tuple[str, str, str, str]:
-    """The legal form, the same in English, the branch at the end, and the trades: patterns for folded characters."""
+    # for folded characters: legal form, English legal form, branch at the end, trades
     text = files("bansong.engine").joinpath("name_words.toml").read_text(encoding="utf-8")
     words: dict[str, list[str]] = tomllib.loads(text)
     any_of = {kind: "|".join(map(re.escape, sorted(of, key=len, reverse=True))) for kind, of in words.items()}

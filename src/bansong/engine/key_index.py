@@ -1,4 +1,4 @@
-"""Where keys stand in a sorted column: for a few by search, for many by their remainder."""
+"""Positions of keys in a sorted column: few keys are searched for, many are found by their remainder."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ from typing import Final
 
 import polars as pl
 
-_SEARCHES_PER_KEY: Final = 8
-"""A key is given its slot in an eighth of the time of a search."""
-
-_FEW: Final = 64
-"""So few keys are sooner searched than given slots."""
-
-_SLOTS_PER_KEY: Final = 8
-"""So one key in sixteen is not in its slot, and is searched for."""
-
-_MOST_SLOTS: Final = 2**25
-"""134 MB; businesses are ten million at most, of which one in eight is searched for then."""
-
+_SEARCHES_PER_KEY: Final = 8  # making a key's slot takes an eighth of the time of a search
+_MIN_KEYS: Final = 64  # fewer are faster to search
+_SLOTS_PER_KEY: Final = 8  # then one key in sixteen is not in its slot, and is searched for
+_MAX_SLOTS: Final = 2**25  # 134 MB; of ten million businesses one in eight is searched for
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
-    """Return the value at each place (UInt32) of a column, null where the place is, and behind the end."""
+    """Return the value at each place (UInt32) of a column, null for null and beyond the end."""
     last = places.max()
-    if last is None or last < len(column):  # type: ignore[operator]  # of integers it is one
+    if last is None or last < len(column):  # type: ignore[operator]  # an integer
         return column[places]  # fifty times as fast as gather, which is a query of its own
     return column.gather(places, null_on_oob=True)
 
@@ -35,21 +27,21 @@ class KeyIndex:
 
     The remainder of a key leads to a slot, and that to the place of the last key with this remainder; keys that are
     not in their slot are searched for. The slots take 32 bytes a key, and are made once, by one thread, when enough
-    keys were asked for; others search meanwhile: their maker needs polars' threads, and those are they.
+    keys were asked for; others search meanwhile, as the maker needs polars' threads.
     """
 
     def __init__(self, keys: pl.Series) -> None:
         """``keys``: UInt64, sorted, each once."""
         self._keys = keys
-        self._size = min(_SLOTS_PER_KEY * len(keys), _MOST_SLOTS) + 1
+        self._size = min(_SLOTS_PER_KEY * len(keys), _MAX_SLOTS) + 1
         self._slots: pl.Series | None = None
         self._making = Lock()
         self._asked = 0
 
     def find(self, keys: pl.Series) -> pl.Series:
-        """Return the place of each key (UInt32), null for one that is null or not there."""
+        """Return the position of each key (UInt32), null for null and unknown keys."""
         self._asked += len(keys)
-        enough = len(self._keys) > _FEW and self._asked >= len(self._keys) // _SEARCHES_PER_KEY
+        enough = len(self._keys) > _MIN_KEYS and self._asked >= len(self._keys) // _SEARCHES_PER_KEY
         if self._slots is None and enough and self._making.acquire(blocking=False):
             self._slots = self._make_slots()
         if self._slots is None:
@@ -67,7 +59,6 @@ class KeyIndex:
         return places.zip_with(there.fill_null(False) if there.null_count() else there, _NOWHERE)
 
     def _make_slots(self) -> pl.Series:
-        """Return the place of the key with each remainder, null where there is none."""
         slots = pl.repeat(None, self._size, dtype=pl.UInt32, eager=True)
         return slots.scatter(self._slot_of(self._keys), pl.int_range(len(self._keys), dtype=pl.UInt32, eager=True))
 

@@ -1,4 +1,4 @@
-"""Results of earlier letters to the same business at the same address, as a feature of the next one."""
+"""Outcomes of earlier letters to the same business at the same address, as a feature."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from bansong.engine.text_values import is_blank, is_masked
 
 HISTORY: Final = "history"
-"""The column that :func:`attach_history` adds: ``moved``, ``absent``, ``delivered`` or null."""
+"""Column of :func:`attach_history`: ``moved``, ``absent``, ``delivered`` or null."""
 
 HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
@@ -18,18 +18,16 @@ HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "outcome": pl.String,
     "mailed": pl.Date,
 }
-"""A row of a history: one letter of which it is known whether it arrived (``outcome`` as :data:`HISTORY`)."""
+"""A row of a history: one letter with a known outcome (as :data:`HISTORY`)."""
 
 TRUSTED_MONTHS: Final = 12
-"""How long a letter that arrived speaks for its address: about a fifth of businesses move in a year."""
+"""Age up to which a delivered letter counts: about a fifth of businesses move in a year."""
 
-_OUTCOMES: Final = ("delivered", "absent", "moved")
-"""From the least to the most that is known: of two letters mailed on one day the later of these counts."""
+_OUTCOMES: Final = ("delivered", "absent", "moved")  # of two letters mailed on one day the later of these counts
 
 _GAP: Final = r"[\s\p{P}\p{S}\p{Cc}\p{Cf}]+"
 _DIGITS_APART: Final = rf"(\p{{N}}){_GAP}(\p{{N}})"
-_APART: Final = "\ue000"
-"""Stands for a gap between digits until all other gaps are gone: of private use, so no gap itself."""
+_APART: Final = "\ue000"  # for a gap between digits until other gaps are removed: of private use, so no gap itself
 _STILL_APART: Final = rf"{_APART}\p{{N}}{_GAP}\p{{N}}"
 _UNUSUAL: Final = "[^ -@\\[-~가-힣]"
 _LETTER: Final = ("b_no", "address_key")
@@ -39,11 +37,11 @@ _KEY: Final = "letter:address_key"
 
 
 def address_key(address: pl.Expr) -> pl.Expr:
-    """Return what two spellings of one address share (String): its letters and digits, and where two numbers part.
+    """Return the text that spellings of one address share (String): its letters and digits, and gaps between digits.
 
-    Unicode's compatibility form (NFKC) in lower case, without white space, punctuation, symbols and what has no width;
-    between two digits any of these is one ``-``, for ``12-3`` is not ``123``. Nothing is understood: ``서울`` and
-    ``서울특별시`` differ, and so do addresses with and without their unit. Null for a blank or masked address.
+    NFKC in lower case, without white space, punctuation, symbols and zero-width characters; between two digits any of
+    these is one ``-``, for ``12-3`` is not ``123``. ``서울`` and ``서울특별시`` differ, and so do addresses with and
+    without their unit. Null for a blank or masked address.
     """
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
@@ -63,16 +61,14 @@ def address_key(address: pl.Expr) -> pl.Expr:
 
 
 def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
-    """``key`` changed where that is needed, else as it is."""
     return pl.when(needed).then(changed).otherwise(pl.field("key"))
 
 
 def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:
-    """Add :data:`HISTORY` (String) to a frame that has ``address`` and the business number as UInt64 in ``number``.
+    """Add :data:`HISTORY` (String) to a frame with ``address`` and the business number as UInt64 in ``number``.
 
-    ``history``: as :data:`HISTORY_SCHEMA`. Of all letters to one business at one address, mailed up to ``today``, the
-    newest counts: one that arrived for :data:`TRUSTED_MONTHS`, one that came back for as long as no newer one is
-    known. What came back from one address says nothing of another. Rows and their order stay.
+    ``history``: as :data:`HISTORY_SCHEMA`. The newest letter to a business at an address counts, up to ``today``: a
+    delivered one for :data:`TRUSTED_MONTHS`, a returned one until there is a newer one. Rows and their order stay.
     """
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
@@ -80,12 +76,12 @@ def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: dat
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
-    """Add to each row the columns of ``letters`` for its business and address, null where there is none.
+    """Add the columns of ``letters`` for each row's business and address, null if there is none.
 
-    ``frame`` has ``address`` and the business number as UInt64 in ``number``. ``letters`` has ``b_no`` (UInt64) and
-    ``address_key`` (String), no two rows alike in both. Rows and their order stay.
+    ``frame`` has ``address`` and the business number as UInt64 in ``number``; ``letters`` has distinct pairs of
+    ``b_no`` (UInt64) and ``address_key`` (String). Rows and their order stay.
     """
-    # first by the number alone: for all others, most of the rows, the address need not be made comparable
+    # first by the number alone: most rows have no letters, and their address key is not needed
     businesses = letters.select(pl.col("b_no").alias(_NUMBER)).unique().with_columns(pl.lit(True).alias(_WRITTEN))
     known = frame.join(businesses, left_on=number, right_on=_NUMBER, how="left", maintain_order="left")
     keyed = known.with_columns(address_key(pl.when(_WRITTEN).then("address")).alias(_KEY))
@@ -94,7 +90,7 @@ def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.
 
 
 def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
-    """Return the outcome of the newest letter to each business at each address, without those too old to count."""
+    # without those too old to count
     known = history.filter(pl.col("outcome").is_in(_OUTCOMES) & (pl.col("mailed") <= today)).drop_nulls(_LETTER)
     weight = pl.col("outcome").cast(pl.Enum(_OUTCOMES))
     newest = known.group_by(_LETTER).agg(

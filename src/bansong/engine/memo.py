@@ -1,4 +1,4 @@
-"""What was worked out for a key, kept in the process: batches of one file ask for the same few keys again and again."""
+"""A cache in the process by key: batches of one file ask for the same few keys."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 class Memo:
     """Rows by their UInt64 :data:`KEY`; one object for all threads.
 
-    Of several threads each makes the rows that it lacks, and what the last of them knows is kept.
+    Each thread makes the rows that it lacks, and the rows of the last one are kept.
     """
 
     def __init__(self, most: int) -> None:
-        """``most``: when more are known, only the newest are kept."""
+        """``most``: beyond so many rows, only the newest are kept."""
         self._most = most
         self._known: _KnownRows | None = None
 
     def look_up(self, keys: pl.Series, make: Callable[[pl.Series], pl.DataFrame | None]) -> pl.DataFrame | None:
         """Return the row of each key, without the key.
 
-        ``make`` is called with the mask of the keys that are new, if there are any, and returns a row for each of them
-        once; or ``None``, where they are not worth keeping: then this returns ``None``, too.
+        ``make`` gets the mask of the new keys, if any, and returns a row for each distinct one, or ``None`` if they are
+        not worth keeping: then this returns ``None``, too.
         """
         known = self._known
         lines = known.index.find(keys) if known else _NOWHERE.new_from_index(0, len(keys))
@@ -43,8 +43,6 @@ class Memo:
 
 
 class _KnownRows:
-    """Rows in the order of their keys, and the index of these."""
-
     def __init__(self, rows: pl.DataFrame) -> None:
         self.rows = rows.sort(KEY)
         self.values = self.rows.drop(KEY)

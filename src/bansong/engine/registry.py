@@ -1,9 +1,9 @@
 """The registry: a local snapshot of businesses and their status, one Parquet file sorted by number.
 
 Columns: ``b_no`` UInt64, ``biz_status`` Enum (active, suspended, closed, unregistered), ``since`` Date (closed or
-suspended since; null when not known), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is). A registry
-whose sources know more also has ``taxation`` Enum (general, simplified, exempt), ``merged`` Boolean (closed because it
-was merged into unit taxation, 사업자단위과세 전환), ``name`` String; each null where nobody says.
+suspended since, nullable), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is). Optional columns, null if
+unknown: ``taxation`` Enum (general, simplified, exempt), ``merged`` Boolean (closed by merging into unit taxation,
+사업자단위과세 전환), ``name`` String.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 import polars as pl
 
 from bansong import business_number
+from bansong.business_number import first_code
 from bansong.engine.key_index import KeyIndex
 from bansong.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bansong.errors import Problem, RegistryError
@@ -60,30 +61,28 @@ MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "merged": pl.Boolean,
     "name": pl.String,
 }
-"""Columns that a registry has only if one of its rows says something there: what is not there costs nothing."""
+"""Columns that a registry has only if one of its rows has a value."""
 
 STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
-"""The columns of a frame of statuses: those of a registry, without names."""
+"""Columns of a frame of statuses: those of a registry, without names."""
 
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
-_FORMATS: Final = (1, FORMAT)
-"""Format 1 had none of :data:`MORE`."""
-
+_FORMATS: Final = (1, FORMAT)  # format 1 had none of MORE
 
 ATTACHED: Final = ("biz_status", "since", "opened", "as_of")
-"""The columns that every registry gives to a row."""
+"""Columns that every registry gives to a row."""
 
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
-"""Names of the columns of :data:`MORE` beside a row, which has a name of its own."""
+"""Names of the columns of :data:`MORE` beside a row, which has its own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An opened registry file, and what was read of it. ``version`` names the snapshot in reports and manifests.
+    """An opened registry file; ``version`` names the snapshot in reports and manifests.
 
-    ``more``: which of :data:`ATTACHED_MORE` it gives to rows. A column is read when it is first needed and then held:
-    one object serves all queries and threads.
+    ``more``: the columns of :data:`ATTACHED_MORE` that it has. A column is read when first needed and then held: one
+    object serves all queries and threads.
     """
 
     path: Path
@@ -103,7 +102,7 @@ class Registry:
             refuse_url(path, RegistryError)
             raise RegistryError(REGISTRY_MISSING, path=path, remedy=remedy)
         try:
-            with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
+            with path.open("rb") as file:  # a name with brackets would be taken for a glob
                 text = pl.read_parquet_metadata(file).get(METADATA_KEY)
                 file.seek(0)
                 schema = pl.read_parquet_schema(file)
@@ -121,14 +120,14 @@ class Registry:
 
     @property
     def newest(self) -> date | None:
-        """The newest day of a status in it, which its version begins with; ``None`` where that is not known."""
+        """The newest day of a status, with which its version begins; ``None`` if unknown."""
         try:
             return date.fromisoformat(self.version[:10])
         except ValueError:
             return None
 
     def check(self) -> None:
-        """Read the whole file; raise :class:`RegistryError` where it is damaged."""
+        """Read the whole file; raise :class:`RegistryError` if it is damaged."""
         try:
             pl.scan_parquet(self.path, glob=False).select(pl.all().hash().sum()).collect(engine="streaming")
         except (pl.exceptions.PolarsError, OSError) as error:
@@ -139,10 +138,10 @@ class Registry:
         return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
 
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
-        """Add :data:`ATTACHED` to each row by its UInt64 number ``key``, nulls where absent.
+        """Add :data:`ATTACHED`, and those of :attr:`more`, to each row by its UInt64 number ``key``; null if absent.
 
-        So are those of :attr:`more` that it has, ``registry_name`` only if ``names``. Order and number of rows stay; no
-        column of the frame is moved. This and :meth:`find` are the seam: nothing else knows how numbers are found.
+        ``registry_name`` is added only with ``names``. Order and number of rows and columns stay. Only this and
+        :meth:`find` know how numbers are found.
         """
         dtypes = {name: SCHEMA[name] for name in ATTACHED}
         dtypes |= {ours: MORE[name] for name, ours in ATTACHED_MORE.items() if ours in self.more}
@@ -152,16 +151,15 @@ class Registry:
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
 
     def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
-        """Return the columns of each number as a struct, its fields null where the number is not there."""
+        """Return the columns of each number as a struct, with null fields for unknown numbers."""
         places = self._column("b_no").find(numbers)
         return gather(places, {name: self._column(name) for name in columns})
 
     def _column(self, name: str) -> Any:
-        """A column, by the name that rows get of it; ``b_no`` is the index of the numbers."""
-        if name not in self._held:  # several threads may read it, and what the last one read is kept
+        if name not in self._held:  # several threads may read it, and the last result is kept
             theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}.get(name, name)
             try:
-                with self.path.open("rb") as file:  # one file, whatever takes its name meanwhile
+                with self.path.open("rb") as file:  # one file, even if it is replaced meanwhile
                     about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
                     file.seek(0)
                     column = pl.read_parquet(file, columns=[theirs]).to_series().rechunk()
@@ -177,7 +175,7 @@ class Registry:
 
 
 def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
-    """Return the values of columns at places as a struct, its fields null where a place is."""
+    """Return the values of columns at places as a struct, with null fields for null."""
     return pl.DataFrame([column[places].alias(name) for name, column in columns.items()]).to_struct("found")
 
 
@@ -200,24 +198,24 @@ def observations(
 ) -> pl.LazyFrame:
     """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
 
-    ``problem`` says why a row cannot be used (a code of :data:`bansong.business_number.PROBLEMS`, ``unknown_status``
-    or ``no_status``), null for usable rows; ``word`` is the source's status. ``strange`` is a word about taxation or
-    merging that is not understood; it says nothing, and the row is used. Dates are read by
-    :func:`~bansong.engine.text_values.day_expr`. Where the tax authority's column of statuses is blank, the one of
-    taxation says that a number is not registered. A masked name says nothing.
+    ``problem``: why a row is unusable (a code of :data:`bansong.business_number.PROBLEMS`, ``unknown_status`` or
+    ``no_status``), null for usable rows; ``word``: the source's status; ``strange``: an unknown word for taxation or
+    merging, which is ignored. Dates are read by :func:`~bansong.engine.text_values.day_expr`. If the tax authority's
+    status is blank, its taxation may say that the number is not registered. Masked names are ignored.
     """
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
     if taxation is not None:
         unregistered = meaning_expr(words["taxation"]) == "unregistered"
         frame = frame.with_columns((unregistered & (status_word.fill_null("") == "")).alias("o:unregistered"))
         status_word = pl.when("o:unregistered").then(words["taxation"]).otherwise(status_word)
-    frame = frame.with_columns(status_word.alias("o:word"))  # step by step: each is used by several of the next
+    frame = frame.with_columns(status_word.alias("o:word"))  # in steps: each is used by several of the next
     frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
     word, meaning, said = pl.col("o:word"), pl.col("o:meaning"), _word_expr(name)
     found = business_number.problem_expr(pl.col(b_no))
     meanings = {what: _look_up_meaning(given, _meanings("taxation_words.toml", what)) for what, given in words.items()}
     strange = [pl.when(meanings[what].is_null() & (given != "")).then(given) for what, given in words.items()]
     taxed, was_merged = meanings["taxation"], meanings["merged"]
+    blank = word.is_null() | (word == "") | (meaning == "unknown")
     return frame.select(
         business_number.key_expr(pl.col(b_no)).alias("b_no"),
         pl.when(meaning.is_in(STATUSES)).then(meaning).cast(STATUS_DTYPE).alias("biz_status"),
@@ -227,23 +225,17 @@ def observations(
         pl.when(taxed.is_in(TAXATIONS)).then(taxed).cast(MORE["taxation"]).alias("taxation"),
         pl.when(was_merged != "unknown").then(was_merged == "yes").alias("merged"),
         pl.when(~is_blank(said) & ~is_masked(said)).then(said).alias("name"),
-        pl.when(found.is_not_null())
-        .then(found)
-        .when(word.is_null() | (word == "") | (meaning == "unknown"))
-        .then(pl.lit("no_status"))
-        .when(meaning.is_null())
-        .then(pl.lit("unknown_status"))
-        .alias("problem"),
+        pl.coalesce(found, first_code({"no_status": blank, "unknown_status": meaning.is_null()})).alias("problem"),
         word.alias("word"),
         pl.coalesce(strange).alias("strange"),
     )
 
 
 def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
-    """One row a number: the newest ``as_of`` wins, among equals the later row; sorted by number.
+    """Return one row a number, sorted: the newest ``as_of`` wins, among equals the later row.
 
-    ``more``: which of :data:`MORE` to keep. Taxation and name are those of the newest row that says them; whether it
-    was merged belongs to the status.
+    ``more``: columns of :data:`MORE` to keep. Taxation and name are those of the newest row that has them; ``merged``
+    belongs to the status.
     """
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
@@ -254,7 +246,7 @@ def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.La
 
 
 def meaning_expr(word: pl.Expr) -> pl.Expr:
-    """Return the meaning of a word for a status, in Korean or English, by ``status_words.toml`` (String, else null)."""
+    """Return the meaning of a status word, Korean or English, by ``status_words.toml`` (String, null if unknown)."""
     return _look_up_meaning(word, _meanings("status_words.toml"))
 
 
@@ -270,7 +262,6 @@ def _meanings_of(meanings: dict[str, str], words: pl.Series) -> pl.Series:
 
 @cache
 def _meanings(file: str, table: str | None = None) -> dict[str, str]:
-    """Return what each word of a vocabulary means: of the whole file, or of one table in it."""
     content: dict[str, Any] = tomllib.loads(files("bansong.engine").joinpath(file).read_text(encoding="utf-8"))
     vocabulary: dict[str, list[str]] = content if table is None else content[table]
     return {word.lower().replace(" ", ""): meaning for meaning, words in vocabulary.items() for word in words}

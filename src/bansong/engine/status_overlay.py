@@ -1,4 +1,4 @@
-"""Statuses that the tax authority told, laid over those of a registry: of each number the newer one counts."""
+"""Statuses of the tax authority laid over those of a registry: the newer one of each number counts."""
 
 from __future__ import annotations
 
@@ -32,21 +32,18 @@ STATUS_SOURCE_UNUSABLE: Final = Problem(
 )
 
 _NEEDED: Final = ("b_no", "biz_status", "as_of")
-_OURS: Final = "nts:"
-"""Prefix of the overlay's columns where they stand beside the registry's."""
-
-_EARLIEST: Final = pl.lit(date.min)
-"""Stands for the day of a status of which none is known."""
+_OURS: Final = "nts:"  # prefix of the overlay's columns beside the registry's
+_EARLIEST: Final = pl.lit(date.min)  # for an unknown day
 
 
 class StatusOverlay:
-    """What the tax authority told of numbers, beside a registry; one object for all threads.
+    """Statuses of the tax authority beside a registry; one object for all threads.
 
-    ``statuses``: a frame with ``b_no`` (integer or text), ``biz_status``, ``as_of`` and, as far as known, the other
-    columns of a registry; or a registry, or the path of one. ``aged_before``: statuses of before this day bear their
-    age in the reasons. ``more``: which of :data:`ATTACHED_MORE` it gives to rows.
+    ``statuses``: a frame with ``b_no`` (integer or text), ``biz_status``, ``as_of`` and optionally the other columns of
+    a registry; or a registry, or its path. ``aged_before``: earlier statuses show their age in the reasons. ``more``:
+    columns of :data:`ATTACHED_MORE` that it has.
 
-    Raises :class:`bansong.errors.UsageError` for a frame of another kind, :class:`~bansong.errors.RegistryError`.
+    Raises :class:`bansong.errors.UsageError` for an unsuitable frame, :class:`~bansong.errors.RegistryError`.
     """
 
     def __init__(self, statuses: pl.DataFrame | Registry | str | Path, *, aged_before: date | None = None) -> None:
@@ -68,36 +65,35 @@ class StatusOverlay:
 
     @property
     def version(self) -> str | None:
-        """The version of its registry, or the newest day of its statuses; ``None`` where there is none."""
+        """The version of its registry, or the newest day of its statuses, if any."""
         return self._statuses.version
 
     @property
     def rows(self) -> int:
-        """How many numbers it knows."""
+        """Number of business numbers."""
         return self._statuses.rows
 
     @classmethod
     def exchangeable(cls, *, aged_before: date | None = None) -> StatusOverlay:
-        """Return one for a query that is run again and again: :meth:`exchange` gives it the statuses of each run."""
+        """Return an overlay for a repeated query: :meth:`exchange` sets the statuses of each run."""
         overlay = cls(pl.DataFrame(schema=SCHEMA), aged_before=aged_before)
         overlay.more = tuple(ours for theirs, ours in ATTACHED_MORE.items() if theirs != "name")
         return overlay
 
     def exchange(self, statuses: pl.DataFrame) -> None:
-        """Use other statuses in the next run: a registry's columns but ``name``, sorted by number, each once."""
+        """Use these statuses in the next run: a registry's columns but ``name``, sorted by distinct numbers."""
         self._statuses = _StatusFrame(statuses)
 
     def check(self) -> None:
-        """Read its whole file, if it has one; raise :class:`RegistryError` where that is damaged."""
+        """Read its file, if any; raise :class:`RegistryError` if that is damaged."""
         if isinstance(self._statuses, Registry):
             self._statuses.check()
 
     def attach(self, frame: pl.LazyFrame, key: str, registry: Registry | None, *, names: bool = True) -> pl.LazyFrame:
         """Do what :meth:`Registry.attach` does, and add the columns of :data:`BY_NTS` (Boolean).
 
-        Of a number in both the status of the newer ``as_of`` counts, on a tie the overlay's; what the newer one does
-        not say of opening, taxation, merging and name is taken from the other, and so is the day of closure where both
-        say closed.
+        For a number in both the newer ``as_of`` counts, on a tie the overlay's; missing values (opening, taxation,
+        merging, name, and the day of closure if both are closed) are taken from the other.
         """
         of_registry = registry.more if registry is not None else ()
         more = [name for name in ATTACHED_MORE.values() if name in {*self.more, *of_registry}]
@@ -113,17 +109,14 @@ class StatusOverlay:
         return frame.with_columns(found.alias("bv:status")).unnest("bv:status")
 
     def _find(self, registry: Registry | None, dtypes: Mapping[str, Any], numbers: pl.Series) -> pl.Series:
-        """Return the columns of :meth:`attach` for each number, as a struct."""
         ours = _find_all(self._statuses, dtypes, numbers)
         theirs = _find_all(registry, dtypes, numbers)
         return _merge(pl.concat([ours.rename(lambda name: f"{_OURS}{name}"), theirs], how="horizontal"))
 
 
 class _StatusFrame:
-    """Statuses in memory, by number. What is pickled is the frame alone."""
-
     def __init__(self, frame: pl.DataFrame) -> None:
-        """``frame``: a registry's columns but ``name``, sorted by ``b_no``, each number once."""
+        # a registry's columns but `name`, sorted by `b_no`, each number once; the frame alone is pickled
         self._frame = frame
         self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
@@ -137,13 +130,12 @@ class _StatusFrame:
         return type(self), (self._frame,)
 
     def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
-        """Return the columns of each number as a struct, its fields null where the number is not there."""
         theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
         return gather(self._index.find(numbers), {name: self._frame[theirs.get(name, name)] for name in columns})
 
 
 def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any], numbers: pl.Series) -> pl.DataFrame:
-    """Return all columns for each number, null where the source does not have them."""
+    # null for columns that the source does not have
     names = [] if source is None else [name for name in dtypes if name in (*ATTACHED, *source.more)]
     found = pl.DataFrame() if source is None else source.find(names, numbers).struct.unnest()
     nothing = [pl.Series(name, [None], dtype).new_from_index(0, len(numbers)) for name, dtype in dtypes.items()]
@@ -151,7 +143,7 @@ def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any],
 
 
 def _merge(frame: pl.DataFrame) -> pl.Series:
-    """Make one of what the overlay says (:data:`_OURS`) and what the registry says beside it, as a struct."""
+    # ours with the prefix _OURS beside the registry's
     theirs = {name: pl.col(name) for name in frame.columns if not name.startswith(_OURS)}
     ours = {name: pl.col(f"{_OURS}{name}") for name in theirs}
     later = ours["as_of"].fill_null(_EARLIEST) >= theirs["as_of"].fill_null(_EARLIEST)
@@ -172,7 +164,6 @@ def _merge(frame: pl.DataFrame) -> pl.Series:
 
 
 def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame as a registry's columns, sorted by number, of each number the newest status."""
     if missing := [name for name in _NEEDED if name not in frame.columns]:
         raise UsageError(
             STATUS_COLUMN_MISSING, parameter=Option("status"), missing=missing[0], names=", ".join(frame.columns)
@@ -194,6 +185,6 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
         ) from error
     usable = frame.filter(pl.col("b_no").is_not_null(), pl.col("biz_status").is_not_null())
     b_no = pl.col("b_no")
-    if usable.select((b_no > b_no.shift(1)).all()).item():  # as a store gives them: spares the memory of sorting
+    if usable.select((b_no > b_no.shift(1)).all()).item():  # as from a store: spares the memory of sorting
         return usable.rechunk()
     return snapshot(usable.lazy()).collect().rechunk()

@@ -1,4 +1,4 @@
-"""Texts of cells and files as values: blank, masked, a day, a JSON object."""
+"""Texts of cells and files as values: blanks, masks, days, JSON objects."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ DATE_INVALID: Final = Problem(
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
-_LOST_ZERO: Final = "^([1-9][0-9]{3})$"
-"""A spreadsheet drops the zero that a postal code of Seoul begins with."""
+_LOST_ZERO: Final = "^([1-9][0-9]{3})$"  # spreadsheets drop the first zero of Seoul's postal codes
 _SPLIT_CODE: Final = "^([0-9]{3})-([0-9]{2})$"
 
 
 def is_blank(text: pl.Expr) -> pl.Expr:
-    """Whether a text says nothing: null, white space, dashes, or a word for it (with white space around it)."""
+    """Whether a text has no content: null, white space, dashes, or a word for it."""
     return text.is_null() | text.str.contains(_BLANK)
 
 
@@ -38,10 +37,10 @@ def postal_digits(code: pl.Expr) -> pl.Expr:
 
 
 def is_plain(address: pl.Expr) -> pl.Expr:
-    """Whether an address begins with a Hangul syllable, has a digit and hides nothing, as most do; null for null.
+    """Whether an address begins with a Hangul syllable, has a digit and no mask, as most do; null for null.
 
-    So it is not blank, is in Korean, and has a number but no postal code in front. Patterns need to look at the few
-    others only: on nulls they cost nothing.
+    So it is not blank, is in Korean, and has a number but no postal code in front. Patterns need to look only at the
+    others: on nulls they cost nothing.
     """
     return (address >= "가") & (address < "\ud7a4") & address.str.contains("[0-9]") & ~is_masked(address)
 
@@ -50,7 +49,7 @@ _DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)
 
 
 def day_given(name: str, value: date | str | None) -> date | None:
-    """The day that a caller gave for a parameter: a date, a datetime, or text as ISO 8601 has it (``2026-10-05``).
+    """Return the day given for a parameter: a date, a datetime, or ISO 8601 text (``2026-10-05``).
 
     Raises :class:`UsageError` for anything else.
     """
@@ -70,9 +69,9 @@ def may_be_days(dtype: pl.DataType) -> bool:
 
 
 def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
-    """Read a column as days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, each also with a time behind it.
+    """Read a column as days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, each also with a time; else null.
 
-    ``dtype`` is the column's, if known: dates and times are then taken as they are. What is none of these is null.
+    ``dtype``: the column's, if known; dates and times are taken unchanged.
     """
     if dtype == pl.Date:
         return column
@@ -85,7 +84,7 @@ def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
-    """Return the object that a text holds as JSON; empty where it holds none."""
+    """Return the JSON object in a text; empty if there is none."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""New labels of a mailing put together with those that are recorded."""
+"""Merge new labels of a mailing with recorded ones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
 
 @dataclass(frozen=True, slots=True)
 class LabelBatch:
-    """Labels of one mailing, to be recorded.
+    """Labels of one mailing (``LABEL_SCHEMA``), to be recorded.
 
-    ``labels``: :data:`bansong.labels.matching.LABEL_SCHEMA`. ``known``: returns for row numbers (UInt32)
-    what the enriched file says of them: ``row_id`` and :data:`KNOWN`. ``sent``: returns for a declaration ``row_id``
-    and ``letter`` of all letters that were mailed by it. ``doubtful``: ``row_id`` and ``letter`` of those of which
-    outcomes could not be used: their silence is no delivery. ``unplaced``: whether outcomes may be of any letter,
-    so that no silence is delivery.
+    ``known`` returns for row numbers (UInt32) ``row_id`` and :data:`KNOWN`; ``sent`` returns for terms ``row_id`` and
+    ``letter`` of all mailed letters. ``doubtful``: ``row_id`` and ``letter`` whose outcomes could not be used, so that
+    their silence is no delivery. ``unplaced``: some outcomes may concern any letter, so that no silence is delivery.
     """
 
     about: MailingMetadata
@@ -38,7 +36,7 @@ class LabelBatch:
 
 
 def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
-    """Recorded and new labels as one; the row numbers where they differ and the recorded one stays; those replaced."""
+    """Merge labels; return them, the row numbers where a recorded label was kept, and how many were replaced."""
     known, new = (frame.select(list(_LABEL)) for frame in (known, new.with_columns(doubt=pl.lit(False))))
     both = known.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
     differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
@@ -50,21 +48,20 @@ def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tup
 
 
 def silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
-    """Rows without an outcome for letters of which no row has a label."""
+    """Return rows without an outcome for the letters that no label concerns."""
     quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
     nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
 def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
-    """Add to labels what is known of their rows: as recorded before, else as the enriched file says it."""
+    """Add to labels what is known of their rows: as recorded before, else from the enriched file."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
     frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
     frame = frame.with_columns(
-        pl.lit(terms.mailed).alias("mailed"),
-        pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced"),
+        pl.lit(terms.mailed).alias("mailed"), pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced")
     )
     # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
@@ -73,7 +70,7 @@ def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms
 
 
 def merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
-    """Return the metadata of a mailing once outcomes of another source are recorded."""
+    """Merge the metadata of a mailing with that of another source of outcomes."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,

@@ -1,10 +1,10 @@
-"""The runs that wrote enriched files, read back from their manifests."""
+"""Runs that wrote enriched files, read back from their manifests."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
 from bansong.errors import LabelError, Problem
 from bansong.tables.publish import same_file
-from bansong.translation import Option, Phrase
+from bansong.translation import Option, Phrase, count_rows, gettext_of
 
 RUN_AMBIGUOUS: Final = Problem(
     "mailings.run_ambiguous",
@@ -41,15 +41,14 @@ RUN_UNKNOWN: Final = Problem(
 )
 
 Alternatives = tuple[tuple[str, ...], ...]
-"""The headers of a role: those that are joined, by alternative."""
-
+"""Headers of a role: alternatives, each of one or more joined columns."""
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """A run of enrichment, read from its manifest; ``id`` tells its table from others of the same run."""
+    """A run of enrichment, read from its manifest; ``id`` distinguishes the tables of a run."""
 
     id: str
     run_id: str
@@ -73,12 +72,12 @@ def _may_be_manifest(path: Path) -> bool:
 
 
 def manifest_of(run_id: str) -> Path:
-    """Where the manifest of a run is, unless it was written elsewhere."""
+    """Return the default manifest of a run."""
     return state_directory() / "runs" / f"{run_id}.json"
 
 
 def find_run(run: str | Path, file: Path | None) -> Enrichment:
-    """Return the run with an id or manifest; of one over several tables, that with the id of a part, or of a file."""
+    """Return a run by id or manifest; among several tables the one with the part's id, or written to ``file``."""
     manifest, part = as_path(run), None
     if not _may_be_manifest(manifest):
         if not _RUN_ID.fullmatch(str(run)):
@@ -92,24 +91,17 @@ def find_run(run: str | Path, file: Path | None) -> Enrichment:
     found = _read_manifest(manifest)
     if not found:
         raise LabelError(MANIFEST_FOREIGN, manifest=manifest)
-    return _pick_part(found, part, file)
-
-
-def _pick_part(found: Sequence[Enrichment], part: str | None, file: Path | None) -> Enrichment:
-    """Return the one that is meant of what a run wrote."""
     meant = [one for one in found if part in (None, one.id)]
     if file is not None and len(meant) > 1:
         meant = [one for one in meant if same_file(as_path(one.output), file)]
     if len(meant) == 1:
         return meant[0]
     parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
-    raise LabelError(
-        RUN_AMBIGUOUS, run=found[0].run_id, count=len(found), parts=f"{parts}, …" if len(found) > _SHOWN else parts
-    )
+    parts = f"{parts}, …" if len(found) > _SHOWN else parts
+    raise LabelError(RUN_AMBIGUOUS, run=found[0].run_id, count=len(found), parts=parts)
 
 
 def _read_manifest(path: Path) -> list[Enrichment]:
-    """Read what a manifest says was written: one table, or the parts of a run over several; nothing of another file."""
     try:
         with fetch_file(path) as data:
             found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
@@ -134,21 +126,21 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield what runs over an input wrote, the last first, as far as it is still there as they wrote it.
+    """Yield runs over an input whose output is still as they wrote it, the last first.
 
-    ``before``: the id of a run, without which and what came after it; ids begin with their time.
+    ``before``: only runs before this id; ids begin with their time.
     """
-    folder, replaced = state_directory() / "runs", set[str]()
-    for manifest in sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else ():
+    replaced = set[str]()
+    for manifest in _manifests():
+        is_earlier = before is None or manifest.stem < before
         for one in _read_manifest(manifest):
-            is_earlier = before is None or manifest.stem < before
             if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
                 yield one
             replaced.add(one.output)
 
 
 def output_of(by: Enrichment) -> Path:
-    """Return the file that a run wrote; raise :class:`LabelError` where it is not there any more."""
+    """Return the file that a run wrote; raise :class:`LabelError` if it is gone."""
     path = as_path(by.output)
     if not is_remote(path) and not path.is_file():
         raise LabelError(RUN_OUTPUT_GONE, run_id=by.run_id, output=by.output, parameter=Option("run", by.run_id))
@@ -156,34 +148,31 @@ def output_of(by: Enrichment) -> Path:
 
 
 def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """The last run that wrote a file, by the manifests in the state directory; and a note where it is not known.
-
-    ``name``: that of its table, with the sheet.
-    """
-    folder = state_directory() / "runs"
-    manifests = sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
-    written = (one for manifest in manifests for one in _read_manifest(manifest))
-    for found in written:
+    """Find the last run that wrote a file (table ``name``), by manifests; with a note if it is not known."""
+    for found in (one for manifest in _manifests() for one in _read_manifest(manifest)):
         if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
             continue
         if found.rows == rows:
             return found, ()
-        return None, (
-            Phrase(
-                "{path} has {rows}, run {run_id} wrote {found_rows:,}: it is taken for a file of its own, and which "
-                "model answered is not known",
-                path=path,
-                rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
-                run_id=found.run_id,
-                found_rows=found.rows,
-            ),
+        note = gettext_of(
+            found,
+            "{path} has {rows}, run {run_id} wrote {found_rows:,}: it is taken for a file of its own, and which "
+            "model answered is not known",
+            path=path,
+            rows=count_rows(rows),
+            found_rows=found.rows,
         )
-    return None, (
-        Phrase("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path),
-    )
+        return None, (note,)
+    note = Phrase("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path)
+    return None, (note,)
+
+
+def _manifests() -> list[Path]:
+    """List the manifests in the state directory, the newest first."""
+    folder = state_directory() / "runs"
+    return sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
 
 
 def _headers_of(choice: Mapping[str, Any]) -> Alternatives:
-    """The headers of a role in a manifest; those of earlier versions join none, or have no alternatives."""
     own = tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
     return (own, *(one for other in choice.get("otherwise", ()) for one in _headers_of(other)))

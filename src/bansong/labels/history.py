@@ -1,4 +1,4 @@
-"""What one run takes from a label store: what is known of each addressee, read once."""
+"""The label history that one run uses, read once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STORE_MISSING: Final = Problem(
 )
 
 Labels = str | Path | Literal[False] | None
-"""The folder of a label store; ``None`` is the user's own, if there is one; ``False`` is none."""
+"""Folder of a label store; ``None``: the user's own, if there is one; ``False``: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelHistory:
-    """The history that one run takes from a label store, read once: what is recorded meanwhile is for the next run.
+    """The history that one run takes from a label store; what is recorded meanwhile is for the next run.
 
-    ``letters``: of these mailings, with an outcome. ``recorded``: when something was recorded last. ``history``:
+    ``letters`` of ``mailings`` have an outcome; ``recorded``: the newest recording; ``history``:
     :data:`bansong.engine.letter_history.HISTORY_SCHEMA`.
     """
 
@@ -42,9 +42,9 @@ class LabelHistory:
 
 
 def read_history(labels: Labels) -> LabelHistory | None:
-    """Read a label store; ``None`` where it has no mailing yet, or none is wanted.
+    """Read a label store; ``None`` if it is empty or not wanted.
 
-    Raises :class:`LabelError` where a folder was given that does not exist, or a file of the store is damaged.
+    Raises :class:`LabelError` if a given folder does not exist, or a file is damaged.
     """
     store = _open_store(labels)
     history, mailings = (None, []) if store is None else (store.history(), store.mailings())
@@ -57,7 +57,7 @@ def read_history(labels: Labels) -> LabelHistory | None:
 
 
 def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:
-    """Return the history of one business (ten digits), without reading the others; else as :func:`read_history`."""
+    """Return the history of one business (ten digits) without reading the others; raises as :func:`read_history`."""
     store = _open_store(labels)
     return None if store is None else store.history(b_no)
 

@@ -1,8 +1,7 @@
-"""Labels for the service: which of them go to which row of which job, and the report of their sending.
+"""Labels for the service: find the job row of each, and report what was sent.
 
-Only what was bought through ``/batch`` has a job. The ledger knows which: a row's record is its lookup's key, and the
-key's place in the upload is the row of the job. What the service calls that row is in the results of the job (G30).
-:mod:`bansong.labels.outbox` sends the requests, each once, each recorded in the ledger before it goes.
+Only rows bought through ``/batch`` have a job: their lookup's key in the ledger gives upload and row. The results of
+the job say how the service numbers that row (G30). :mod:`bansong.labels.outbox` sends each label once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from bansong.labels.output_columns import check_labels
 from bansong.ledger import HeldLabel, LabelQueue, Ledger, LedgerRun, WantedLabel
 from bansong.ledger.schema import ledger_path
 from bansong.options import ServiceOptions
-from bansong.progress.display import Progress
 from bansong.run.lookups import KEY, LOOKUP, lookup_expr, scope_of, with_keys
 from bansong.run.records import ROW_ID, records
 from bansong.schema import RECORD_COLUMNS
@@ -33,14 +31,13 @@ from bansong.storage.filesystem import new_run_id
 from bansong.tables import Table, reading
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.nested import choose_nested
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, gettext_of, ngettext
 
 FIRST_ROW_INVALID: Final = Problem(
     "labels.first_row_invalid", "first_row {first_row}: a service numbers rows from 0, 1 or 2"
 )
 
 log = logging.getLogger(__name__)
-
 _SHOWN: Final = 5
 
 
@@ -48,12 +45,11 @@ _SHOWN: Final = 5
 class SendReport:
     """The report of labels that were to be sent.
 
-    ``labels``: rows of the file whose letter came back or arrived for certain; ``without_job``: those of them that no
-    upload at this service holds (bought by single requests, or not at all); ``job_rows``: rows of jobs that the others
-    are about, of which ``done`` were sent in earlier runs, ``sent`` in this one, and ``left`` are still to be sent.
-    ``contradictory``: for each row of a job whose rows in the file say both, their ``row_id``; ``unnumbered``: labels
-    of jobs that do not say what they call their rows. Neither is sent. ``refused`` and ``doubts`` in this run; ``held``
-    are all labels of the file that were refused or are in doubt. ``paused`` says why not all was sent.
+    ``labels``: rows that surely came back or arrived; ``without_job``: those that no upload at this service holds;
+    ``job_rows``: job rows of the others, of which ``done`` were sent earlier, ``sent`` now, and ``left`` not yet. Not
+    sent: ``contradictory`` (``row_id`` of rows of one lookup with both outcomes), ``unnumbered`` (jobs with unknown row
+    numbers). ``refused`` and ``doubts`` in this run; ``held``: all refused or doubtful labels of the file. ``paused``:
+    why sending stopped early.
     """
 
     ledger: str
@@ -72,68 +68,48 @@ class SendReport:
 
     @property
     def exit_code(self) -> int:
-        """0, 3 where labels are held back, 5 where the same command goes on with what is left."""
+        """0; 3 if labels are held back; 5 if the same command goes on later."""
         return 5 if self.paused else 3 if self.held or self.unnumbered else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON has it, without the ledger's own number of an upload: ``job_id`` names it."""
+        """Return the report as plain values, without the ledger's own upload numbers."""
         held = [{name: value for name, value in asdict(label).items() if name != "upload"} for label in self.held]
         return asdict(self) | {"held": held}
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for people."""
-        yield gettext(
-            "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left",
-            sent=self.sent,
-            done=self.done,
-            left=self.left,
-        )
+        yield gettext_of(self, "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left")
         if self.without_job:
-            yield gettext(
-                "{labels} of rows that were not bought in an upload: they have no job",
-                labels=ngettext("{count:,} label", "{count:,} labels", self.without_job),
-            )
+            labels = ngettext("{count:,} label", "{count:,} labels", self.without_job)
+            yield gettext("{labels} of rows that were not bought in an upload: they have no job", labels=labels)
         if self.contradictory:
             rows = "; ".join(gettext(" and ").join(map(str, group)) for group in self.contradictory[:_SHOWN])
-            yield gettext(
-                "not sent, rows of one lookup say both: {rows}{value}",
-                rows=rows,
-                value=" …" if len(self.contradictory) > _SHOWN else "",
-            )
+            more = " …" if len(self.contradictory) > _SHOWN else ""
+            yield gettext("not sent, rows of one lookup say both: {rows}{value}", rows=rows, value=more)
         if self.unnumbered:
-            yield (
-                gettext(
-                    "not sent, {labels} of jobs whose results do not say how they number rows; if you know it, give "
-                    "`first_row=`",
-                    labels=ngettext("{count:,} label", "{count:,} labels", self.unnumbered),
-                )
+            yield gettext(
+                "not sent, {labels} of jobs whose results do not say how they number rows; if you know it, give "
+                "`first_row=`",
+                labels=ngettext("{count:,} label", "{count:,} labels", self.unnumbered),
             )
         for label in self.held[:_SHOWN]:
-            what = "bounced" if label.bounced else "arrived"
-            yield gettext(
-                "{state}: {b_no} {what}, row {place} of job {job_id}: {note}",
-                state=label.state,
-                b_no=label.b_no,
-                what=what,
-                place=label.place + 1,
-                job_id=label.job_id,
-                note=label.note,
-            )
+            about = {"what": "bounced" if label.bounced else "arrived", "place": label.place + 1}
+            yield gettext_of(label, "{state}: {b_no} {what}, row {place} of job {job_id}: {note}", **about)
         if len(self.held) > _SHOWN:
             yield gettext("… and {held:,} more that were refused or are in doubt", held=len(self.held) - _SHOWN)
         if self.held:
             yield gettext("what is in doubt or refused is sent again with `resend=True` only")
         if self.paused:
-            yield gettext("paused: {paused}; the same command goes on", paused=self.paused)
+            yield gettext_of(self, "paused: {paused}; the same command goes on")
 
 
 def labels_with_lookups(
     labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
 ) -> pl.DataFrame:
-    """Return the labels that say something, with the lookup of their row: ``row_id``, ``bounced``, ``reason``, LOOKUP.
+    """Return labels with an outcome and their lookup: ``row_id``, ``bounced``, ``reason``, LOOKUP.
 
-    ``labels``: as for :func:`bansong.labels.output_columns.write_labels`; rows whose ``bounced`` is null are left
-    out. ``table``: the enriched file; ``columns`` and ``prefix`` are those that it was enriched with.
+    ``labels`` as for :func:`bansong.labels.output_columns.write_labels`; ``table``: the enriched file; ``columns`` and
+    ``prefix`` as it was enriched with.
     """
     with reading(table):
         ours = find_earlier_columns(table, prefix).places
@@ -154,17 +130,13 @@ def send_labels(
     resend: bool = False,
     first_row: int | None = None,
     cancel: CancelToken | None = None,
-    progress: Progress = lambda _done, _total: None,
 ) -> SendReport:
-    """Send what is known of letters to the jobs in which their rows were bought; what was sent before is not sent.
+    """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once.
 
-    ``labels``: of :func:`labels_with_lookups`. ``path``: the enriched file, ``mailed``: the day of its mailing (jobs
-    from after it are not those of the letters, unless there is no other). ``resend``: send again what was refused or
-    is in doubt. ``first_row``: what the service calls the first row of a job, where the job's results do not prove it.
-    ``cancel`` stops from another thread.
-
-    Raises what ends a run: a refusal (401, 403), a ledger that fails, :class:`bansong.errors.StoppedError`;
-    ``KeyboardInterrupt``. The ledger has what was sent then.
+    ``path``: the enriched file, mailed on ``mailed`` (earlier jobs are preferred). ``resend``: send refused and
+    doubtful labels again. ``first_row``: number of a job's first row, if its results do not prove it. ``cancel`` stops
+    from another thread. Raises what ends a run: a refusal (401, 403), a failing ledger,
+    :class:`bansong.errors.StoppedError`, ``KeyboardInterrupt``; the ledger has what was sent.
     """
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)
@@ -178,15 +150,13 @@ def send_labels(
         run = LedgerRun(new_run_id(started), "label", url.name, str(path), started.timestamp())
         queue = ledger.prepare_labels(run, found.wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
-        sender = LabelSender(ledger, terms, url, first_row, progress)
+        sender = LabelSender(ledger, terms, url, first_row)
         halt = sender.send_all(run.run_id, queue.labels, cancel or CancelToken()) if queue.labels else None
         return _report(found, queue, sender, halt)
 
 
 @dataclass(frozen=True, slots=True)
 class _JobLabels:
-    """Labels by the row of a job that they are about."""
-
     labels: int
     without_job: int
     wanted: tuple[WantedLabel, ...]
@@ -194,7 +164,7 @@ class _JobLabels:
 
 
 def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
-    """Find the job of each label: the last one before the mailing, else the first; one label for a row of a job."""
+    """Find the job of each label: the last one before the mailing, else the first."""
     lookups = labels.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
     for offline, paid in ledger.upload_flags(origin):  # a key holds the flags, and the file does not say with which
@@ -229,9 +199,9 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
 
 
 def _end_of_day(mailed: date | None) -> float:
-    """The end of the day of a mailing, in unix seconds; wherever it was sent, it was not later."""
     if mailed is None:
         return float("inf")
+    # 12 hours more: wherever the letters were mailed, it was not later
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 

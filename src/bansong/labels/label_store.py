@@ -48,9 +48,9 @@ _WAIT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A recorded mailing: its metadata, how many of its rows came back, arrived, or are not known.
+    """A recorded mailing: its metadata, and how many rows came back, arrived, or are not known.
 
-    ``letters``: how many of the mailed letters have an outcome; two rows may be one letter.
+    ``letters``: mailed letters with an outcome; two rows may be one letter.
     """
 
     id: str
@@ -71,9 +71,8 @@ class Mailing:
 class RecordResult:
     """The outcome of recording: how many labels were ``new``, ``known`` before or ``replaced`` others.
 
-    ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept,
-    too. ``unmailed``: labels of rows that, by what was declared, were not mailed: nothing is learned from these.
-    ``frame``: the mailing's rows now.
+    ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept as
+    well. ``unmailed``: labels of rows declared as not mailed. ``frame``: the mailing's rows now.
     """
 
     id: str
@@ -91,7 +90,7 @@ class RecordResult:
 class LabelStore:
     """A folder with one Parquet file a mailing, by default ``labels/`` in the state directory (mode 0700, files 0600).
 
-    Raises :class:`LabelError` where a file is damaged, naming it.
+    Raises :class:`LabelError` naming a damaged file.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -100,9 +99,8 @@ class LabelStore:
     def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
         """Merge labels with what is recorded of their mailing; the same ones again change nothing.
 
-        A label that contradicts a recorded one is not taken, unless ``replace``. Rows keep what was known of them when
-        they were first recorded. Where the declaration says that silence is delivery, letters without an outcome are
-        kept as well. Another process that records waits. ``dry_run`` writes nothing.
+        A contradicting label is taken only with ``replace``. Where silence is delivery, letters without an outcome are
+        kept as well. Waits for another process that records. ``dry_run`` writes nothing.
         """
         if dry_run:
             return self._merge_batch(batch, replace)[0]
@@ -112,7 +110,7 @@ class LabelStore:
         return recorded
 
     def mailings(self) -> list[Mailing]:
-        """All mailings, the earliest first."""
+        """Return all mailings, the earliest first."""
         found = []
         for path in self._files():
             about = read_metadata(path)
@@ -126,31 +124,30 @@ class LabelStore:
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
 
     def paid_mailings(self) -> list[str]:
-        """The ids of the mailings whose rows were charged."""
+        """Return the ids of the mailings whose rows were charged."""
         return [path.stem for path in self._files() if read_metadata(path).paid]
 
     def read(self, path: Path) -> tuple[pl.DataFrame, MailingMetadata]:
-        """The rows (:data:`STORE_SCHEMA`) and the metadata of a mailing's file, of this store or of another."""
+        """Return the rows (:data:`STORE_SCHEMA`) and the metadata of a mailing's file."""
         return collect_rows(scan_rows(path), path), read_metadata(path)
 
     def put(self, rows: pl.DataFrame, about: MailingMetadata) -> None:
-        """Write the rows (:data:`STORE_SCHEMA`) of a mailing, in place of those that are recorded of it."""
+        """Replace the rows (:data:`STORE_SCHEMA`) of a mailing."""
         with self._lock():
             self._publish(self.path(about.id), rows, about)
 
     def path(self, mailing: str) -> Path:
-        """The file of a mailing."""
+        """Return the file of a mailing."""
         return self.folder / f"{mailing}.parquet"
 
     def evidence(
         self, mailings: Iterable[str] | None = None, *, unread: bool = False, addressee: bool = False
     ) -> pl.LazyFrame:
-        """The letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
+        """Return letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
 
-        ``mailings``: their ids, by default all. ``unread``: with the rows of which no scorecard gave the reasons (the
-        hosted service's), and a column ``unread`` that tells them; probabilities are there, levels are null.
-        ``addressee``: with ``b_no`` and ``address_key``. Raises :class:`LabelError` for a copy, whose letters would
-        count twice.
+        ``mailings``: ids, by default all. ``unread``: with rows whose reasons no scorecard gave, marked in a column
+        ``unread``; their levels are null. ``addressee``: with ``b_no`` and ``address_key``. Raises :class:`LabelError`
+        for a copied file, whose letters would count twice.
         """
         wanted = None if mailings is None else set(mailings)
         paths = [path for path in self._files() if wanted is None or path.stem in wanted]
@@ -165,10 +162,10 @@ class LabelStore:
         return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
 
     def outcomes(self) -> pl.LazyFrame:
-        """The newest outcome of each addressee, by number and address.
+        """Return the newest outcome of each addressee, by number and address.
 
-        Columns: ``b_no`` (UInt64), ``address_key``, ``bounced`` (Boolean, as was said; silence only where it is
-        delivery), ``bounce_reason``, ``bounced_at`` (Date), ``mailed`` (Date).
+        Columns: ``b_no`` (UInt64), ``address_key``, ``bounced`` (Boolean, as said; silence only where it is delivery),
+        ``bounce_reason``, ``bounced_at``, ``mailed`` (Date).
         """
         rows = self._outcomes().with_columns(
             pl.coalesce("said", "bounced").alias("bounced"),
@@ -180,13 +177,11 @@ class LabelStore:
     def history(
         self, b_no: str | None = None, *, mailings: Collection[str] | None = None, assessed: bool = False
     ) -> pl.LazyFrame | None:
-        """Return what the engine may know of each addressee (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
+        """Return each addressee's history (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
 
-        ``b_no``: ten digits, to read one business alone. ``mailings``: their ids, by default all. ``assessed``: only
-        letters whose risk was assessed.
-
-        ``moved`` and ``absent`` as the return reason said; ``delivered`` where a letter has surely arrived. Other
-        outcomes say nothing here, and hide no older one.
+        ``b_no``: ten digits, to read one business alone. ``mailings``: ids, by default all. ``assessed``: only letters
+        whose risk was assessed. ``moved`` and ``absent`` follow the return reason, ``delivered`` means surely arrived;
+        other outcomes are left out and hide no older one.
         """
         if not self._files():
             return None
@@ -204,10 +199,7 @@ class LabelStore:
     def _outcomes(
         self, b_no: str | None = None, mailings: Collection[str] | None = None, *, assessed: bool = False
     ) -> pl.LazyFrame:
-        """Rows with number and address of which something is known: one for the address as written, one as corrected.
-
-        A corrected address is the same place, and the one that the user's next list may have.
-        """
+        """Rows with an outcome, number and address: one for the address as written, one as corrected."""
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
         empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
@@ -220,7 +212,7 @@ class LabelStore:
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def holdings(self, numbers: Collection[str]) -> dict[Path, int]:
-        """Return how many letters each mailing's file holds of numbers (ten digits); files without any are left out."""
+        """Count the letters of numbers (ten digits) by mailing file; files without any are left out."""
         counts = {
             path: int(collect_rows(scan_rows(path).select(_is_of(numbers).sum()), path).item())
             for path in self._files()
@@ -228,10 +220,7 @@ class LabelStore:
         return {path: count for path, count in counts.items() if count}
 
     def erase(self, numbers: Collection[str]) -> None:
-        """Erase the letters of numbers (ten digits), also where names of files hold them; such files are written anew.
-
-        What a record that was killed has left is removed.
-        """
+        """Erase the letters of numbers (ten digits), also from file names in metadata."""
         if not self.folder.is_dir():
             return
         with self._lock():
@@ -244,7 +233,7 @@ class LabelStore:
                     self._publish(path, collect_rows(scan_rows(path).filter(~_is_of(numbers)), path), about)
 
     def purge(self, before: date) -> int:
-        """Delete the files of mailings that went out before a day; return how many. What was learned of them stays."""
+        """Delete the files of mailings before a day; return how many. Learned scorecards stay."""
         old = [path for path in self._files() if read_metadata(path).declaration.mailed < before]
         if old:
             with self._lock():
@@ -284,14 +273,11 @@ class LabelStore:
             raise LabelError(STORE_UNWRITABLE, folder=self.folder, why=why) from error
 
     def _merge_batch(self, batch: LabelBatch, replace: bool) -> tuple[RecordResult, MailingMetadata]:
-        """Return a mailing's rows and metadata with those of a batch; nothing is written."""
         path = self.path(batch.about.id)
         before, about = pl.DataFrame(schema=STORE_SCHEMA), batch.about
         if path.exists():
-            before, about = (
-                collect_rows(scan_rows(path), path),
-                merge_metadata(read_metadata(path), batch.about, replace),
-            )
+            before, earlier = self.read(path)
+            about = merge_metadata(earlier, batch.about, replace)
         known = before.filter(pl.col("said").is_not_null())
         labels, clashing, replaced = merge_recorded(known, batch.labels, replace)
         again = batch.labels.join(known, on="row_id", how="semi").height - clashing.len() - replaced
@@ -318,14 +304,11 @@ class LabelStore:
         return result, about
 
     def _write(self, recorded: RecordResult, about: MailingMetadata) -> None:
-        """Write the mailing's file in one step, unless nothing has changed."""
         path = recorded.path
-        if (
-            path.exists()
-            and read_metadata(path) == about
-            and collect_rows(scan_rows(path), path).equals(recorded.frame)
-        ):
-            return
+        if path.exists():
+            rows, known = self.read(path)
+            if known == about and rows.equals(recorded.frame):
+                return
         self._publish(path, recorded.frame, about)
 
     @staticmethod
@@ -335,12 +318,10 @@ class LabelStore:
 
 
 def _is_of(numbers: Collection[str]) -> pl.Expr:
-    """Return whether a row's letter went to one of the numbers (Boolean, never null)."""
     return pl.col("b_no").is_in(list(numbers)).fill_null(value=False)
 
 
 def _without(about: MailingMetadata, numbers: Collection[str]) -> MailingMetadata:
-    """Return a mailing's metadata with ``…`` where the name of a file holds one of the numbers."""
     spellings = [re.escape(spelling) for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
     blank = partial(re.compile("|".join(spellings)).sub, "…")
     sources = tuple(msgspec.structs.replace(source, name=blank(source.name)) for source in about.sources)
@@ -348,7 +329,6 @@ def _without(about: MailingMetadata, numbers: Collection[str]) -> MailingMetadat
 
 
 def _newest(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Keep one row an addressee: of the newest mailing, in it the one that came back, if any did."""
     came = pl.col("said").fill_null(False)
     order = rows.with_columns(came.alias("came")).sort("mailed", "came", "row_id", descending=[False, False, True])
     return order.unique(["b_no", "address_key"], keep="last", maintain_order=True)

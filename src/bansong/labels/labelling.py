@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from datetime import UTC, date, datetime
@@ -34,7 +34,7 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import Listed, Option, Phrase, gettext
+from bansong.translation import Listed, Option, Phrase, gettext, gettext_of
 
 OUTCOMES_NOT_MATCHED: Final = Problem(
     "labels.outcomes_not_matched",
@@ -63,7 +63,7 @@ _LABELLED: Final = (
     pl.coalesce("reason", "reason_code").alias("bounce_reason"),
     pl.col("returned").alias("bounced_at"),
 )
-"""The columns of a mailing's file as those of a labelled file."""
+"""Columns of a mailing's file as those of a labelled file."""
 
 
 def label(
@@ -97,36 +97,33 @@ def label(
     first_row: int | None = None,
     **service: Unpack[ServiceKeywords],
 ) -> LabelReport:
-    """Record what became of the letters of one mailing: which came back, why and when.
+    """Record the outcomes of one mailing: which letters came back, why and when.
 
     ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
     ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
-    that says whether a letter came back each row is one that did.
+    that says whether a letter came back, each row is one that did.
 
     ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
     ``file_encoding``, ``file_json_path`` and ``file_delimiter`` are that file's, as ``sheet``, ``encoding``,
-    ``json_path`` and ``delimiter`` are those of ``outcomes``.
-    ``mailed``: the day of mailing (a date, or text as 2026-10-05), where ``outcomes`` do not have one.
-    ``returns_requested``: whether undeliverable letters were to come back;
-    must be said. ``complete``: all that comes back has come back. ``sent``: the actions whose rows were mailed, or
-    ``all``; with ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+    ``json_path`` and ``delimiter`` are those of ``outcomes``. ``mailed``: the day of mailing (a date, or text as
+    2026-10-05), if ``outcomes`` have none. ``returns_requested``: whether undeliverable letters were to come back; must
+    be said. ``complete``: all returns are in. ``sent``: the actions whose rows were mailed, or ``all``; with
+    ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
 
-    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number that is one letter's; nothing is
-    guessed. They are merged with what the ``book`` (a folder, by default in the state directory) has of the mailing;
-    what contradicts it is listed and left out, unless ``replace``. ``output``: where the enriched file is written
-    with the columns ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's
-    own). ``unmatched``: where a CSV of what could not be
-    used is written.
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number of one letter; nothing is
+    guessed. They are merged with the ``book`` (a folder, by default in the state directory); contradictions are listed
+    and left out, unless ``replace``. ``output``: where the enriched file is written with the columns ``bounced``,
+    ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's own). ``unmatched``: a CSV of
+    unusable outcomes.
 
-    ``send``: whether the outcomes also go to the hosted service, each to the job in which its row was bought; by
-    default they do where the run's engine was ``batch`` or ``hybrid`` and the service's address is known. ``resend``:
-    again what was refused or is in doubt; ``first_row``: what the service calls a job's first row, where it does not
-    say. ``service``: as for :func:`bansong.enrich`. The ledger has what was sent: it is sent once.
+    ``send``: also send the outcomes to the hosted service, each once, to the job in which its row was bought; by
+    default for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and
+    doubtful ones again; ``first_row``: number of a job's first row, if the service does not say. ``service``: as for
+    :func:`bansong.enrich`.
 
-    Raises :class:`bansong.errors.LabelError` (no outcome of this mailing, a date in the future, a declaration that
-    contradicts an earlier one), :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`: nothing
-    was recorded then. :class:`bansong.errors.OutputError` for an output that cannot be written, when the outcomes may
-    be recorded already: the same call again goes on.
+    Raises :class:`bansong.errors.LabelError`, :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`:
+    nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, possibly
+    after recording; the same call again goes on.
     """
     check_keywords(label, service)
     refuse_after_fork()
@@ -141,13 +138,7 @@ def label(
         service_terms, notes = _service_terms(send, mailing, service)
         outputs.check(path, mailing, store)
         read = read_outcomes(
-            path,
-            columns,
-            sheet=sheet,
-            encoding=encoding,
-            json_path=json_path,
-            delimiter=delimiter,
-            mailed=mailed,
+            path, columns, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, mailed=mailed
         )
         terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
@@ -157,8 +148,7 @@ def label(
             raise _no_match_error(read, mailing, matched)
         recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
         matched = _add_clashes(matched, recorded)
-        report = _report(read, mailing, matched, recorded, dry_run)
-        report = replaced(report, warnings=(*report.warnings, *notes))
+        report = _report(read, mailing, matched, recorded, notes, dry_run)
         if dry_run:
             return report
         if service_terms is None:
@@ -166,7 +156,9 @@ def label(
         from bansong.labels.label_sender import labels_with_lookups, send_labels
 
         try:  # before the output is written, which may replace the file
-            lookups = labels_with_lookups(_certain_labels(recorded), mailing.table, mailing.columns, mailing.prefix)
+            certain = pl.col("said") | ~pl.col("bounced")  # silence is never sent, whatever it means
+            labels = recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
+            lookups = labels_with_lookups(labels, mailing.table, mailing.columns, mailing.prefix)
         except BansongError:  # nothing can be sent; what was recorded is written all the same
             outputs.write(report, mailing, matched, recorded)
             raise
@@ -178,26 +170,17 @@ def label(
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """The files that a call of :func:`label` writes beside the label store."""
-
     labelled: Path | None
     encoding: str | None
     unmatched: Path | None
 
     def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
-        """Raise :class:`UsageError` where an output would replace what is read; only the enriched file may be.
-
-        A file of the label store is never anything else.
-        """
+        """Refuse outputs that would replace what is read; only the enriched file may be replaced."""
         for path in (outcomes, mailing.path, self.labelled, self.unmatched):
             if path is not None and store.is_own(path):
                 raise UsageError(OUTPUT_IN_STORE, path=path)
         keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
-        read = {
-            "outcomes": outcomes,
-            gettext("enriched file"): mailing.path,
-            gettext("labelled file"): self.labelled,
-        }
+        read = {"outcomes": outcomes, gettext("enriched file"): mailing.path, gettext("labelled file"): self.labelled}
         keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
         if self.labelled is not None:
             if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
@@ -207,7 +190,6 @@ class _Outputs:
     def write(
         self, report: LabelReport, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult
     ) -> LabelReport:
-        """Write the outputs; return the report with their paths and warnings."""
         if self.unmatched is not None:
             write_unused(matched.listed, self.unmatched)
             report = replaced(report, unmatched=str(self.unmatched))
@@ -228,7 +210,6 @@ class _Outputs:
 def _service_terms(
     send: bool | None, mailing: OpenMailing, service: ServiceKeywords
 ) -> tuple[ServiceOptions | None, tuple[str, ...]]:
-    """The terms on which outcomes are sent, ``None`` where they are not; and a note where they might have been."""
     if send is False or (send is None and not mailing.has_jobs):
         if service:
             raise UsageError(OPTION_WITHOUT_SENDING, parameter=Option(next(iter(service))))
@@ -248,14 +229,7 @@ def _service_terms(
     return terms, ()
 
 
-def _certain_labels(recorded: RecordResult) -> pl.DataFrame:
-    """The labels that are sent: returns, and arrivals that are certain. Silence is not sent, whatever it means."""
-    certain = pl.col("said") | ~pl.col("bounced")
-    return recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
-
-
 def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
-    """Raise :class:`LabelError` where the mailing has no row of an action that is said to have been sent."""
     if terms.sent is None or terms.sent == ("all",):
         return
     actions = (
@@ -272,7 +246,6 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
 
 
 def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
-    """The error for outcomes of which none is of the mailing: the columns and some numbers of both sides."""
     others = matched.listed.filter(pl.col("problem") == "other_mailing").height
     if others == matched.listed.height:
         days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
@@ -336,13 +309,11 @@ def _label_batch(
 
 
 def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
-    """Return how many outcomes may be of any row, since they name none and the list has no business numbers."""
     unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
     return unplaced.height if mailing.is_address_list else 0
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
-    """Return the evidence of letters, read from the reasons of the enriched file and never computed again."""
     if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
@@ -351,7 +322,7 @@ def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Sc
 
 
 def _candidate_scorecards(version: str | None) -> list[Scorecard]:
-    """The scorecards that may have answered: the one that did, if that is known and it is there, else all."""
+    """Return the scorecard that answered, if known and stored, else all."""
     store = ModelStore()
     if version is not None:
         try:
@@ -362,7 +333,6 @@ def _candidate_scorecards(version: str | None) -> list[Scorecard]:
 
 
 def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
-    """List the outcomes that the store did not take because it has others."""
     target = pl.col("target").is_in(recorded.clashing.implode())
     clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
     if clashing.is_empty():
@@ -374,7 +344,12 @@ def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
 
 
 def _report(
-    read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult, dry_run: bool
+    read: Outcomes,
+    mailing: OpenMailing,
+    matched: MatchResult,
+    recorded: RecordResult,
+    notes: tuple[str, ...],
+    dry_run: bool,
 ) -> LabelReport:
     came = matched.labels.filter(pl.col("said"))
     codes = came["reason_code"].fill_null("none").value_counts(sort=True)
@@ -409,55 +384,37 @@ def _report(
         listed=unused_outcomes(matched.listed),
         problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
         dry_run=dry_run,
-        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded)),
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded), *notes),
     )
 
 
-def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> tuple[str, ...]:
-    found = []
+def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> Iterator[str]:
     terms = recorded.declaration
     if read.only_returns:
-        found.append(
-            Phrase(
-                "{name} has no column that says whether a letter came back: each of its rows is one that did",
-                name=read.name,
-            )
+        yield gettext_of(
+            read, "{name} has no column that says whether a letter came back: each of its rows is one that did"
         )
     enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
     if enriched is not None and enriched > terms.mailed:
-        found.append(
-            Phrase(
-                "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
-                "not be what was known when the letters went out",
-                started=enriched,
-                mailed=terms.mailed,
-            )
+        yield Phrase(
+            "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
+            "not be what was known when the letters went out",
+            started=enriched,
+            mailed=terms.mailed,
         )
     if not terms.silence_is_delivery:
-        why = (
-            Phrase("returns were not requested")
-            if not terms.returns_requested
-            else Phrase("the outcomes are not complete")
-        )
-        found.append(
-            Phrase(
-                "{why}: that a letter did not come back does not mean that it arrived, so only returns are "
-                "learned from",
-                why=why,
-            )
+        incomplete = Phrase("the outcomes are not complete")
+        yield Phrase(
+            "{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from",
+            why=incomplete if terms.returns_requested else Phrase("returns were not requested"),
         )
     elif terms.sent is None:
-        found.append(
-            Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
-        )
+        yield Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     elif unplaced := _count_unplaced(mailing, matched):
-        found.append(
-            Phrase(
-                "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
-                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-                "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
-                "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-                count=unplaced,
-            )
+        yield Phrase(
+            "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
+            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
+            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            count=unplaced,
         )
-    return tuple(found)

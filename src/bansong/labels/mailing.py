@@ -1,4 +1,4 @@
-"""The mailing that outcomes are about: an enriched file, with its letters and the run that wrote it."""
+"""The mailing that outcomes are about: an enriched file, its letters, and the run that wrote it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bansong.tables import FILE_OPTIONS, Table, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.role_content import role_cell
-from bansong.translation import Phrase
+from bansong.translation import count_rows
 
 ADDED_COLUMNS_MISSING: Final = Problem(
     "mailings.added_columns_missing",
@@ -48,17 +48,16 @@ LETTER_SCHEMA: Final = {
     "action": pl.String,
     "reasons": pl.String,
 }
-"""The mailed rows, as the enriched file holds them; ``b_no`` is ten digits, ``reasons`` joined to one text."""
-
+"""Mailed rows of the enriched file; ``b_no`` is ten digits, ``reasons`` one text."""
 _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMailing:
-    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if it is known.
+    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if known.
 
-    ``id`` tells it from other files: the run's id, with a number where the run wrote several tables, else the start of
-    a hash of its answers. ``prefix``: of the nine columns. ``columns``: where number, name and address are, as ``#3``.
+    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers. ``prefix``: of the nine
+    columns. ``columns``: positions of number, name and address, as ``#3``.
     """
 
     id: str
@@ -93,18 +92,18 @@ class OpenMailing:
 
     @property
     def model(self) -> str | None:
-        """The version of the scorecard that answered; ``None`` where that is not known, or none did."""
+        """Version of the scorecard that answered, if known."""
         return self.by.model if self.by and not self.is_bought else None
 
     @property
     def is_bought(self) -> bool:
-        """Whether no answer is the scorecard's, since all are the service's."""
+        """Whether all answers are the service's."""
         kind = ENGINE_KINDS.get(self.engine or "")
         return kind is not None and not kind.answers_locally
 
     @property
     def is_address_list(self) -> bool:
-        """Whether its rows never had business numbers, so that an outcome can name its row by ``row_id`` alone."""
+        """Whether its rows never had business numbers, so that outcomes need a ``row_id``."""
         headers = {*self.columns, *(self.by.headers if self.by else ())}
         return "b_no" not in headers and "address" in self.columns
 
@@ -126,13 +125,11 @@ def open_mailing(
     delimiter: str | None = None,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
-    """Open the mailing that ``run`` (an id, or the path of a manifest) or ``file`` (the enriched file) names.
+    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file`` (the enriched file).
 
-    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file, where they are not found rightly.
-    ``besides``: columns of the record or of the nine that the letters have as text, too.
-
-    Raises :class:`UsageError` unless one of the two is given, :class:`LabelError` where there is no such run, its
-    output is gone, or the file is not an enriched one.
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. ``besides``: further columns that the
+    letters have as text. Raises :class:`UsageError` without either, :class:`LabelError` for an unknown run, a lost
+    output, or a file that is not enriched.
     """
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
@@ -151,11 +148,7 @@ def open_mailing(
         rows = table.count()
         if by is not None and rows != by.rows:
             raise LabelError(
-                ROW_COUNT_DIFFERS,
-                path=path,
-                rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
-                run_id=by.run_id,
-                enriched_rows=by.rows,
+                ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, enriched_rows=by.rows
             )
         if by is None:
             by, notes = find_writer(path, rows, table.name)
@@ -170,7 +163,7 @@ def open_mailing(
 
 @contextmanager
 def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
-    """While the letters are used: what polars says is laid to the file only where the file by itself cannot be read."""
+    """Blame an error of polars on the file only if the file alone cannot be read."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
@@ -180,7 +173,6 @@ def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
 
 
 def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
-    """The prefix of the nine columns, and where they are."""
     ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
     firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
     prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
@@ -197,7 +189,6 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
 def _letters(
     table: Table, ours: Mapping[str, int], chosen: Mapping[str, Choice], besides: Sequence[str] = ()
 ) -> pl.LazyFrame:
-    """The rows of an enriched file as :data:`LETTER_SCHEMA`, and the columns ``besides`` as text."""
     ids, schema = table.ids, table.frame.collect_schema()
     places = {name: ids[place] for name, place in ours.items()}
     record = {role: role_cell(table, role, choice) for role, choice in chosen.items()}
@@ -225,10 +216,7 @@ def _letters(
 
 
 def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
-    """Find the columns of the record: under the headers that the run chose, as far as each of them is there once.
-
-    The positions are those of the returned table, which has the values within objects as columns.
-    """
+    """Find the columns of the record by the headers that the run chose, as far as each is there once."""
     headers = unfold(table).headers
     users = [header for place, header in enumerate(headers) if place not in ours]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
@@ -248,7 +236,7 @@ def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -
 
 
 class _HashingFile:
-    """A file that keeps nothing but the hash of what is written to it."""
+    """A file that keeps only the hash of what is written to it."""
 
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()
@@ -262,7 +250,7 @@ class _HashingFile:
 
 
 def _content_id(letters: pl.LazyFrame) -> str:
-    """A hash of number, address and answers, the same whatever format or encoding they are kept in."""
+    """Hash number, address and answers, the same in whatever format or encoding."""
     hashed = _HashingFile()
     letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
     return hashed.sha256.hexdigest()[:16]

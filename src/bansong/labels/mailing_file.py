@@ -1,4 +1,4 @@
-"""The file of a mailing in the label store: its rows, its metadata, and what it is when it is damaged."""
+"""The file of a mailing in the label store: its rows and its metadata."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ STORE_SCHEMA: Final[dict[str, Any]] = {
     "returned": pl.Date,
     "recorded": pl.Datetime("us", "UTC"),
 }
-"""A row of a mailing's file: the evidence, what an outcome said (``said``, null for silence), and whose letter it was.
+"""A row of a mailing's file: the evidence, the outcome (``said``, null for silence), and the letter.
 
-``address_key``, ``fixed_key``: its address as written, and as corrected if it was. ``doubt``: outcomes of it could
-not be used, so its silence says nothing.
+``address_key``, ``fixed_key``: its address as written and as corrected. ``doubt``: outcomes could not be used, so
+silence is no delivery.
 """
 KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
-"""The columns of a row that come from the enriched file."""
+"""Columns of a row that come from the enriched file."""
 
 
 class OutcomeSource(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class MailingMetadata(msgspec.Struct, frozen=True):
 
 
 def read_metadata(path: Path) -> MailingMetadata:
-    """Return what is known of a mailing as a whole; raise :class:`LabelError`."""
+    """Return the metadata of a mailing's file; raise :class:`LabelError`."""
     try:
         with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
             text = pl.read_parquet_metadata(file)[METADATA_KEY]
@@ -80,13 +80,13 @@ def read_metadata(path: Path) -> MailingMetadata:
 
 
 def refuse_other_name(path: Path) -> None:
-    """Raise :class:`LabelError` where a file is not called by its mailing, so that its rows may be there twice."""
+    """Raise :class:`LabelError` for a file not named after its mailing, since its rows may be there twice."""
     if (name := f"{read_metadata(path).id}.parquet") != path.name:
         raise LabelError(MAILING_FILE_RENAMED, path=path, name=name)
 
 
 def scan_rows(path: Path) -> pl.LazyFrame:
-    """Return the rows of a mailing's file; raise :class:`LabelError` unless it has the columns of one."""
+    """Return the rows of a mailing's file; raise :class:`LabelError` if it lacks columns."""
     try:
         frame = pl.scan_parquet(path, glob=False)
         schema = frame.collect_schema()
@@ -100,7 +100,7 @@ def scan_rows(path: Path) -> pl.LazyFrame:
 
 
 def collect_rows(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
-    """Return what a query over :func:`scan_rows` finds; raise :class:`LabelError`."""
+    """Collect a query over :func:`scan_rows`; raise :class:`LabelError`."""
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:

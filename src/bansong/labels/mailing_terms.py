@@ -1,4 +1,4 @@
-"""The terms of a mailing, as the user says them: when, how, to whom it went, and whether silence means delivery."""
+"""The terms of a mailing: when and to whom it went, and whether silence means delivery."""
 
 from __future__ import annotations
 
@@ -40,16 +40,14 @@ MAILING_DECLARED_OTHERWISE: Final = Problem(
 ALL: Final = "all"
 _KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}
 _FIRST_YEAR: Final = 2000
-"""A year before this is a slip: no file was enriched then."""
 
 
 class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The terms of one mailing, as the user says them.
+    """The terms of one mailing, as the user declares them.
 
-    ``mailed``: the day of mailing. ``returns_requested``: whether undeliverable letters were to come back (in Korea
-    bulk letters only do where they are marked so). ``complete``: whether all that came back is recorded by now.
-    ``mail_class``: a word of the user's (``ordinary``, ``registered``, ``bulk``). ``sent``: the actions whose rows were
-    mailed, or ``("all",)``; ``None`` where that was not said.
+    ``returns_requested``: undeliverable letters were to come back (bulk letters in Korea only if marked so).
+    ``complete``: all returns are recorded. ``mail_class``: a word of the user's (``ordinary``, ``registered``,
+    ``bulk``). ``sent``: the actions whose rows were mailed, or ``("all",)``; ``None`` if not said.
     """
 
     mailed: date
@@ -60,19 +58,19 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def silence_is_delivery(self) -> bool:
-        """Whether a letter of which nothing was heard has arrived: all that can come back has come back."""
+        """Whether a letter without an outcome has arrived."""
         return self.returns_requested and self.complete
 
     @property
     def tells_who_was_sent(self) -> bool:
-        """Whether it is known of every row if it was mailed, so that an outcome of another contradicts that."""
+        """Whether each row is known to be mailed or not, so that an outcome may contradict that."""
         return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
 
     def certain_outcome(self) -> pl.Expr:
-        """Return what learning may take for sure (Boolean, null otherwise), from ``said`` and ``reason_code``.
+        """Return the certain outcome (Boolean, else null), from ``said`` and ``reason_code``.
 
-        True: the letter came back, unless the addressee refused it. False: it did not, by an outcome or by silence,
-        and it would have. ``said`` is what an outcome says, null for a mailed row without one.
+        True: the letter came back, and the addressee did not refuse it. False: it did not, by an outcome or by silence,
+        and it would have.
         """
         came = pl.col("said").fill_null(False)
         silent = pl.col("reason_code").is_in(SAYS_NOTHING).fill_null(False)
@@ -85,10 +83,9 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
 
     def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
-        """Return the terms with what later ones for the same mailing add.
+        """Merge with later terms of the same mailing: gaps are filled, complete stays complete.
 
-        Complete once is complete; what was not said before may be said now. Raises :class:`LabelError` where the two
-        contradict each other, unless ``replace``: then the later one counts.
+        Raises :class:`LabelError` for a contradiction; with ``replace`` the later terms win.
         """
         if replace:
             return msgspec.structs.replace(
@@ -123,7 +120,7 @@ def parse_terms(
     sent: str | Sequence[str] | None,
     today: date,
 ) -> MailingTerms:
-    """Return the terms of a mailing, checked; raise :class:`LabelError` naming the option and the remedy."""
+    """Return the checked terms of a mailing; raise :class:`LabelError`."""
     if mailed > today:
         raise LabelError(DATE_IN_FUTURE, parameter=Option("mailed", str(mailed)))
     if mailed.year < _FIRST_YEAR:

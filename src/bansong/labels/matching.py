@@ -1,7 +1,4 @@
-"""Outcomes matched to mailed rows: labels, and the outcomes that could not be used, with the reason.
-
-Nothing is guessed.
-"""
+"""Match outcomes to mailed rows, and list those that could not be used. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from bansong.engine.letter_history import address_key
 from bansong.translation import gettext_noop
 
 WAYS: Final = ("row_id", gettext_noop("number and address"), gettext_noop("number"))
-"""The ways in which outcomes find their rows, the surest first."""
 
 PROBLEMS: Final[dict[str, str]] = {
     "not_understood": gettext_noop("what it says of the letter is not understood"),
@@ -31,7 +27,7 @@ PROBLEMS: Final[dict[str, str]] = {
     "contradictory": gettext_noop("another outcome says something else of the same row"),
     "known_otherwise": gettext_noop("contradicts what was recorded before, which was kept unless it is to be replaced"),
 }
-"""Codes of problems → their words in reports. An outcome with ``date_not_read`` is used all the same."""
+"""Words for problem codes. An outcome with ``date_not_read`` is used all the same."""
 
 _KINDS = (
     gettext_noop("not understood"),
@@ -45,7 +41,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ambiguous": ("ambiguous",),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
-"""The groups in which a report counts problems."""
+"""Groups in which a report counts problems."""
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -60,12 +56,11 @@ LABEL_SCHEMA: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """``labels``: :data:`LABEL_SCHEMA`, one row a mailed row.
+    """Labels (:data:`LABEL_SCHEMA`, one a mailed row) and the outcomes behind them.
 
-    ``matches``: the outcomes they are of, with the row as ``target``.
-    ``listed``: outcomes with a problem (``place``, ``problem`` and what was read of them), in file order.
-    ``doubtful``: rows (``row_id``, ``letter``) that such outcomes may mean, so that their silence says nothing.
-    ``ways``: outcomes by how they found their row; ``repeated``: those that say again what another one said.
+    ``matches``: used outcomes with their row as ``target``. ``listed``: outcomes with a problem, in file order.
+    ``doubtful``: rows (``row_id``, ``letter``) that unusable outcomes may mean, so that their silence is no delivery.
+    ``ways``: outcomes by how they found their row; ``repeated``: outcomes that repeat another one.
     """
 
     labels: pl.DataFrame
@@ -77,9 +72,9 @@ class MatchResult:
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """The mailed rows that outcomes may mean: ``row_id``, ``b_no``, ``address_key``, ``fixed_key``, ``letter``.
+    """Return the mailed rows that outcomes may mean, by ``row_id`` or number.
 
-    Those with a number or a ``row_id`` that an outcome names, and all others with the same numbers.
+    Columns: ``row_id``, ``b_no``, ``address_key``, ``fixed_key``, ``letter``; all rows of a number are there.
     """
     keys = letters.select("row_id", "b_no", "address", "fixed_address")
     rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
@@ -91,14 +86,14 @@ def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFra
 
 
 def address_keys() -> tuple[pl.Expr, pl.Expr]:
-    """The addresses of a letter, as written and as corrected, in the form in which they are compared."""
+    """Return comparable forms of a letter's address, as written and as corrected."""
     return address_key(pl.col("address")).alias("address_key"), address_key(pl.col("fixed_address")).alias("fixed_key")
 
 
 def letter_expr() -> pl.Expr:
-    """The first row with the same number and address (UInt32): two rows that are one letter to one addressee.
+    """Return the first row with the same number and address (UInt32): several rows may be one letter.
 
-    A row without a number or a readable address is a letter of its own. All rows of a number must be in the frame.
+    A row without number or readable address is its own letter. The frame must hold all rows of a number.
     """
     same = pl.col("row_id").min().over("b_no", "address_key")
     return (
@@ -112,9 +107,9 @@ def letter_expr() -> pl.Expr:
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
     """Match outcomes (:data:`bansong.labels.outcomes.OUTCOME_SCHEMA`) to mailed rows of :func:`find_candidates`.
 
-    By ``row_id`` where an outcome has one; else by number and address, as written or as corrected; else by number,
-    where all rows of it are one letter. An outcome that fits several rows of one letter labels the first of them.
-    Rows of which outcomes say different things are labelled by none. ``mailed``: the day of mailing.
+    By ``row_id`` if given; else by number and address (written or corrected); else by a number whose rows are one
+    letter. An outcome of several rows labels the first; contradicting outcomes label none. ``mailed``: the day of
+    mailing.
     """
     numbers = (
         rows.filter(pl.col("b_no").is_not_null())
@@ -140,9 +135,8 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
         .otherwise(pl.lit(WAYS[2]))
         .alias("way"),
     )
-    found = found.with_columns(
-        pl.coalesce(_worse_problem("problem"), _match_problem(mailed), "problem").alias("problem")
-    )
+    own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # any other problem is worse
+    found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
     clash = found.filter(_is_usable()).group_by("target").agg(_differs().alias("clash"))
     found = found.join(clash, on="target", how="left", maintain_order="left").with_columns(
         pl.when(_is_usable() & pl.col("clash")).then(pl.lit("contradictory")).otherwise("problem").alias("problem")
@@ -165,13 +159,12 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
 
 
 def merge_labels(labels: pl.DataFrame) -> pl.DataFrame:
-    """One label a row, of several that agree: what one of them leaves open another fills; the earliest day."""
+    """Merge agreeing labels of a row: gaps are filled, the earliest day wins."""
     parts = [pl.col(name).min() for name in LABEL_SCHEMA if name != "row_id"]
     return labels.group_by("row_id").agg(parts).sort("row_id").select(list(LABEL_SCHEMA)).cast(LABEL_SCHEMA)  # type: ignore[arg-type]
 
 
 def _doubtful_rows(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows that outcomes of this mailing mean, or may mean, and that could not be used."""
     unused = found.filter(~_is_usable() & (pl.col("problem") != "other_mailing"))
     meant = rows.join(unused, left_on="row_id", right_on="target", how="semi")
     perhaps = rows.join(unused.filter(pl.col("target").is_null()), left_on="b_no", right_on="digits", how="semi")
@@ -179,7 +172,6 @@ def _doubtful_rows(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
-    """(number, address) → the first row of its letter; an address as written goes before one as corrected."""
     written, fixed = (
         rows.select("b_no", pl.col(key).alias("text_key"), by_address="letter", second=pl.lit(second))
         for second, key in enumerate(("address_key", "fixed_key"))
@@ -189,7 +181,6 @@ def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _match_problem(mailed: pl.Expr) -> pl.Expr:
-    """The problem of an outcome that has no row, or cannot be of this mailing; null where it has one."""
     other_number = pl.col("row_id").is_not_null() & (pl.col("digits") != pl.col("row_b_no"))
     conditions = {
         "other_mailing": pl.col("mailed_on") != mailed,
@@ -203,15 +194,9 @@ def _match_problem(mailed: pl.Expr) -> pl.Expr:
     return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
 
 
-def _worse_problem(column: str) -> pl.Expr:
-    """The outcome's own problem, but for a date that could not be read: that gives way to a worse one."""
-    return pl.when(pl.col(column) != "date_not_read").then(column)
-
-
 def _is_usable() -> pl.Expr:
     return pl.col("problem").is_null() | (pl.col("problem") == "date_not_read")
 
 
 def _differs() -> pl.Expr:
-    """Whether the outcomes of one row say different things: came back and not, or for different reasons."""
     return (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)

@@ -1,4 +1,4 @@
-"""Labels on their way to the service: sent at the pace of a run that buys, and never twice by themselves."""
+"""Send labels to the service at the pace of a buying run, and never twice by itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ from bansong.ledger import (
 )
 from bansong.ledger.label_outbox import LabelChange
 from bansong.options import ServiceOptions
-from bansong.progress.display import Progress
 from bansong.purchase.batch_jobs import UploadedJob, find_base
 from bansong.purchase.purchase_context import PurchaseContext
 from bansong.run.lookups import scope_of
@@ -49,16 +48,15 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LabelSender:
-    """Sends one run's labels to the service: ``sent``, ``refused`` and ``doubts`` are counted as it goes.
+    """Sends one run's labels to the service; counts ``sent``, ``refused`` and ``doubts``.
 
-    ``first_row`` is what a service calls the first row of a job whose results do not prove it.
+    ``first_row``: number of a job's first row, if its results do not prove it.
     """
 
     ledger: Ledger
     terms: ServiceOptions
     url: BaseUrl
     first_row: int | None
-    progress: Progress
     sent: int = field(default=0, init=False)
     refused: int = field(default=0, init=False)
     doubts: int = field(default=0, init=False)
@@ -67,7 +65,7 @@ class LabelSender:
     _jobs: dict[int, LabelledJob] = field(default_factory=dict, init=False)
 
     def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
-        """Send the labels, and return why that was stopped, if it was; raise what ends a run."""
+        """Send the labels; return why sending stopped early, if it did; raise what ends a run."""
         key = self.terms.load_key()
         outcome = "failed"
         try:
@@ -85,7 +83,7 @@ class LabelSender:
         return halt
 
     def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
-        """Return how many of the labels are of jobs that do not say what they call their rows."""
+        """Count the labels of jobs whose row numbers are unknown."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
     def _explain_progress(self) -> str:
@@ -106,14 +104,13 @@ class LabelSender:
             try:
                 await self._number_rows(context, {label.upload for label in labels})
                 numbered = [label for label in labels if self._bases.get(label.upload) is not None]
-                self.progress(0, len(numbered))
                 source = iter(numbered)
 
                 def next_task() -> Task | None:
                     label = next(source, None)
                     if label is None:
                         return None
-                    return partial(dispatcher.deliver, _LabelRequest(self, context, label, len(numbered)))
+                    return partial(dispatcher.deliver, _LabelRequest(self, context, label))
 
                 await dispatcher.run(next_task, min(self.terms.concurrency, max(len(numbered), 1)))
             finally:
@@ -121,7 +118,6 @@ class LabelSender:
         return dispatcher.halt
 
     async def _number_rows(self, context: PurchaseContext, uploads: set[int]) -> None:
-        """Find out what the service calls the first row of each job, from the ledger or the job itself."""
         self._jobs = self.ledger.labelled_jobs(sorted(uploads))
         for upload, job in self._jobs.items():
             if context.dispatcher.is_cancelled:
@@ -161,13 +157,12 @@ class LabelSender:
 
 
 class _LabelRequest(OutgoingRequest[None]):
-    """One label, sent again only where it is certain that it did not arrive; ``total``: all labels of the run."""
+    """One label, sent again only if it surely did not arrive."""
 
-    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel, total: int) -> None:
-        self._sender, self._context, self._label, self._total = sender, context, label, total
+    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel) -> None:
+        self._sender, self._context, self._label = sender, context, label
 
     async def skip(self) -> bool:
-        """Refuse the label without sending it if its job is known to be gone."""
         note = self._sender._lost_jobs.get(self._label.upload)
         if note is not None:
             await self._settle(LabelRefused(self._label, note=note))
@@ -186,7 +181,6 @@ class _LabelRequest(OutgoingRequest[None]):
             raise NotFoundError(str(error)) from error
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        """Drop the label if its job is gone, or never had its row: the other labels of the job will be refused, too."""
         del attempt
         return Action.DROP if isinstance(error, NotFoundError) else error_action(error)
 
@@ -213,4 +207,3 @@ class _LabelRequest(OutgoingRequest[None]):
         sender.sent += isinstance(change, LabelDone)
         sender.refused += isinstance(change, LabelRefused)
         sender.doubts += isinstance(change, LabelDoubted)
-        sender.progress(sender.sent + sender.refused + sender.doubts, self._total)

@@ -1,7 +1,4 @@
-"""Outcomes of a mailing as people keep them: any table that says of letters whether they came back, and why.
-
-The words for reasons are in ``return_reasons.toml``.
-"""
+"""Read a table of outcomes: which letters came back, and why (``return_reasons.toml`` has the words)."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from bansong.tables import Table, open_table, reading
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import level_of
 from bansong.tables.role_content import role_cell
-from bansong.translation import Listed, Option, Phrase, gettext_noop
+from bansong.translation import Listed, Option, count_rows, gettext_noop
 
 MAILING_DATE_MISSING: Final = Problem(
     "labels.mailing_date_missing",
@@ -51,9 +48,8 @@ MAILING_DATE_AMBIGUOUS: Final = Problem(
 )
 OUTCOME_COLUMN_MISSING: Final = Problem(
     "labels.outcome_column_missing",
-    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name "
-    "one with `columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what "
-    "came back)",
+    "{name}: no column says whether a letter came back, why or when; the headers are: {names}; name one with "
+    "`columns={{'bounced': 'HEADER'}}` (or reason=HEADER where the list holds only what came back)",
 )
 ROW_COLUMN_MISSING: Final = Problem(
     "labels.row_column_missing",
@@ -73,21 +69,19 @@ REASON_CODES: Final = (
     gettext_noop("closed"),
     gettext_noop("other"),
 )
-"""The codes of return reasons."""
 
 SAYS_NOTHING: Final = ("refused",)
-"""Codes of letters that came back and say nothing about the address: learning leaves them out."""
-
+"""Codes that say nothing about the address: learning leaves them out."""
 _RETURNS: Final = ("반송", "반환", "bounce", "return")
-"""A header with one of these asks whether a letter came back, so that a bare ``Y`` means yes."""
+"""Words of headers under which a bare ``Y`` means that the letter came back."""
 
 
 def reason_code(text: pl.Expr) -> pl.Expr:
-    """Return the code of a reason as written (String, one of :data:`REASON_CODES`), null where the text is blank.
+    """Return the code of a reason (one of :data:`REASON_CODES`), null for blank text.
 
-    White space, case, digits and punctuation do not count. ``other`` where no code fits, or several do.
+    Only letters count. ``other`` if no code fits, or several do.
     """
-    plain = _letters_only(text)
+    plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
     words = _vocabulary()["reasons"]
     whole = {word: code for code, forms in words.items() for word in forms["exact"]}
     within = {code: forms["within"] for code, forms in words.items() if forms["within"]}
@@ -104,10 +98,10 @@ def reason_code(text: pl.Expr) -> pl.Expr:
 
 
 def came_back(text: pl.Expr, header: str) -> pl.Expr:
-    """Whether a letter came back, as a cell of a column under ``header`` says (Boolean).
+    """Whether a letter came back, by a cell of a column under ``header`` (Boolean).
 
-    Null for blank cells and for what is not understood. Flags (``Y``, ``O``, ``1``, ``true``) are only read under a
-    header that speaks of returns. The word of a reason (``폐문부재``) says that it came back.
+    Null for blank or unknown words. Flags (``Y``, ``O``, ``1``, ``true``) count only under a header about returns; a
+    reason (``폐문부재``) means a return.
     """
     words = _vocabulary()
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[\s.\-_()\[\]]", "")
@@ -121,17 +115,13 @@ def came_back(text: pl.Expr, header: str) -> pl.Expr:
     return pl.when(yes).then(True).when(no).then(False).when(code != "other").then(True)
 
 
-def _letters_only(text: pl.Expr) -> pl.Expr:
-    return text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
-
-
 @cache
 def _vocabulary() -> dict[str, Any]:
     return tomllib.loads(files("bansong.labels").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
 
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
-"""The columns that are read of outcomes; ``b_no`` or ``row_id`` is required."""
+"""Columns of outcomes; ``b_no`` or ``row_id`` is required."""
 
 OUTCOME_SCHEMA: Final = {
     "place": pl.UInt32,
@@ -145,17 +135,14 @@ OUTCOME_SCHEMA: Final = {
     "mailed_on": pl.Date,
     "problem": pl.String,
 }
-"""One row an outcome: where it stands (from 1; in a workbook, its row there), which letter it means, what it says, and
-what is wrong with it."""
-
+"""One row an outcome: its place (from 1; in a workbook, its row), which letter it means, what it says, its problem."""
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
 _SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
 _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
-"""A day as a workbook counts it, from 1982 to 2064, where a cell lost its date format."""
+"""Day number of a workbook, from 1982 to 2064, whose cell lost its date format."""
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
-"""The columns with the outcome; the others identify the letter."""
 _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 
 
@@ -163,9 +150,8 @@ _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 class Outcomes:
     """A table of outcomes, read.
 
-    ``frame``: :data:`OUTCOME_SCHEMA` and, as ``written:<role>`` (String), the cells that were read. ``blank``: rows
-    that say nothing (no totals or repeated header among them). ``only_returns``: there is no column that says whether
-    a letter came back, so each row is one that did.
+    ``frame``: :data:`OUTCOME_SCHEMA` and the cells as read, ``written:<role>``. ``blank``: rows without an outcome.
+    ``only_returns``: no column says whether a letter came back, so each row is one that did.
     """
 
     path: Path
@@ -189,10 +175,10 @@ def read_outcomes(
     delimiter: str | None = None,
     mailed: date | None = None,
 ) -> Outcomes:
-    """Read a table of outcomes; raise :class:`InputError` as any reader does, :class:`LabelError` if it says nothing.
+    """Read a table of outcomes; raise :class:`InputError`, or :class:`LabelError` if it holds none.
 
-    ``columns`` maps roles of :data:`ROLES` to headers; the others are found from the headers. A date without a year
-    is the next such day from the mailing on: from ``mailed``, else from the row's own mailing date.
+    ``columns`` maps roles of :data:`ROLES` to headers; others are found. A date without a year is the next such day
+    from ``mailed``, else from the row's own mailing date.
     """
     with (
         fetch_file(path) as data,
@@ -218,7 +204,7 @@ def read_outcomes(
     blank = pl.col("said").is_null() & pl.col("problem").is_null()
     kept = frame.filter(~blank).drop(ROW_PROBLEM).cast(OUTCOME_SCHEMA)  # type: ignore[arg-type]
     if kept.is_empty():
-        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=Phrase("{count:,} row", "{count:,} rows", count=rows))
+        raise LabelError(OUTCOMES_EMPTY, name=table.name, rows=count_rows(rows))
     if not kept["said"].count() and not only_returns:
         header = chosen["bounced"].header
         values = ", ".join(map(repr, kept["written:bounced"].unique(maintain_order=True).head(5)))
@@ -228,7 +214,7 @@ def read_outcomes(
 
 
 def refuse_future(outcomes: Outcomes, today: date) -> None:
-    """Raise :class:`LabelError` for a return date that is yet to come, naming row and value."""
+    """Raise :class:`LabelError` for a return date in the future."""
     late = outcomes.frame.filter(pl.col("returned") > today).head(1)
     if late.height:
         row = late.row(0, named=True)
@@ -236,7 +222,7 @@ def refuse_future(outcomes: Outcomes, today: date) -> None:
 
 
 def mailing_date(outcomes: Outcomes, given: date | None) -> date:
-    """The day of mailing: as given, else the one that the outcomes hold; raise :class:`LabelError`."""
+    """Return the day of mailing: as given, else from the outcomes; raise :class:`LabelError`."""
     if given is not None:
         return given
     days = outcomes.frame["mailed_on"].drop_nulls().unique().sort()
@@ -250,7 +236,6 @@ def mailing_date(outcomes: Outcomes, given: date | None) -> date:
 
 
 def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
-    """The columns by role. A ``row_id`` makes the number optional: it must then be known by its header."""
     if "row_id" not in given:
         places = [place for place, header in enumerate(table.headers) if level_of("row_id", header) == "sure"]
         if len(places) == 1:
@@ -281,7 +266,6 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
 
 
 def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
-    """The cells that are read, as text, numbered as messages do; totals and repeated headers marked."""
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
     return rows.select(
@@ -298,9 +282,10 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
 
 
 def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date | None) -> pl.LazyFrame:
-    """Add what the cells say to the cells; what is said of many letters in the same words is read once."""
+    """Parse the cells; repeated words are parsed once."""
     spoken = [f"written:{role}" for role in _SPOKEN]
-    words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(_code())
+    code = reason_code(pl.col("reason")).alias("reason_code")
+    words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(code)
     rows = raw.join(words, on=spoken, how="left", nulls_equal=True, maintain_order="left")
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in ("b_no", "row_id")}
     said = pl.col("said")
@@ -315,7 +300,6 @@ def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date |
 
 
 def _parse_words(chosen: Mapping[str, Choice], mailed: date | None) -> list[pl.Expr]:
-    """Parse the outcome of a letter, but for the code of the reason."""
     cell = {role: _non_blank(pl.col(f"written:{role}")) for role in _SPOKEN}
     why = cell["reason"].is_not_null() | cell["returned"].is_not_null()
     said, own = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
@@ -335,12 +319,7 @@ def _parse_words(chosen: Mapping[str, Choice], mailed: date | None) -> list[pl.E
     ]
 
 
-def _code() -> pl.Expr:
-    return reason_code(pl.col("reason")).alias("reason_code")
-
-
 def _problem_expr() -> pl.Expr:
-    """The problem of an outcome by itself; the row is left out, but for a date that cannot be read."""
     word, why = (
         _non_blank(pl.col("written:bounced")),
         pl.col("reason_code").is_not_null() | pl.col("returned").is_not_null(),
@@ -358,12 +337,11 @@ def _problem_expr() -> pl.Expr:
 
 
 def _non_blank(text: pl.Expr) -> pl.Expr:
-    """The cell, null where it holds nothing or only a dash."""
     return pl.when(~text.str.contains(r"^[\s\-]*$")).then(text.str.strip_chars())
 
 
 def _parse_day(text: pl.Expr) -> pl.Expr:
-    """A day as is written in Korea: the year first, in four digits or two, or as the number that a workbook has."""
+    """Parse a day as written in Korea: year first, four digits or two, or a workbook's number."""
     packed = text.str.replace(_PACKED, "$1-$2-$3").str.replace(_SHORT, "20$1-$2-$3")
     written = packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
     counted = text.str.extract(_SERIAL).cast(pl.Int64, strict=False) * pl.duration(days=1)
@@ -371,7 +349,7 @@ def _parse_day(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_without_year(text: pl.Expr, begin: pl.Expr) -> pl.Expr:
-    """A month and a day as the first such day from ``begin`` on; null where ``begin`` is."""
+    """Parse month and day as the first such day from ``begin`` on."""
     month_and_day = text.str.replace(_WITHOUT_YEAR, "$1-$2")
     years = [pl.concat_str(begin.dt.year() + more, month_and_day, separator="-") for more in (0, 1)]
     this, following = (year.str.to_date("%Y-%m-%d", strict=False) for year in years)

@@ -1,7 +1,4 @@
-"""The three label columns of an enriched file: ``bounced``, ``bounce_reason``, ``bounced_at``.
-
-:func:`write_labels` adds them to a file.
-"""
+"""Write the label columns ``bounced``, ``bounce_reason``, ``bounced_at`` into an enriched file."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from bansong.schema import LABEL_COLUMNS
 from bansong.tables import Enriched, Table, publish_file, reading, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import backed_up, find_foreign, same_file
-from bansong.translation import Phrase
+from bansong.translation import Phrase, count_rows
 
 COLUMN_MISSING: Final = Problem(
     "labels.column_missing", "{name}: the labels have no column {missing!r}; they need {names}"
@@ -44,7 +41,6 @@ LABEL_DTYPES: Final[dict[str, pl.DataType]] = {
     "bounce_reason": pl.String(),
     "bounced_at": pl.Date(),
 }
-"""A frame of labels: the row they are about, whether its letter came back, why, and the day."""
 
 
 def write_labels(
@@ -58,16 +54,12 @@ def write_labels(
 ) -> None:
     """Write an enriched file again with ``bounced``, ``bounce_reason`` and ``bounced_at`` behind its columns.
 
-    ``table``: the enriched file, open. ``labels``: columns and dtypes of :data:`LABEL_DTYPES`, at most one a row, in
-    any order; rows without one get nulls. CSV has them as ``true``, ``false`` and ``2026-11-22``, a workbook of the
-    user's as TRUE, FALSE and the date as text, JSON and Parquet in their own types. Columns of an earlier labelling are
-    replaced where they stand; where the user has a column of such a name it is kept and ours gets ``_bv``. All other
-    cells, their order, the dialect, the workbook around them stay as they are. ``output`` may be the file of ``table``:
-    it is replaced in one step, when the new file is whole and its rows are counted. ``output_encoding``: of a CSV
-    output, by default the file's own. ``prefix``: as the file was enriched with. ``warned`` is called with each
-    warning.
-
-    Raises :class:`LabelError` for labels that fit no row of the file, :class:`bansong.errors.InputError`,
+    ``table``: the enriched file, open. ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. CSV
+    holds ``true``, ``false`` and ``2026-11-22``, a workbook TRUE, FALSE and the date as text, JSON and Parquet typed
+    values. Columns of an earlier labelling are replaced in place; a user's own column of such a name stays and ours
+    gets ``_bv``. Everything else stays as it is. ``output`` may be the file itself, replaced in one step.
+    ``output_encoding``: of a CSV, by default the file's own; ``prefix``: as the file was enriched with; ``warned`` gets
+    each warning. Raises :class:`LabelError` for labels that fit no row, :class:`bansong.errors.InputError`,
     :class:`bansong.errors.OutputError`, :class:`bansong.errors.UsageError`, :class:`AccountingError`; nothing was
     published then.
     """
@@ -89,11 +81,8 @@ def write_labels(
             counts, count_written = write_table(result, temporary, target.format, target.encoding)
             found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
-            faults = (
-                [Phrase("in no row: {labels}", labels=Phrase("{count:,} label", "{count:,} labels", count=lost))]
-                if lost
-                else []
-            )
+            missing = Phrase("{count:,} label", "{count:,} labels", count=lost)
+            faults = [Phrase("in no row: {labels}", labels=missing)] if lost else []
             accounting.check_rows(
                 table.count(), found["rows"], count_written(), *faults, in_order=bool(found["in_order"])
             )
@@ -114,19 +103,12 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
     rows = table.count()
     beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
     if not beyond.is_empty():
-        raise LabelError(
-            ROW_BEYOND_FILE,
-            name=table.name,
-            beyond=beyond[ROW_ID][0],
-            rows=Phrase("{count:,} row", "{count:,} rows", count=rows),
-        )
+        raise LabelError(ROW_BEYOND_FILE, name=table.name, beyond=beyond[ROW_ID][0], rows=count_rows(rows))
     return labels
 
 
 def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
-    """Return what is to be written, in the format that the output's name asks for, and whether it replaces the file.
-
-    Over the file it is written in the file's own format.
+    """Return the target in the output's format, and whether it replaces the file (then in the file's own format).
 
     Raises :class:`bansong.errors.UsageError`, :class:`bansong.errors.OutputError` for what cannot be written so.
     """

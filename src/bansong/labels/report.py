@@ -1,8 +1,8 @@
-"""The report of labelling, and the list of outcomes that could not be used."""
+"""The report of labelling, and the list of unusable outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,7 +17,7 @@ from bansong.labels.matching import KINDS, PROBLEMS
 from bansong.report_display import Shown, listed_counts
 from bansong.schema import Choice
 from bansong.tables import publish_file
-from bansong.translation import gettext, ngettext
+from bansong.translation import count_rows, gettext, gettext_of, ngettext
 
 if TYPE_CHECKING:
     from bansong.labels.label_sender import SendReport
@@ -25,17 +25,13 @@ if TYPE_CHECKING:
 REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
 SHOWN: Final = 20
-"""Outcomes that could not be used: so many are listed in the text of a report."""
-
+"""Unusable outcomes listed in the text of a report."""
 OTHER_MAILING: Final = "other_mailing"
 
 
 @dataclass(frozen=True, slots=True)
 class UnusedOutcome:
-    """An outcome that could not be used as it is: its row, a code of PROBLEMS, and the cell that shows it.
-
-    ``row``: from 1; of a workbook, the one that Excel shows.
-    """
+    """An unusable outcome: its row (from 1, or Excel's), a code of PROBLEMS, and the cell that shows it."""
 
     row: int
     problem: str
@@ -53,12 +49,10 @@ class LabelReport(Shown):
     """The report of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
-    ``by_reason`` those that came back by reason code (``none`` where no reason was given). ``new``, ``known``,
-    ``replaced``: labelled rows by whether the store had them before. ``silent``: mailed rows without an outcome that
-    the store keeps as delivered. ``unmailed``: labelled rows that, by what was declared, were not mailed, so that
-    nothing is learned from them. ``unread``: rows of which no scorecard gave the reasons.
-    ``listed``: outcomes that could not be used, ``problems`` counts them; those of other mailings are only counted.
-    ``usable``: rows of the mailing from which can be learned now.
+    ``by_reason``: returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows by
+    what the store had before. ``silent``: rows without an outcome, kept as delivered. Not learned from: ``unmailed``
+    (declared as not mailed), ``unread`` (reasons of no scorecard). ``listed``: unusable outcomes, ``problems`` counts
+    them; those of other mailings are only counted. ``usable``: rows of the mailing that learning can use now.
     """
 
     WIDTH: ClassVar[int] = 18
@@ -98,12 +92,12 @@ class LabelReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when outcomes could not be used or understood; 5 when labels are still to be sent."""
+        """0; 3 if outcomes could not be used; 5 if labels are still to be sent."""
         sending: int = self.sent.exit_code if self.sent is not None else 0
         return sending or (3 if self.listed else 0)
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return values | {
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},
@@ -116,104 +110,67 @@ class LabelReport(Shown):
             "warnings": list(map(str, self.warnings)),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
-        return [*self._outcome_lines(), *self._unused_lines(), *self._book_lines()]
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        yield from self._outcome_lines()
+        yield from self._unused_lines()
+        yield from self._book_lines()
 
-    def _outcome_lines(self) -> list[tuple[str, str]]:
-        """What the outcomes say, and of which rows they are."""
-        rows = ngettext("{count:,} row", "{count:,} rows", self.rows)
-        blank = gettext(", {blank:,} blank", blank=self.blank) if self.blank else ""
-        mailed = gettext(
-            "{file}: {rows}, {terms}",
-            file=self.file,
-            rows=ngettext("{count:,} row", "{count:,} rows", self.mailed_rows),
-            terms=_describe_terms(self.declaration),
+    def _outcome_lines(self) -> Iterator[tuple[str, str]]:
+        blank = gettext_of(self, ", {blank:,} blank") if self.blank else ""
+        yield gettext("outcomes"), f"{self.outcomes}: {count_rows(self.rows)}{blank}"
+        terms = _describe_terms(self.declaration)
+        yield (
+            gettext("mailing"),
+            gettext_of(self, "{file}: {rows}, {terms}", rows=count_rows(self.mailed_rows), terms=terms),
         )
         ways = {gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}
+        yield gettext("matched"), listed_counts(ways)
         reasons = listed_counts({gettext(code): count for code, count in self.by_reason.items()})
-        found = [
-            (gettext("outcomes"), f"{self.outcomes}: {rows}{blank}"),
-            (gettext("mailing"), mailed),
-            (gettext("matched"), listed_counts(ways)),
-            (gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"),
-            (gettext("not bounced"), f"{self.not_bounced:,}"),
-        ]
+        yield gettext("bounced"), f"{self.bounced:,} ({reasons})" if self.by_reason else f"{self.bounced:,}"
+        yield gettext("not bounced"), f"{self.not_bounced:,}"
         if self.repeated:
             outcomes = ngettext("{count:,} outcome", "{count:,} outcomes", self.repeated)
-            again = gettext("{outcomes} of a row that another one is of", outcomes=outcomes)
-            found.append((gettext("said again"), again))
-        return found
+            yield gettext("said again"), gettext("{outcomes} of a row that another one is of", outcomes=outcomes)
 
-    def _unused_lines(self) -> list[tuple[str, str]]:
-        """The outcomes that could not be used, by kind, and the first of them."""
-        kinds = {kind: sum(self.problems.get(code, 0) for code in codes) for kind, codes in KINDS.items()}
-        found = [(gettext(kind.replace("_", " ")), f"{count:,}") for kind, count in kinds.items() if count]
-        found += [("", str(one)) for one in self.listed[:SHOWN]]
+    def _unused_lines(self) -> Iterator[tuple[str, str]]:
+        for kind, codes in KINDS.items():
+            if count := sum(self.problems.get(code, 0) for code in codes):
+                yield gettext(kind.replace("_", " ")), f"{count:,}"
+        yield from (("", str(one)) for one in self.listed[:SHOWN])
         if len(self.listed) > SHOWN:
             rest = gettext("{count:,} more", count=len(self.listed) - SHOWN)
-            found.append(
-                ("", rest if self.unmatched else gettext("{rest}; `unmatched='PATH'` writes them all", rest=rest))
-            )
+            yield "", rest if self.unmatched else gettext("{rest}; `unmatched='PATH'` writes them all", rest=rest)
         if others := self.problems.get(OTHER_MAILING):
-            found.append((gettext("other mailings"), ngettext("{count:,} row", "{count:,} rows", others)))
-        return found
+            yield gettext("other mailings"), count_rows(others)
 
-    def _book_lines(self) -> list[tuple[str, str]]:
+    def _book_lines(self) -> Iterator[tuple[str, str]]:
         kept = {gettext("new"): self.new, gettext("known before"): self.known, gettext("replaced"): self.replaced}
-        would = gettext("would record") if self.dry_run else gettext("recorded")
-        found = [(would, listed_counts(kept))]
+        yield gettext("would record") if self.dry_run else gettext("recorded"), listed_counts(kept)
         if self.silent:
-            found.append(
-                (
-                    gettext("silent"),
-                    gettext(
-                        "{mailed_rows} without an outcome, taken as delivered",
-                        mailed_rows=ngettext("{count:,} mailed row", "{count:,} mailed rows", self.silent),
-                    ),
-                )
-            )
+            silent = ngettext("{count:,} mailed row", "{count:,} mailed rows", self.silent)
+            yield gettext("silent"), gettext("{mailed_rows} without an outcome, taken as delivered", mailed_rows=silent)
         if self.unmailed:
-            found.append(
-                (
-                    gettext("not mailed"),
-                    gettext(
-                        "{outcomes} of rows that `sent=` leaves out: not learned from",
-                        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", self.unmailed),
-                    ),
-                )
-            )
+            unmailed = ngettext("{count:,} outcome", "{count:,} outcomes", self.unmailed)
+            left_out = gettext("{outcomes} of rows that `sent=` leaves out: not learned from", outcomes=unmailed)
+            yield gettext("not mailed"), left_out
         if self.unread:
-            found.append(
-                (
-                    gettext("unread"),
-                    gettext(
-                        "{rows} of which no scorecard gave the reasons: not learned from",
-                        rows=ngettext("{count:,} row", "{count:,} rows", self.unread),
-                    ),
-                )
+            unread = count_rows(self.unread)
+            yield (
+                gettext("unread"),
+                gettext("{rows} of which no scorecard gave the reasons: not learned from", rows=unread),
             )
-        found.append(
-            (
-                gettext("to learn from"),
-                gettext("{rows} of this mailing", rows=ngettext("{count:,} row", "{count:,} rows", self.usable)),
-            )
-        )
+        yield gettext("to learn from"), gettext("{rows} of this mailing", rows=count_rows(self.usable))
         if self.sent is not None:
-            found += [(gettext("service"), line) for line in self.sent.lines()]
-        paths = {
-            gettext("unmatched in"): self.unmatched,
-            gettext("output"): self.output,
-            gettext("book"): self.book,
-        }
-        return [*found, *((what, path) for what, path in paths.items() if path)]
+            yield from ((gettext("service"), line) for line in self.sent.lines())
+        paths = {gettext("unmatched in"): self.unmatched, gettext("output"): self.output, gettext("book"): self.book}
+        yield from ((what, path) for what, path in paths.items() if path)
 
     def __repr__(self) -> str:
         return f"<bansong.LabelReport {self.mailing}: {self.bounced:,} bounced, {self.not_bounced:,} not>"
 
 
 def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
-    """Return the outcomes with a problem (``listed`` of a match), but for those of other mailings."""
+    """Return the outcomes with a problem (``listed`` of a match), except those of other mailings."""
     found = (
         frame.filter(pl.col("problem") != OTHER_MAILING)
         .sort("place")
@@ -223,7 +180,7 @@ def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
 
 
 def write_unused(frame: pl.DataFrame, path: Path) -> None:
-    """Write what could not be used as CSV: row, problem, why, and the cells that were read; raises OutputError."""
+    """Write unusable outcomes as CSV: row, problem, why, and the cells; raise :class:`OutputError`."""
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
     words = {code: gettext(text) for code, text in PROBLEMS.items()}
     why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
@@ -241,7 +198,7 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _shown_cell() -> pl.Expr:
-    """The cell that shows a problem: never an address, and a number only where it is a business number's ten digits."""
+    """Return the cell that shows a problem: never an address, and a number only if it has ten digits."""
     cell = {
         "not_understood": pl.col("written:bounced"),
         "contradicts_itself": pl.col("written:bounced"),
@@ -256,7 +213,6 @@ def _shown_cell() -> pl.Expr:
 
 
 def _describe_terms(declaration: MailingTerms) -> str:
-    """A declaration in words."""
     actions = name_actions(declaration.sent or ())
     words = [
         gettext("mailed {mailed}", mailed=declaration.mailed),

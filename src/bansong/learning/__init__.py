@@ -1,13 +1,4 @@
-"""The scorecard learns from what really bounced, behind its gate.
-
-- ``training_data``: the rows of the label store that may be used; ``quarantine``: doubted labels, and their audit
-- ``label_checks``: which labels are doubted; ``label_noise``: wrong returns; ``control_group``: missing returns
-- ``fit``: letters counted by pattern, as numbers, and the points that follow from them
-- ``challenger``: a scorecard made of a fit, and what it would change
-- ``gate``: whether it is surely better than the champion; ``calibration_run``: the whole;
-  ``calibration_outcome``: what came of it
-- ``calibration``: probabilities held against outcomes; ``significance``: intervals and drift
-"""
+"""Relearn the scorecard from recorded outcomes, and promote the result only if it is surely better."""
 
 from __future__ import annotations
 
@@ -21,7 +12,7 @@ from bansong.labels.label_store import LabelStore
 from bansong.learning.calibration_outcome import Calibrated
 from bansong.learning.calibration_run import CalibrationRun
 from bansong.learning.fit import numpy
-from bansong.learning.quarantine import SIZE, Audit, draw_sample, evaluate_audit
+from bansong.learning.quarantine import SIZE, draw_sample, evaluate_audit
 from bansong.models.model_store import ModelStore
 
 LABELS_MISSING: Final = Problem(
@@ -42,19 +33,17 @@ def calibrate(
 ) -> Calibrated:
     """Relearn the scorecard from the label store, and let it answer if it is surely better.
 
-    ``labels``: the label store's folder, by default the user's. ``store``: where scorecards are kept, by default the
-    user's. ``audited``: a sample of quarantined letters that was looked up again, see :func:`audit_sample`. ``dry_run``
-    decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears, by default the
-    current one.
-
-    Raises :class:`bansong.errors.LabelError` where it holds no labels or is damaged,
-    :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError` without numpy. The champion stays
-    then.
+    ``labels``: the label store's folder, ``store``: where scorecards are kept; both by default the user's. ``audited``:
+    a sample of :func:`audit_sample`, looked up again. ``dry_run`` decides, but neither promotes nor records anything.
+    ``now``: the time that a learned scorecard bears. Raises :class:`bansong.errors.LabelError`,
+    :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError` without numpy; the champion stays then.
     """
     numpy()  # says at once what is missing
     run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
-    verdict = None if audited is None else _audit(run, Path(audited), dry_run=dry_run)
-    return run.finish(verdict, dry_run=dry_run)
+    audit = None if audited is None else evaluate_audit(run.labels, run.auditable(), Path(audited))
+    if audit is not None and not dry_run:
+        run.models.note("released" if audit.releases else "kept", audit.as_dict())
+    return run.finish(audit, dry_run=dry_run)
 
 
 def audit_sample(
@@ -65,9 +54,9 @@ def audit_sample(
     today: date | str | None = None,
     size: int = SIZE,
 ) -> int:
-    """Write letters of quarantined mailings to a CSV file; somebody fills in its column ``checked``.
+    """Write letters of quarantined mailings to a CSV file, to be looked up again; return how many.
 
-    Returns how many letters there are. Raises as :func:`calibrate`.
+    Somebody fills in the column ``checked``. Raises as :func:`calibrate`.
     """
     numpy()
     run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
@@ -80,10 +69,3 @@ def _open_store(folder: str | Path | None) -> LabelStore:
     if not store.mailings():
         raise LabelError(LABELS_MISSING, folder=store.folder)
     return store
-
-
-def _audit(run: CalibrationRun, path: Path, *, dry_run: bool) -> Audit:
-    verdict = evaluate_audit(run.labels, run.auditable(), path)
-    if not dry_run:
-        run.models.note("released" if verdict.releases else "kept", verdict.as_dict())
-    return verdict

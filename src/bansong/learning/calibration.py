@@ -1,12 +1,8 @@
-"""Calibration: a report of probabilities over rows whose outcome is known.
-
-It works on any probabilities, the local engine's and the service's alike, and needs no more than polars: everything is
-computed from the counts of each distinct probability, of which there are few, so a million rows take about a second.
-"""
+"""Compare probabilities with outcomes, from the counts of each distinct probability."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,7 +19,7 @@ from bansong.learning.labelled_file import open_labelled
 from bansong.learning.significance import interval
 from bansong.report_display import Shown
 from bansong.schema import REASON_SEPARATOR
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, gettext, gettext_noop, gettext_of
 
 if TYPE_CHECKING:
     from bansong.charts.library import Chart
@@ -39,25 +35,15 @@ CALIBRATED_COLUMN_MISSING: Final = Problem(
 BINS: Final = 10
 FEW: Final = 50
 """Rows below which the figures are too uncertain to judge by."""
-
 GROUPS: Final = ("engine", "model", "grade", "action")
-"""The columns by which the report is broken down, where the rows have them."""
+"""Columns by which the report is broken down, as far as the rows have them."""
 
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
-    "n": pl.Int64,
-    "bounced": pl.Int64,
-    "expected": pl.Float64,
-    "mean_p": pl.Float64,
-    "rate": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "lift": pl.Float64,
-    "brier": pl.Float64,
-    "log_loss": pl.Float64,
-    "auc": pl.Float64,
+    **dict.fromkeys(("n", "bounced"), pl.Int64),
+    **dict.fromkeys(("expected", "mean_p", "rate", "low", "high", "lift", "brier", "log_loss", "auc"), pl.Float64),
 }
-"""The figures of each bin and group: ``low`` and ``high`` are the 95 % interval of ``rate`` (Wilson), ``lift`` is
-``rate`` over the rate of all rows, ``auc`` null where all outcomes are the same."""
+"""Figures of each bin and group: ``low`` to ``high`` is the 95 % interval (Wilson) of ``rate``, ``lift`` its ratio to
+all rows."""
 
 FIGURE_WORDS: Final[Mapping[str, str]] = {
     "bin": gettext_noop("bin"),
@@ -77,14 +63,12 @@ FIGURE_WORDS: Final[Mapping[str, str]] = {
     "auc": "AUC",
     "ece": "ECE",
 }
-"""A column of the figures → its word for people; the English ones are the names."""
 GROUP_WORDS: Final[Mapping[str, str]] = {
     "engine": gettext_noop("engine"),
     "model": gettext_noop("model"),
     "grade": gettext_noop("grade"),
     "reason": gettext_noop("reason"),
 }
-"""What figures are broken down by → its word for people."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
 _FIGURES: Final = (
@@ -102,7 +86,7 @@ _FIGURES: Final = (
     "ece",
 )
 _WRITTEN: Final = 5e-5
-"""Half of the last place that probabilities are written with: what 0 and 1 may have been."""
+"""Half of the last place that probabilities are written with."""
 _REASON_HEAD: Final = r"(?:^|\| )\[\S+ [+-]\d+\]"
 _REASON_LABEL: Final = r"\[(\S+) "
 
@@ -112,18 +96,13 @@ class Calibration(Shown):
     """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere.
 
     ``n`` rows have both, ``left_out`` lack one; ``bounced`` came back, ``expected`` is the sum of the probabilities.
-    ``ratio`` is bounced over expected (calibration in the large), ``low`` and ``high`` its 95 % interval (Wilson's for
-    the rate, over the mean probability). ``brier``: mean squared error; ``log_loss`` in nats, where probabilities of 0
-    and 1 count as 0.00005 and 0.99995; ``auc``: how often a letter that came back had a higher probability than one
-    that did not, ties counting half. ``ece``: expected calibration error, mean distance of probability and rate
-    over ten bins of about equal count (rows of the same probability stay together, so bins may be fewer and unequal);
-    by chance alone it is above zero. Each is ``None`` where it is not defined: without rows, ``auc`` also where all
-    outcomes are the same.
+    ``ratio``: bounced over expected, with its 95 % interval ``low`` to ``high`` (Wilson). ``brier``: mean squared
+    error; ``log_loss`` in nats; ``auc``: how often a returned letter ranks above an arrived one, ties count half;
+    ``ece``: expected calibration error over ten bins of about equal count. A figure that is not defined is ``None``.
 
-    ``frame``: the bins with ``bin`` (UInt32), ``lowest``, ``highest`` (Float64) and :data:`GROUP_DTYPES`. ``groups``:
-    for each column (and ``reason``, by the label of reasons) a frame with ``group`` (String), :data:`GROUP_DTYPES` and
-    ``ece`` (Float64, over ten bins of the group's own).
-    ``whose``: whose probabilities they are, if known.
+    ``frame``: the bins: ``bin``, ``lowest``, ``highest`` and :data:`GROUP_DTYPES`. ``groups``: for each column (and
+    ``reason``) a frame with ``group``, :data:`GROUP_DTYPES` and ``ece``. ``whose``: whose probabilities they are, if
+    known.
     """
 
     n: int
@@ -151,14 +130,16 @@ class Calibration(Shown):
             found.append(
                 gettext(
                     "only {rows} with a known outcome, too few to say how good the probabilities are",
-                    rows=ngettext("{count:,} row", "{count:,} rows", self.n),
+                    rows=count_rows(self.n),
                 )
             )
-        if self.bounced in (0, self.n):
+        if self.bounced == self.n:
             found.append(
                 gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
-                if self.bounced
-                else gettext(
+            )
+        elif not self.bounced:
+            found.append(
+                gettext(
                     "every one of the letters came back in no case: whether the probabilities rank rightly "
                     "cannot be said"
                 )
@@ -166,7 +147,7 @@ class Calibration(Shown):
         return tuple(found)
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         return {name: getattr(self, name) for name in _FIGURES} | {
             "enough": self.n >= FEW,
             "deciles": self.frame.to_dicts(),
@@ -174,56 +155,31 @@ class Calibration(Shown):
             "warnings": list(map(str, self.warnings)),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The figures as (what, how much) for people; the frames are beside them."""
-        found = [(gettext("probabilities"), self.whose)] if self.whose else []
-        left_out = (
-            gettext(", {left_out:,} without outcome or probability left out", left_out=self.left_out)
-            if self.left_out
-            else ""
-        )
-        found.append((gettext("rows"), gettext("{n:,} with a known outcome{left_out}", n=self.n, left_out=left_out)))
-        if not self.n:
-            return found
-        found.append(
-            (
-                gettext("came back"),
-                gettext(
-                    "{bounced:,}, {share:.2%}; expected {expected:,.1f}",
-                    bounced=self.bounced,
-                    share=self.bounced / self.n,
-                    expected=self.expected,
-                ),
-            )
-        )
-        if self.ratio is not None and self.low is not None and self.high is not None:
-            share = gettext(
-                "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})",
-                ratio=self.ratio,
-                low=self.low,
-                high=self.high,
-            )
-            found.append((gettext("in the large"), f"{share}: {self._verdict(self.low, self.high)}"))
-        base = self.bounced / self.n
-        found.append(
-            (
-                gettext("Brier"),
-                gettext("{brier:.4f}; {base:.4f} if every row had the mean", brier=self.brier, base=base * (1 - base)),
-            )
-        )
-        found.append((gettext("log loss"), f"{self.log_loss:.4f}"))
-        ranked = gettext("not defined, all outcomes are the same") if self.auc is None else f"{self.auc:.3f}"
-        return [
-            *found,
-            ("AUC", ranked),
-            ("ECE", gettext("{ece:.4f} over {bins}", ece=self.ece, bins=_bin_count(self.frame.height))),
-        ]
-
     def chart_reliability(self) -> Chart:
         """Return predicted against actual returns, a point a bin; raise :class:`UsageError` without rows or Altair."""
         if not self.n:
             raise UsageError(self.warnings[0])
         return charts.reliability(self.frame)
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        if self.whose:
+            yield gettext("probabilities"), self.whose
+        left_out = gettext_of(self, ", {left_out:,} without outcome or probability left out") if self.left_out else ""
+        yield gettext("rows"), gettext_of(self, "{n:,} with a known outcome{left_out}", left_out=left_out)
+        if not self.n:
+            return
+        share = self.bounced / self.n
+        yield gettext("came back"), gettext_of(self, "{bounced:,}, {share:.2%}; expected {expected:,.1f}", share=share)
+        if self.ratio is not None and self.low is not None and self.high is not None:
+            ratio = gettext_of(self, "{ratio:.2f} of what was expected (95 % interval {low:.2f} to {high:.2f})")
+            yield gettext("in the large"), f"{ratio}: {self._verdict(self.low, self.high)}"
+        base = share * (1 - share)
+        yield gettext("Brier"), gettext_of(self, "{brier:.4f}; {base:.4f} if every row had the mean", base=base)
+        yield gettext("log loss"), f"{self.log_loss:.4f}"
+        yield "AUC", gettext("not defined, all outcomes are the same") if self.auc is None else f"{self.auc:.3f}"
+        count = self.frame.height
+        bins = gettext("{bins} bins of about equal count", bins=count) if count > 1 else gettext("1 bin")
+        yield "ECE", gettext_of(self, "{ece:.4f} over {bins}", bins=bins)
 
     def _verdict(self, low: float, high: float) -> str:
         if self.n < FEW:
@@ -233,12 +189,9 @@ class Calibration(Shown):
         return gettext("too high, less came back than expected") if high < 1 else gettext("as expected")
 
     def __repr__(self) -> str:
-        rows = ngettext("{count:,} row", "{count:,} rows", self.n)
-        return gettext(
-            "<bansong calibration: {rows}, {bounced:,} bounced, {expected:,.1f} expected>",
-            rows=rows,
-            bounced=self.bounced,
-            expected=self.expected,
+        rows = count_rows(self.n)
+        return gettext_of(
+            self, "<bansong calibration: {rows}, {bounced:,} bounced, {expected:,.1f} expected>", rows=rows
         )
 
     def _repr_html_(self) -> str:
@@ -261,12 +214,12 @@ def calibration(
     by: Sequence[str] | None = None,
     whose: str | None = None,
 ) -> Calibration:
-    """Hold probabilities against what happened.
+    """Compare probabilities with outcomes.
 
-    ``frame`` has ``probability`` (a number, 0 to 1) and ``bounced`` (Boolean); rows where one is null are left out and
-    counted. ``by``: the columns to break the figures down by, by default those of :data:`GROUPS` that are there. With
-    ``reasons`` (List or the joined String), or the ``level:`` columns of evidence, there are figures by reason, too.
-    Raises :class:`LabelError` for a probability that is none, :class:`UsageError` for a column that is not there.
+    ``frame`` has ``probability`` (0 to 1) and ``bounced`` (Boolean); rows where one is null are counted as left out.
+    ``by``: columns to break the figures down by, by default :data:`GROUPS`. ``reasons`` (List or joined String) or
+    ``level:`` columns give figures by reason as well. Raises :class:`LabelError` for an invalid probability,
+    :class:`UsageError` for a missing column.
     """
     rows, schema = frame.lazy(), frame.lazy().collect_schema()
     for column in (probability, bounced, *(by or ())):
@@ -291,7 +244,6 @@ def calibration(
 
 
 def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFrame], whose: str | None) -> Calibration:
-    """The report from counts: rows and bounces of each probability, in all and by group."""
     whole = whole.sort("p")
     found = whole.select(*_scores()).row(0, named=True)
     n, bounced, expected = found["n"], found["bounced"], found["expected"]
@@ -303,6 +255,7 @@ def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFra
     ece = frame.select(((pl.col("mean_p") - pl.col("rate")).abs() * _N).sum() / n).item() if n else None
     low, high = interval(bounced, n) if n else (None, None)
     large = expected if n and expected > 0 else None
+    engines = parts["engine"]["group"].drop_nulls().unique().sort() if "engine" in parts else ()
     return Calibration(
         n=n,
         left_out=total - n,
@@ -317,19 +270,17 @@ def _from_counts(whole: pl.DataFrame, total: int, parts: Mapping[str, pl.DataFra
         ece=ece,
         frame=frame.select("bin", "lowest", "highest", *GROUP_DTYPES),
         groups={column: _group_frame(part, base, column) for column, part in parts.items() if part["group"].count()},
-        whose=whose or _engine_names(parts.get("engine")),
+        whose=whose or gettext(" and ").join(engines) or None,
     )
 
 
 def _count_by_probability(rows: pl.LazyFrame, keys: Sequence[pl.Expr]) -> pl.LazyFrame:
-    """Rows and bounces of each probability (and key)."""
     return rows.group_by(*keys, "p").agg(
         pl.len().cast(pl.Int64).alias("n"), pl.col("b").sum().cast(pl.Int64).alias("bounced")
     )
 
 
 def _scores() -> list[pl.Expr]:
-    """Aggregations over counts by probability, sorted by it."""
     n, clear = _N.sum(), _N - _BOUNCED
     sure = _P.clip(_WRITTEN, 1 - _WRITTEN)
     missed = -(_BOUNCED * sure.log() + clear * (1 - sure).log()).sum()
@@ -353,7 +304,6 @@ def _ratio(of: pl.Expr, to: pl.Expr) -> pl.Expr:
 
 
 def _bin_expr() -> pl.Expr:
-    """Which of ten bins of equal count a probability falls into, by the rank of its middle row."""
     middle = _N.cum_sum() - _N / 2
     return (middle * BINS / _N.sum()).floor().clip(0, BINS - 1).cast(pl.UInt32).alias("bin")
 
@@ -370,7 +320,6 @@ def _group_frame(part: pl.DataFrame, base: float | None, column: str) -> pl.Data
 
 
 def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
-    """Add the interval of the rate and how it compares with the rate of all rows."""
     bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # a row is a group
     return frame.with_columns(
         pl.Series("low", [low for low, _ in bounds], pl.Float64),
@@ -380,10 +329,6 @@ def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
 
 
 def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
-    """Counts by the label of reasons, each label once a row.
-
-    Labels are taken from each distinct text (or pattern of levels), and only the few sets of them are taken apart.
-    """
     levels = [name for name in schema if name.startswith(LEVEL)]
     if "reasons" in schema:
         joined = isinstance(schema["reasons"], pl.List)
@@ -403,34 +348,22 @@ def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.
     return [each.filter(pl.col("group") != "").group_by("group", "p").agg(_N.sum(), _BOUNCED.sum())]
 
 
-def _engine_names(engines: pl.DataFrame | None) -> str | None:
-    return None if engines is None else gettext(" and ").join(engines["group"].drop_nulls().unique().sort()) or None
-
-
-def _bin_count(bins: int) -> str:
-    """Return the number of bins in words."""
-    return gettext("{bins} bins of about equal count", bins=bins) if bins > 1 else gettext("1 bin")
-
-
 def file_calibration(path: Path) -> Calibration:
-    """The calibration report of a labelled file of any format, with the columns ``bounced`` and ``bounce_prob``.
+    """Return the calibration of a labelled file of any format.
 
-    Used where they are there: ``grade``, ``action``, ``reasons``, ``engine``, ``model``. Raises :class:`InputError` as
-    any reader does, :class:`LabelError` for a missing column, or naming row and value where one cannot be read.
+    It needs ``bounced`` and ``bounce_prob``; ``grade``, ``action``, ``reasons``, ``engine``, ``model`` are optional.
+    Raises :class:`InputError`, and :class:`LabelError` for a missing column or an unreadable value.
     """
     with open_labelled(path) as (rows, _):
         return calibration(rows)
 
 
 UNREAD_ENGINE: Final = gettext_noop("service or unknown")
-"""The ``engine`` of labels whose reasons no scorecard gave: a value in frames, in every language."""
+"""``engine`` of labels whose reasons no known scorecard gave."""
 
 
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
-    """The calibration report of a label store (by default the user's), with its folder.
-
-    Its ``engine`` is ``local`` where the reasons are those of a scorecard that is known, else ``service or unknown``.
-    """
+    """Return the folder of a label store (by default the user's) and its calibration."""
     store = LabelStore(folder)
     whose = pl.when("unread").then(pl.lit(UNREAD_ENGINE)).otherwise(pl.lit("local"))
     return str(store.folder), calibration(store.evidence(unread=True).with_columns(engine=whose))

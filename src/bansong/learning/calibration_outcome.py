@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -15,7 +15,15 @@ from bansong.learning.gate import ENOUGH
 from bansong.learning.quarantine import Audit
 from bansong.models.scorecard_levels import levels_of
 from bansong.report_display import Shown, pad_text
-from bansong.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
+from bansong.translation import (
+    count_letters,
+    current_language,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    join_clauses,
+    ngettext,
+)
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -29,13 +37,11 @@ _TO_RELEASE: Final = gettext_noop(
 class Calibrated(Shown):
     """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere.
 
-    ``labels`` letters were used, of which ``bounced`` came back and ``expected`` would have by the ``champion``.
-    ``version`` is the challenger's, ``promoted`` whether it answers from now on (in a dry run: would). ``e_value`` is
-    the most that the evidence ever came to, ``required`` what is enough, ``needed`` after how many of the contest
-    labels it was (``None``: not yet).
-    ``frame``: points before and after, see :func:`bansong.learning.challenger.points_frame`. ``left_out``: letters by
-    why they are not used; ``set_aside``: quarantined mailings, with their letters and why. ``unproven``: whether all
-    returns are recorded cannot be said yet (see ``warnings``), so no risk is lowered.
+    ``labels`` letters were used, ``bounced`` came back, ``expected`` by the ``champion``. ``version`` is the
+    challenger's, ``promoted``: whether it answers from now on (in a dry run: would). ``e_value``: the highest so far,
+    ``required``: what is enough, ``needed``: after how many contest labels it was (``None``: not yet). ``frame``: see
+    :func:`bansong.learning.challenger.points_frame`. ``left_out``: unused letters by reason; ``set_aside``: quarantined
+    mailings, with letters and reasons. ``unproven``: missing returns are possible, so no risk is lowered.
     """
 
     champion: str
@@ -67,7 +73,7 @@ class Calibrated(Shown):
         return 3 if self.set_aside or self.doubts else 0
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving", "audit")}
         return plain | {
             "set_aside": {name: {"letters": n, "why": list(why)} for name, (n, why) in self.set_aside.items()},
@@ -77,107 +83,57 @@ class Calibrated(Shown):
             "points": self.frame.to_dicts(),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
-        found = []
+    def _describe(self) -> Iterator[tuple[str, str]]:
         if self.audit is not None:
-            found.append((gettext("audit"), _describe_audit(self.audit)))
-        found.append(
-            (
-                gettext("labels"),
-                gettext(
-                    "{letters} of {mailings}",
-                    letters=ngettext("{count:,} letter", "{count:,} letters", self.labels),
-                    mailings=ngettext("{count:,} mailing", "{count:,} mailings", self.mailings),
-                ),
-            )
-        )
-        found += [
-            (gettext("left out"), gettext("{count:,} {why}", count=count, why=gettext(why)))
-            for why, count in self.left_out.items()
-        ]
-        found += [
-            (
-                gettext("quarantined"),
-                gettext(
-                    "{letters} of mailing {mailing}: {names}",
-                    letters=ngettext("{count:,} letter", "{count:,} letters", letters),
-                    mailing=mailing,
-                    names=join_clauses(*why),
-                ),
-            )
-            for mailing, (letters, why) in self.set_aside.items()
-        ]
+            yield gettext("audit"), _describe_audit(self.audit)
+        mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.mailings)
+        letters = count_letters(self.labels)
+        yield gettext("labels"), gettext("{letters} of {mailings}", letters=letters, mailings=mailings)
+        for why, count in self.left_out.items():
+            yield gettext("left out"), gettext("{count:,} {why}", count=count, why=gettext(why))
+        for mailing, (size, reasons) in self.set_aside.items():
+            about = {"letters": count_letters(size), "mailing": mailing, "names": join_clauses(*reasons)}
+            yield gettext("quarantined"), gettext("{letters} of mailing {mailing}: {names}", **about)
         if self.set_aside:
-            found.append(("", gettext(_TO_RELEASE)))
-        if not self.labels:
-            return [
-                *found,
-                (
-                    gettext("decision"),
-                    gettext("{champion} stays: there is nothing to learn from", champion=self.champion),
-                ),
-            ]
-        return [*found, *self._findings()]
+            yield "", gettext(_TO_RELEASE)
+        if self.labels:
+            yield from self._findings()
+        else:
+            yield gettext("decision"), gettext_of(self, "{champion} stays: there is nothing to learn from")
 
-    def _findings(self) -> list[tuple[str, str]]:
+    def _findings(self) -> Iterator[tuple[str, str]]:
         ratio = self.bounced / self.expected if self.expected else float("nan")
-        found = [
-            (
-                gettext("came back"),
-                gettext(
-                    "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)",
-                    bounced=self.bounced,
-                    expected=self.expected,
-                    ratio=ratio,
-                ),
-            ),
-            (
-                gettext("false returns"),
-                gettext(
-                    "{false_bounces:.1%} of the letters that arrived, by estimate", false_bounces=self.false_bounces
-                ),
-            ),
-            (gettext("evidence"), self._evidence()),
-            (gettext("decision"), self._decision()),
-        ]
+        counts = gettext_of(self, "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)", ratio=ratio)
+        yield gettext("came back"), counts
+        wrong = gettext_of(self, "{false_bounces:.1%} of the letters that arrived, by estimate")
+        yield gettext("false returns"), wrong
+        yield gettext("evidence"), self._evidence()
+        yield gettext("decision"), self._decision()
         moved = self._moved_levels()
         if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
-            return [*found, (gettext("points"), gettext("none would move"))]
-        shown = [_format_level(row) for row in moved.head(_SHOWN).iter_rows(named=True)]
-        found.append(
-            (
-                gettext("points"),
-                ngettext("{count:,} level moves; the most:", "{count:,} levels move; the most:", moved.height)
-                if self.promoted and not self.dry_run
-                else ngettext(
-                    "{count:,} level would move; the most:", "{count:,} levels would move; the most:", moved.height
-                ),
+            yield gettext("points"), gettext("none would move")
+            return
+        if self.promoted and not self.dry_run:
+            count = ngettext("{count:,} level moves; the most:", "{count:,} levels move; the most:", moved.height)
+        else:
+            count = ngettext(
+                "{count:,} level would move; the most:", "{count:,} levels would move; the most:", moved.height
             )
-        )
-        found += [("", line) for line in shown]
+        yield gettext("points"), count
+        yield from (("", _format_level(row)) for row in moved.head(_SHOWN).iter_rows(named=True))
         if self.ceiling[0] != self.ceiling[1]:
-            found.append((gettext("ceiling"), f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"))
-        return [*found, (gettext("effect"), self._effect())]
+            yield gettext("ceiling"), f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"
+        yield gettext("effect"), self._effect()
 
     def _evidence(self) -> str:
         value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
-        after = (
-            gettext(", reached after {letters}", letters=ngettext("{count:,} letter", "{count:,} letters", self.needed))
-            if self.needed
-            else ""
-        )
-        again = (
-            gettext(", more than the usual 20 because labels judged before were changed")
-            if self.required > ENOUGH
-            else ""
-        )
-        needed = gettext("{required:,.0f} is needed{again}{after}", required=self.required, again=again, after=after)
+        after = gettext(", reached after {letters}", letters=count_letters(self.needed)) if self.needed else ""
+        repeated = gettext(", more than the usual 20 because labels judged before were changed")
+        again = repeated if self.required > ENOUGH else ""
+        needed = gettext_of(self, "{required:,.0f} is needed{again}{after}", again=again, after=after)
+        contest = count_letters(self.contest)
         return gettext(
-            "e-value {value} over {letters} of the contest; {needed}",
-            value=value,
-            letters=ngettext("{count:,} letter", "{count:,} letters", self.contest),
-            needed=needed,
+            "e-value {value} over {letters} of the contest; {needed}", value=value, letters=contest, needed=needed
         )
 
     def _decision(self) -> str:
@@ -203,38 +159,29 @@ class Calibrated(Shown):
         return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
 
     def _effect(self) -> str:
-        saving = self.saving
-        if not saving.held and not saving.mailed:
-            return gettext(
-                "of {letters} like these none would be treated otherwise",
-                letters=ngettext("{count:,} letter", "{count:,} letters", saving.letters),
-            )
-        return gettext(
+        letters = count_letters(self.saving.letters)
+        if not self.saving.held and not self.saving.mailed:
+            return gettext("of {letters} like these none would be treated otherwise", letters=letters)
+        return gettext_of(
+            self.saving,
             "of {letters} like these {held:,} more would be held (about {held_bouncing:,.0f} of them would "
             "come back), {mailed:,} held ones mailed (about {mailed_bouncing:,.0f} would come back)",
-            letters=ngettext("{count:,} letter", "{count:,} letters", saving.letters),
-            held=saving.held,
-            held_bouncing=saving.held_bouncing,
-            mailed=saving.mailed,
-            mailed_bouncing=saving.mailed_bouncing,
+            letters=letters,
         )
 
     def __repr__(self) -> str:
-        letters = ngettext("{count:,} letter", "{count:,} letters", self.labels)
+        letters = count_letters(self.labels)
         return f"<bansong.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
 
 
 def _describe_audit(audit: Audit) -> str:
-    verdict = gettext("they are released") if audit.releases else gettext("they stay in quarantine")
-    share = gettext("at most {most:.1%} of all with 95 % confidence", most=audit.most)
-    remedy = gettext("; correct the wrong ones with `bansong label … --replace`") if audit.wrong else ""
-    return gettext(
+    return gettext_of(
+        audit,
         "wrong: {wrong} of {labels}, {share}: {verdict}{remedy}",
-        wrong=audit.wrong,
         labels=ngettext("{count:,} label", "{count:,} labels", audit.checked),
-        share=share,
-        verdict=verdict,
-        remedy=remedy,
+        share=gettext_of(audit, "at most {most:.1%} of all with 95 % confidence"),
+        verdict=gettext("they are released") if audit.releases else gettext("they stay in quarantine"),
+        remedy=gettext("; correct the wrong ones with `bansong label … --replace`") if audit.wrong else "",
     )
 
 
@@ -243,7 +190,6 @@ _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
 
 
 def _level_name(feature: str, level: str) -> str:
-    """Return what a level is called: in Korean by the text of its reason, in English by its codes."""
     texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
     known = texts.get(f"{feature}.{level}")
     return f"{feature} {level}".replace("_", " ").strip() if known is None else _FILLED.sub("", known)
@@ -251,10 +197,5 @@ def _level_name(feature: str, level: str) -> str:
 
 def _format_level(row: Mapping[str, object]) -> str:
     name = _level_name(str(row["feature"]), str(row["level"]))
-    known = gettext(
-        "{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected",
-        bounced=row["bounced"],
-        letters=row["letters"],
-        expected=row["expected"],
-    )
+    known = gettext("{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected", **row)
     return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"

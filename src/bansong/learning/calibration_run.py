@@ -1,8 +1,8 @@
-"""One calibration: labels, scorecards and clock brought together, and the decision carried out."""
+"""One calibration: select labels, hold the contest, record the decision."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
@@ -23,7 +23,7 @@ from bansong.learning.training_data import RIPE_AT, TrainingData, select_trainin
 from bansong.models.journal import DECIDING, PROMOTED
 from bansong.models.model_store import ModelStore
 from bansong.schema import seoul_day
-from bansong.translation import Listed, Phrase, gettext
+from bansong.translation import Listed, Phrase, count_letters, gettext, gettext_of
 
 AUDIT_CANNOT_RELEASE: Final = Problem(
     "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
@@ -32,7 +32,7 @@ AUDIT_CANNOT_RELEASE: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRun:
-    """The inputs of a calibration: the labels, the scorecards, the champion and since when it answers."""
+    """The inputs of a calibration; ``since``: when the champion was promoted."""
 
     labels: LabelStore
     models: ModelStore
@@ -60,7 +60,7 @@ class CalibrationRun:
         )
 
     def auditable(self) -> Sequence[str]:
-        """The quarantined mailings that an audit can release; those released before would only thin its sample."""
+        """Return the quarantined mailings that an audit can release and none has yet."""
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
             why = Listed(Listed([mailing, Listed(why)], ": ") for mailing, (_, why) in data.set_aside.items())
@@ -68,7 +68,7 @@ class CalibrationRun:
         return data.auditable
 
     def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        """Decide whether the challenger replaces the champion, carry that out unless ``dry_run``, and report it."""
+        """Decide whether the challenger replaces the champion, record that unless ``dry_run``, and report it."""
         released = self._released_mailings() | (dict(audit.mailings) if audit is not None and audit.releases else {})
         data, expert = self._training_data(released), Scorecard.load()
         if data.rows.is_empty():
@@ -96,7 +96,6 @@ class CalibrationRun:
         return report
 
     def _released_mailings(self) -> dict[str, tuple[int, int]]:
-        """The mailings that audits have released so far, with the letters and returns that they were of."""
         found: dict[str, tuple[int, int]] = {}
         for event in self.models.history():
             if event.kind == "released":
@@ -118,13 +117,14 @@ class CalibrationRun:
             self._note_once(kind, learned | {"why": why} | past.as_event())
 
     def _note_once(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Record a note unless it is recorded: a scheduled job that learns nothing new need not say so every night."""
         if dict(event) not in [dict(earlier.data) for earlier in self.models.history() if earlier.kind == kind]:
             self.models.note(kind, event)
 
     def _report(self, decision: Decision, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
         patterns = count_patterns(data.rows.lazy())
         frame = points_frame(patterns, Scorecard.load(), self.champion, decision.challenger)
+        unproven = (decision.unproven,) if decision.unproven else ()
+        drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion))
         return Calibrated(
             champion=self.champion.version,
             version=decision.challenger.version,
@@ -134,7 +134,7 @@ class CalibrationRun:
             labels=int(frame["letters"][0]),
             bounced=int(frame["bounced"][0]),
             expected=float(frame["expected"][0]),
-            false_bounces=decision.fit.false_bounces,
+            false_bounces=decision.gate.fit.false_bounces,
             ceiling=(self.champion.ceiling, decision.challenger.ceiling),
             e_value=decision.gate.e_value,
             contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
@@ -145,13 +145,8 @@ class CalibrationRun:
             saving=saving(patterns, self.champion, decision.challenger),
             left_out=data.left_out,
             set_aside=data.set_aside,
-            warnings=(
-                *data.missing,
-                *([decision.unproven] if decision.unproven else ()),
-                *_drift_warnings(data.mailed, frame),
-                *_exploration_warning(patterns, self.champion),
-            ),
-            unproven=decision.unproven is not None,
+            warnings=(*data.missing, *unproven, *drift),
+            unproven=bool(unproven),
             audit=audit,
         )
 
@@ -171,50 +166,32 @@ class CalibrationRun:
         )
 
 
-def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> tuple[str, ...]:
-    """Warn where the newest mailing is of other letters than those before, and where too much comes back."""
+def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
+    """Warn if the newest mailing is of other letters than those before, and if too much comes back."""
     newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
     of_newest = pl.col("mailing") == newest
-    found = []
     if not (older := rows.filter(~of_newest)).is_empty():
         shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
-        found += [
-            Phrase(
+        for row in shifts.filter("shifted").iter_rows(named=True):
+            yield Phrase(
                 "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
                 "{after:.0%} (PSI {psi:.2f})",
-                feature=row["feature"],
-                level=row["level"],
-                before=row["before"],
                 newest=newest,
-                after=row["after"],
-                psi=row["psi"],
+                **row,
             )
-            for row in shifts.filter("shifted").iter_rows(named=True)
-        ]
-    letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
-    overall = overall_calibration(letters, bounced, expected)
+    overall = overall_calibration(*(frame[name][0] for name in ("letters", "bounced", "expected")))
     if overall is not None and overall.significant:
-        found.append(
-            Phrase(
-                "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
-                "{low:.2f} to {high:.2f})",
-                letters=Phrase("{count:,} letter", "{count:,} letters", count=bounced),
-                expected=expected,
-                ratio=overall.ratio,
-                low=overall.low,
-                high=overall.high,
-            )
+        yield gettext_of(
+            overall,
+            "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
+            "{low:.2f} to {high:.2f})",
+            letters=count_letters(overall.bounced),
         )
-    return tuple(found)
 
 
-def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> tuple[str, ...]:
-    """A warning where no letters are labelled that would be held: whether they would have arrived cannot be learned."""
-    if held_share(patterns, champion) >= 0.01:
-        return ()
-    return (
-        Phrase(
+def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> Iterator[str]:
+    if held_share(patterns, champion) < 0.01:
+        yield Phrase(
             "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it "
             "holds back too many cannot be learned; mail 2 to 10 % of them all the same now and then"
-        ),
-    )
+        )

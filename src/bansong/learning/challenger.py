@@ -19,19 +19,16 @@ if TYPE_CHECKING:
 
 
 MOST: Final = 10
-"""Points that a level may move by in one promotion: a batch of labels that is wrong in a new way does little."""
-
-_CEILING_STEP: Final = 0.05
-
+"""Points that a level may move in one promotion, so that a wrong batch of labels does little."""
+_MAX_CEILING_STEP: Final = 0.05
 HELD: Final = ("hold", "do_not_send")
-"""Actions by which a letter is not mailed."""
 
 
 def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
-    """The champion, under its version, with the points of a fit: rounded, each moved by :data:`MOST` at most.
+    """Return the champion with the points of a fit: rounded, each moved by :data:`MOST` at most.
 
-    Every level that the expert gives points to is in the reasons even when it has none now, so that the next
-    learning can read it.
+    Levels to which the expert gives points stay in the reasons even at 0 points, so that the next learning can read
+    them.
     """
     points = fit.points()
     features = {
@@ -39,12 +36,12 @@ def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
         for feature, levels in champion.features.items()
     }
     base = msgspec.structs.replace(champion.base, points=_limit_move(fit.base, champion.base.points))
-    ceiling = min(max(fit.ceiling, champion.ceiling - _CEILING_STEP), champion.ceiling + _CEILING_STEP, 1.0)
+    ceiling = min(max(fit.ceiling, champion.ceiling - _MAX_CEILING_STEP), champion.ceiling + _MAX_CEILING_STEP, 1.0)
     return msgspec.structs.replace(champion, base=base, features=features, ceiling=round(ceiling, 3))
 
 
 def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
-    """A challenger in which each level that by itself holds a letter holds it as surely as in the champion.
+    """Keep every level that alone holds a letter as strong as in the champion.
 
     Such letters are hardly ever mailed, and missing returns would lower just these levels the most.
     """
@@ -62,13 +59,12 @@ def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
 
 
 def _most_mailed(card: Scorecard) -> float:
-    """The highest score with which a letter is mailed."""
     mailed = (card.grades[grade] for grade in GRADES[:-1] if getattr(card.actions, grade) not in HELD)
     return max(mailed, default=-math.inf)
 
 
 def predict(card: Scorecard, levels: Design) -> Array:
-    """The probabilities that a scorecard gives to the rows of a design."""
+    """Return the probabilities that a scorecard gives to the rows of a design."""
     np = numpy()
     score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
     probabilities: Array = card.ceiling / (1 + 2 ** (-score / card.points_to_double))
@@ -86,18 +82,9 @@ def _limit_move(value: float, before: int) -> int:
     return min(max(round(value), before - MOST), before + MOST)
 
 
-def changed_points(before: Scorecard, after: Scorecard) -> dict[tuple[str, str], tuple[int, int]]:
-    """The levels whose points differ, with the points before and after."""
-    pairs = zip(TERMS, expert_points(before), expert_points(after), strict=True)
-    return {term: (one, other) for term, one, other in pairs if one != other}
-
-
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Of ``letters`` like the labelled ones, how many more would be held and mailed, and how many of them come back.
-
-    Counted with the new scorecard's probabilities, by the actions of the grades.
-    """
+    """Of ``letters``: how many more the new scorecard would hold and mail, and how many of them come back."""
 
     letters: int
     held: int
@@ -107,11 +94,10 @@ class Saving:
 
 
 def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, after: Scorecard) -> pl.DataFrame:
-    """Every level with its points and its evidence.
+    """Return every level with its points and its evidence; the first row is the base, with all letters.
 
     Columns: ``feature``, ``level`` (String), ``expert``, ``before``, ``after`` (Int64 points), ``letters``, ``bounced``
-    (Int64: labels where it held), ``expected`` (Float64: returns of them that the scorecard before predicted). The
-    first row is the base, with all letters.
+    (Int64), ``expected`` (Float64: returns that the scorecard before predicted).
     """
     levels = design(counted)
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
@@ -136,7 +122,7 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
 
 
 def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving:
-    """Say who would be mailed with the new scorecard that was not, and the other way round."""
+    """Compare which letters two scorecards would mail."""
     levels = design(counted)
     n = counted["n"].cast(pl.Float64).to_numpy()
     bouncing = n * predict(after, levels)
@@ -152,7 +138,7 @@ def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving
 
 
 def held_share(counted: pl.DataFrame, card: Scorecard) -> float:
-    """The share of labelled letters that the scorecard would have held: what is learned of those rests on them."""
+    """Return the share of labelled letters that the scorecard would have held."""
     n = counted["n"].cast(pl.Float64).to_numpy()
     return float(n[_is_held(card, design(counted))].sum() / max(n.sum(), 1))
 

@@ -1,14 +1,13 @@
-"""The fit: how the points would be if they followed the labels as far as these reach, and the expert beyond.
+"""Fit the scorecard's points to labels, with the expert's points as prior.
 
 A hierarchical maximum a posteriori estimate. With the expert's points in log-odds (10 points are ln 2)::
 
     η = base + shift + slope · Σ points + Σ δ(level)          p = ceiling · σ(η)
     P(the label says it came back) = e0 + (1 - e0) · p
 
-The priors are those of :class:`Priors`: without labels the expert's scorecard is the answer, and every label moves
-it a little. ``e0``, the share of letters that are said to have come back and did not, is estimated so that wrong
-labels do not raise every probability; it is not served. A rate of missed bounces is not estimated: nothing could
-tell it from the ceiling.
+The priors are those of :class:`Priors`. ``e0``, the share of letters recorded as returned by mistake, is estimated so
+that wrong labels do not raise every probability; it is not served. Missed returns are not estimated: nothing tells them
+from the ceiling.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NUMPY_MISSING: Final = Problem("learning.numpy_missing", 'learning needs numpy: 
 
 
 def numpy() -> ModuleType:
-    """Return the module numpy (the extra ``learn``); raise :class:`UsageError` where it is not installed."""
+    """Return the module numpy (the extra ``learn``); raise :class:`UsageError` if it is not installed."""
     try:
         import numpy as np
     except ImportError as error:
@@ -46,13 +45,11 @@ def numpy() -> ModuleType:
 
 
 LEVELS: Final = tuple(LEVEL_DTYPES)
-"""The columns that make a pattern: ``level:<feature>``."""
-
 COUNTS: Final = ("n", "bounced")
 
 
 def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows of evidence that say something: the outcome is known, and all reasons could be read."""
+    """Keep evidence with a known outcome and readable reasons."""
     known = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
     if "unread" in evidence.collect_schema().names():
         known &= ~pl.col("unread")
@@ -66,27 +63,26 @@ def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
 
 
 def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Patterns of several parts as one."""
+    """Add up the patterns of several parts."""
     return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
 
 
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
 """Every level of every feature: the columns of a design."""
-
 _ROWS: Final = 1 << 16
 _SIZES: Final = tuple(map(len, FEATURES.values()))
 
 
 def expert_points(card: Scorecard) -> list[int]:
-    """A scorecard's points in the order of :data:`TERMS`."""
+    """Return a scorecard's points in the order of :data:`TERMS`."""
     return [card.features[feature][level].points for feature, level in TERMS]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """One row a pattern, one column a term: 1 where the level holds. Of a feature one level holds at most.
+    """A sparse matrix: one row a pattern, one column a term, 1 if the level holds.
 
-    ``codes`` has an array for each feature: the place of the level that holds, one beyond the last where none does.
+    ``codes`` has an array for each feature: the place of the level that holds, one beyond the last if none does.
     """
 
     codes: tuple[Codes, ...]
@@ -95,7 +91,6 @@ class Design:
         return len(self.codes[0])
 
     def __matmul__(self, weights: Array) -> Array:
-        """The sum of the weights of the levels that hold, for each row."""
         np = numpy()
         total: Array = np.zeros(len(self))
         for codes, part in zip(self.codes, self._parts(weights), strict=True):
@@ -103,7 +98,7 @@ class Design:
         return total
 
     def sums(self, values: Array) -> Array:
-        """The sum of the rows' values over those in which a level holds, for each term."""
+        """Sum the rows' values over the rows in which each term holds."""
         np = numpy()
         counts = [
             np.bincount(codes, weights=values, minlength=size + 1)[:size]
@@ -113,10 +108,9 @@ class Design:
         return found
 
     def products(self, weights: Array, sides: Array) -> tuple[Array, Array]:
-        """For each two terms the sum of the weights of rows in which both hold; for each term the sums of the sides.
+        """Return the weighted cross products of all terms, and the sums of each column of ``sides`` by term.
 
-        ``sides`` has a column for each of several values of the rows. In single precision: this steers the steps of a
-        fit and does not decide where it ends.
+        In single precision: this steers the steps of a fit and does not decide where it ends.
         """
         np = numpy()
         width = len(TERMS) + len(_SIZES)
@@ -137,7 +131,6 @@ class Design:
         return whole
 
     def _dense_rows(self, rows: slice) -> Any:
-        """Rows of the matrix, in single precision, with one column more behind each feature: none of its levels."""
         np = numpy()
         width = len(TERMS) + len(_SIZES)
         length = len(self.codes[0][rows])
@@ -156,7 +149,7 @@ class Design:
 
 
 def design(patterns: pl.DataFrame) -> Design:
-    """The design of a frame with ``level:<feature>`` columns."""
+    """Return the design of a frame with ``level:<feature>`` columns."""
     return Design(
         tuple(
             patterns[column].to_physical().cast(pl.Int64).fill_null(size).to_numpy()
@@ -166,7 +159,6 @@ def design(patterns: pl.DataFrame) -> Design:
 
 
 def _term_columns() -> list[int]:
-    """The columns of terms among those of :meth:`Design._dense_rows`."""
     kept, first = list[int](), 0
     for size in _SIZES:
         kept += range(first, first + size)
@@ -174,26 +166,24 @@ def _term_columns() -> list[int]:
     return kept
 
 
-_STEPS: Final = 60
-_HALVINGS: Final = 30
-_GAIN: Final = 5e-3
-"""Log-posterior that a last step must win: less moves no estimate by more than a tenth of its own uncertainty."""
-
+_MAX_STEPS: Final = 60
+_MAX_HALVINGS: Final = 30
+_MIN_GAIN: Final = 5e-3
+"""Log-posterior gain below which the fit ends: less moves no estimate by a tenth of its uncertainty."""
 _FAR: Final = 1.0
-"""Log-posterior that a step must have won for the curvature to be looked at again."""
-
+"""Log-posterior gain above which the curvature is computed again."""
 _FEW: Final = 20_000
 _PART: Final = 8
-_E0_MOST: Final = 0.5
+_MAX_E0: Final = 0.5
 _SURE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """The standard deviations, in log-odds, by which labels may move the expert's points (normal distributions).
+    """Standard deviations, in log-odds, by which labels may move the expert's points (normal distributions).
 
-    ``delta``: a level's own deviation, by feature, ``others`` where a feature is not named. ``false_bounces``: the two
-    parameters of e0's beta distribution. ``ceiling`` is in log-odds of the ceiling.
+    ``delta``: a level's own deviation, by feature, else ``others``. ``false_bounces``: parameters of e0's beta
+    distribution. ``ceiling`` is in log-odds of the ceiling.
     """
 
     shift: float = 0.25
@@ -206,13 +196,13 @@ class Priors:
     false_bounces: tuple[float, float] = (1.0, 15.0)
 
     def of(self, feature: str) -> float:
-        """The standard deviation of a feature's levels."""
+        """Return the standard deviation of a feature's levels."""
         return self.delta.get(feature, self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The estimate from labels. ``deltas`` are in the order of :data:`TERMS`, in log-odds; the rest see the module."""
+    """The estimate from labels; ``deltas`` are in the order of :data:`TERMS`, in log-odds."""
 
     prior: Scorecard
     shift: float
@@ -222,18 +212,18 @@ class Fit:
     false_bounces: float
 
     def points(self) -> dict[tuple[str, str], float]:
-        """Each level's points as they come out, before they are rounded."""
+        """Return the fitted points of each level, not rounded."""
         unit = math.log(2) / self.prior.points_to_double
         expert = expert_points(self.prior)
         return {term: self.slope * expert[place] + float(self.deltas[place]) / unit for place, term in enumerate(TERMS)}
 
     @property
     def base(self) -> float:
-        """The base's points as they come out: the expert's score is stretched around 0, not around its base."""
+        """Fitted base points: the expert's score is stretched around 0, not around its base."""
         return self.prior.base.points + self.shift * self.prior.points_to_double / math.log(2)
 
     def theta(self) -> Array:
-        """The parameters as one vector, to start another fit from."""
+        """Return the parameters as one vector, to start another fit from."""
         np = numpy()
         theta: Array = np.concatenate(
             [[self.shift, self.slope], self.deltas, [_logit(self.ceiling), self.false_bounces]]
@@ -242,34 +232,31 @@ class Fit:
 
 
 def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
-    """Fit to patterns (of :func:`bansong.learning.fit.count_patterns`); ``start`` only makes it faster."""
+    """Fit to patterns of :func:`count_patterns`; ``start`` only makes it faster."""
     priors = priors or Priors()
     if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
         start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
     problem = _Problem.of(patterns, prior, priors)
     here = problem.at(problem.mode if start is None else start.theta())
     gained, halved = math.inf, 0
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         if gained > _FAR:
             information = problem.information(here)
         step = problem.step(here, information)
         halved = max(halved - 1, 0)
         while (there := problem.at(here.theta + step / 2**halved)).value < here.value:
             halved += 1
-            if halved > _HALVINGS:
+            if halved > _MAX_HALVINGS:
                 return problem.fit(here)
         gained, here = there.value - here.value, there
-        if gained < _GAIN:
+        if gained < _MIN_GAIN:
             break
     return problem.fit(here)
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Parameters with what follows from them: σ(η), the probability that the label of a letter says that it came back.
-
-    ``value``: the log-posterior, but for a constant.
-    """
+    """Parameters with what follows from them: σ(η), the probability of a returned label, and the log-posterior."""
 
     theta: Array
     sigma: Array
@@ -278,12 +265,10 @@ class _Point:
 
     @property
     def ceiling(self) -> float:
-        """The most that a probability can be."""
         return _sigmoid(float(self.theta[-2]))
 
     @property
     def e0(self) -> float:
-        """The rate of false bounces."""
         return float(self.theta[-1])
 
 
@@ -294,7 +279,6 @@ class _Problem:
     prior: Scorecard
     design: Design
     expert: Array
-    """The sum of the expert's points, in log-odds, for each pattern."""
     offset: float
     n: Array
     bounced: Array
@@ -322,14 +306,12 @@ class _Problem:
         )
 
     def fit(self, here: _Point) -> Fit:
-        """Return the parameters of a point as a fit."""
         shift, slope = map(float, here.theta[:2])
         return Fit(self.prior, shift, slope, here.theta[2:-2], here.ceiling, here.e0)
 
     def at(self, theta: Array) -> _Point:
-        """The point of these parameters, e0 brought back to where it may be."""
         np = numpy()
-        theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _E0_MOST)
+        theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _MAX_E0)
         sigma = 1 / (1 + np.exp(-(self.offset + theta[0] + theta[1] * self.expert + self.design @ theta[2:-2])))
         label = np.clip(e0 + (1 - e0) * _sigmoid(float(theta[-2])) * sigma, _SURE, 1 - _SURE)
         likelihood = self.bounced @ np.log(label) + (self.n - self.bounced) @ np.log1p(-label)
@@ -339,7 +321,7 @@ class _Problem:
         return _Point(theta, sigma, label, value)
 
     def step(self, here: _Point, information: Array) -> Array:
-        """Return the step of Fisher scoring; e0 stays where it is if it is 0 and would become less."""
+        """Return the step of Fisher scoring; e0 stays 0 if it would become negative."""
         np = numpy()
         theta, label = here.theta, here.label
         d_eta, others = self._slopes(here)
@@ -357,7 +339,6 @@ class _Problem:
         return step
 
     def information(self, here: _Point) -> Array:
-        """The Fisher information with the priors' precision: terms by their products, the slope from the terms' own."""
         np = numpy()
         d_eta, others = self._slopes(here)
         weights = self.n / (here.label * (1 - here.label))
@@ -379,7 +360,7 @@ class _Problem:
         return whole
 
     def _slopes(self, here: _Point) -> tuple[Array, Array]:
-        """Derivatives of a label's probability by η, and by the ceiling's log-odds and e0 (a row each)."""
+        """Return derivatives of a label's probability by η, and by the ceiling's log-odds and e0 (a row each)."""
         np = numpy()
         ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
         d_eta: Array = (1 - e0) * p * (1 - here.sigma)

@@ -1,17 +1,14 @@
-"""The gate: a challenger replaces the champion only when it has predicted new labels better, by far.
+"""The gate: a challenger replaces the champion only if it predicted new labels much better.
 
-Labels come in blocks. Before each, a challenger is made of all labels up to then; both predict the block, and the
-wealth that the challenger's likelihood ratio earns is multiplied up. If the champion is right this e-value reaches 20
-with a probability of 5 % at most, however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe
-testing", 2024). A share of labels held out for a single test gives no such protection.
+Labels come in blocks. Before each, a challenger is fitted to all labels so far; both predict the block, and the
+likelihood ratios are multiplied. If the champion is right, this e-value reaches 20 with a probability of 5 % at most,
+however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe testing", 2024).
 
-The gate may be asked as often as one likes as long as labels are only ever added behind the others. Where those that
-were judged have changed since (replaced, removed, released from quarantine, another store), a new contest begins, and
-whoever begins often enough wins by chance. So the k-th contest needs k² times the evidence: since
-1 + 1/4 + 1/9 + … < 1.65, all of them together promote wrongly in 8.3 % of cases at most instead of in 5 %.
+That holds while labels are only appended. If judged labels have changed, a new contest begins, and the k-th contest
+needs k² times the evidence: since 1 + 1/4 + 1/9 + … < 1.65, all of them together promote wrongly in 8.3 % of cases at
+most.
 
-Labels may be wrong in ways that few of them do not show. So the contest is held in several ways (:class:`Recording`),
-and counts as it went in the worst: a challenger that would lose if a share of the returns was never recorded waits.
+The contest is held for several kinds of recording errors (:class:`Recording`), and the worst result counts.
 """
 
 from __future__ import annotations
@@ -38,20 +35,15 @@ if TYPE_CHECKING:
 
 
 ENOUGH: Final = 20.0
-"""The e-value at which the champion is replaced."""
-
+"""E-value at which the champion is replaced."""
 _FIRST: Final = 50
-_GROWTH: Final = 0.25
-
-_RECORDED: Final = 0.4
-"""The share of the returns that is recorded at the least, where it is not known that all are."""
+_BLOCK_GROWTH: Final = 0.25
+_MIN_RECORDED_SHARE: Final = 0.4
+"""Smallest share of the returns that is recorded, if missing returns are possible."""
 
 
 class Recording(NamedTuple):
-    """How outcomes may have been recorded.
-
-    So many of the letters that arrived as ``false_bounces`` (``None``: as the fit says), so much of the ``returns``.
-    """
+    """Assumed errors of recording: share of ``false_bounces`` (``None``: as fitted), recorded share of ``returns``."""
 
     false_bounces: float | None = None
     returns: float = 1.0
@@ -59,7 +51,7 @@ class Recording(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One block: the labels up to its end, and the logarithm of the e-value then, in the worst way of recording."""
+    """One block: the labels up to its end, and the log of the e-value then, for the worst kind of recording."""
 
     labels: int
     log_e: float
@@ -67,22 +59,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The contest of champion and challenger over blocks of labels; ``fit`` is of all of them."""
+    """The contest of champion and challenger over blocks of labels; ``fit`` uses all of them."""
 
     fit: Fit
     steps: tuple[Step, ...]
 
     @property
     def e_value(self) -> float:
-        """The most that the challenger's wealth ever was; 1 is where it starts."""
+        """Highest e-value so far; it starts at 1."""
         return math.exp(min(max((step.log_e for step in self.steps), default=0.0), 700.0))
 
 
 def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Evidence in its order as patterns of blocks: of 50 letters, then of a quarter of what went before."""
+    """Yield evidence in its order as patterns of blocks: 50 letters, then a quarter of what went before."""
     first = 0
     while first < evidence.height:
-        size = max(_FIRST, int(first * _GROWTH))
+        size = max(_FIRST, int(first * _BLOCK_GROWTH))
         yield count_patterns(evidence.slice(first, size).lazy())
         first += size
 
@@ -96,8 +88,8 @@ def run_gate(
 ) -> Gate:
     """Let the challenger predict block after block.
 
-    ``before``: patterns that the champion was made with, or that were known when it took its place; ``after``: blocks
-    that neither had seen; ``prior`` is the expert's scorecard. ``ways``: how outcomes may have been recorded.
+    ``before``: patterns known when the champion was promoted; ``after``: new blocks; ``prior``: the expert's scorecard;
+    ``ways``: assumed errors of recording.
     """
     seen = [] if before is None else [before]
     labels, log_e, steps, fit = 0, [0.0] * len(ways), list[Step](), None
@@ -115,7 +107,6 @@ def run_gate(
 def _log_likelihood_gains(
     fit: Fit, champion: Scorecard, block: pl.DataFrame, ways: Sequence[Recording]
 ) -> Iterator[float]:
-    """Yield the log-likelihood of a block by the challenger less that by the champion, for each way of recording."""
     levels = design(block)
     challenging, standing = (predict(card, levels) for card in (make_challenger(fit, champion), champion))
     for way in ways:
@@ -144,7 +135,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> float:
-        """The e-value at which the champion is replaced."""
+        """E-value at which the champion is replaced."""
         return ENOUGH * (1 + self.rewritten) ** 2
 
     def as_event(self) -> dict[str, object]:
@@ -153,7 +144,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
 
 def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None) -> JudgedLabels:
-    """Return the labels judged now (in their order, by the expert of a release), after those judged earlier."""
+    """Compare the labels judged now with those judged earlier; ``release``: version of the expert's scorecard."""
     digest = _digest(rows, release)
     if earlier is None:
         return JudgedLabels(rows.height, digest)
@@ -162,7 +153,7 @@ def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None
 
 
 def last_test(events: Sequence[Event]) -> JudgedLabels | None:
-    """Return the labels that were judged last against the scorecard that answers, by the journal."""
+    """Return the labels judged last against the current champion, by the journal."""
     found: Mapping[str, Any] | None = None
     for event in events:
         found = None if event.kind in DECIDING else event.data.get(_NAME, found)
@@ -178,10 +169,9 @@ def _digest(rows: pl.DataFrame, release: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Champion and challenger, what the gate says, ``doubts`` about all labels together, the e-value ``required``.
+    """The result of a contest; ``doubts`` concern all labels together, ``required`` is the e-value that is enough.
 
-    ``unproven``: why it cannot be said yet whether all returns are recorded; then the challenger has won even if most
-    are not, and holds what the champion holds.
+    ``unproven``: why missing returns are possible; the challenger then has to win under that assumption, too.
     """
 
     champion: Scorecard
@@ -198,14 +188,9 @@ class Decision:
 
     @property
     def labels_needed(self) -> int | None:
-        """After how many labels of the contest the evidence was enough, ``None`` if it is not."""
+        """Contest labels after which the evidence was enough, ``None`` if it is not."""
         enough = math.log(self.required)
         return next((step.labels for step in self.gate.steps if step.log_e >= enough), None)
-
-    @property
-    def fit(self) -> Fit:
-        """The fit to all labels."""
-        return self.gate.fit
 
 
 def evaluate_challenger(
@@ -220,12 +205,11 @@ def evaluate_challenger(
     unproven: str | None = None,
     false_bounces: float | None = None,
 ) -> Decision:
-    """Let a challenger be learned from evidence in its order, and held against the champion.
+    """Fit a challenger to evidence (in its order), and compare it with the champion.
 
-    ``since``: when the champion took its place; labels that could be used by then may have chosen it, so they teach
-    the challenger and are no part of the contest. ``version`` and ``now`` are the challenger's. ``required`` is the
-    e-value that is enough. ``doubts``: why the labels are not believed, whatever they prove; ``unproven`` as in the
-    decision. ``false_bounces``: the most of them that the labels leave possible.
+    ``since``: when the champion was promoted; labels usable by then may have chosen it, so they are no part of the
+    contest. ``version`` and ``now`` are the challenger's; the others as in :class:`Decision`. ``false_bounces``: the
+    highest share of wrong returns that the labels leave possible.
     """
     fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
     before = rows.filter(~fresh)
@@ -233,7 +217,7 @@ def evaluate_challenger(
     ways = tuple(
         Recording(wrong, returns)
         for wrong in dict.fromkeys((None, false_bounces))
-        for returns in ((1.0,) if unproven is None else (1.0, _RECORDED))
+        for returns in ((1.0,) if unproven is None else (1.0, _MIN_RECORDED_SHARE))
     )
     contest = run_gate(known, list(blocks(rows.filter(fresh))), champion, prior, ways)
     counted = count_patterns(rows.lazy())

@@ -1,9 +1,8 @@
-"""Label noise: which share of the letters that arrived is recorded as returned, told apart from a wrong base rate.
+"""Label noise: the share of arrived letters recorded as returned.
 
-Wrong labels do not care what is known of a letter: they lift the returns of the safest letters and leave their rate
-flat. Where instead the expert is wrong (more comes back everywhere, or for other causes), the rate goes on falling
-towards the safest letters, once these are ranked by what the labels themselves say. So each half of the letters is
-ranked by a fit to the other half whose intercept is free, and a curve is laid through the rates by rank::
+Wrong labels lift the returns of the safest letters and leave their rate flat; if the expert is wrong instead, the rate
+goes on falling towards the safest letters. Each half of the letters is ranked by a fit to the other half with a free
+intercept, and a curve is laid through the rates by rank::
 
     P(the label says it came back) = e0 + (1 - e0) · ceiling · σ(a + b · score)
 
@@ -31,22 +30,23 @@ RANKING: Final = Priors(
     delta={"status": 0.7, "address": 0.7, "history": 0.7, "freshness": 0.5, "region": 0.2},
     false_bounces=(1.0, 200.0),
 )
-"""The priors of the fits that rank: a free intercept, and freedom enough for a world that is none of the expert's."""
-
+"""Priors of the fits that rank: a free intercept, and wide deviations."""
 MOST: Final = 20_000
-"""Letters that the ranking is learned from: more would take longer and tell no more about one rate."""
-
-_BINS, _LEAST = 40, 10
+"""Letters used for the ranking; more would not sharpen one rate."""
+_MAX_BINS, _LEAST = 40, 10
 _SHARES: Final = tuple(step / 200 for step in range(51))
 _DROP: Final = 1.35
 """Log-likelihood below the best: the limits of a 90 % interval."""
-
-_STEPS, _STOP, _SHORTEST = 40, 1e-4, 1e-4
+_MAX_STEPS, _MIN_GAIN, _MIN_STEP = 40, 1e-4, 1e-4
+_MIDDLE: Final = (0.0, 0.0, 2.6)
+"""Prior means of a curve (a, log b, logit of the ceiling): the score is right, and 93 % of the returns come back."""
+_SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)
+"""One over their standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class FalseBounces:
-    """The ``share`` of arrived letters that are recorded as returned, with its 90 % interval ``low`` to ``high``."""
+    """Estimated share of arrived letters recorded as returned, with its 90 % interval ``low`` to ``high``."""
 
     share: float
     low: float
@@ -74,19 +74,19 @@ class RankedLetters:
         return cls(scores, letters["bounced"].cast(pl.Float64).to_numpy())
 
     def take(self, chosen: slice | Flags) -> RankedLetters:
-        """Some of the letters, by their places or flags."""
+        """Select letters by places or flags."""
         return RankedLetters(self.score[chosen], self.bounced[chosen])
 
     def false_bounces(self) -> FalseBounces:
         """Estimate the share of wrong returns, with the best curve for each share."""
-        bins, theta, values = _Bins.of(self), _middle(), list[float]()
+        bins, theta, values = _Bins.of(self), numpy().array(_MIDDLE), list[float]()
         for share in _SHARES:
             theta, value = bins.climb(theta, share)
             values.append(value)
         return _likeliest(values)
 
     def riskiest(self, least: int) -> tuple[int, int]:
-        """Of the fiftieth part that ranks highest, or of so many at ``least``: letters, and how many came back."""
+        """Return the highest ranked fiftieth, or ``least`` letters: how many, and how many came back."""
         np = numpy()
         count = min(len(self.score), max(least, len(self.score) // 50))
         highest = np.argsort(self.score, kind="stable")[len(self.score) - count :]
@@ -95,8 +95,6 @@ class RankedLetters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Ranked letters in bins of about equal count: mean score, letters, returns."""
-
     score: Array
     n: Array
     bounced: Array
@@ -104,7 +102,7 @@ class _Bins:
     @classmethod
     def of(cls, letters: RankedLetters) -> _Bins:
         np = numpy()
-        count = max(1, min(_BINS, len(letters.score) // _LEAST))
+        count = max(1, min(_MAX_BINS, len(letters.score) // _LEAST))
         parts = np.array_split(np.argsort(letters.score, kind="stable"), count)
         return cls(
             np.array([letters.score[part].mean() for part in parts]),
@@ -113,20 +111,18 @@ class _Bins:
         )
 
     def value(self, theta: Array, share: float) -> float:
-        """The log-posterior of a curve and a share of wrong returns."""
         np = numpy()
         p = share + (1 - share) * _sigmoid(theta[2]) * _sigmoid(theta[0] + math.exp(theta[1]) * self.score)
         likelihood = self.bounced @ np.log(p) + (self.n - self.bounced) @ np.log1p(-p)
-        return float(likelihood) - 0.5 * float((((theta - _middle()) * _spread()) ** 2).sum())
+        return float(likelihood) - 0.5 * float((((theta - _MIDDLE) * _SPREAD) ** 2).sum())
 
     def climb(self, theta: Array, share: float) -> tuple[Array, float]:
-        """The best curve for a share, and its log-posterior: Fisher scoring with halved steps."""
         value = self.value(theta, share)
-        for _ in range(_STEPS):
+        for _ in range(_MAX_STEPS):
             step, length = self._step(theta, share), 1.0
-            while (there := self.value(theta + length * step, share)) < value and length > _SHORTEST:
+            while (there := self.value(theta + length * step, share)) < value and length > _MIN_STEP:
                 length /= 2
-            if there - value < _STOP:
+            if there - value < _MIN_GAIN:
                 break
             theta, value = theta + length * step, there
         return theta, value
@@ -138,15 +134,14 @@ class _Bins:
         p = share + (1 - share) * ceiling * sigma
         rise = (1 - share) * ceiling * sigma * (1 - sigma)
         slopes = np.stack([rise, rise * slope * self.score, (1 - share) * sigma * ceiling * (1 - ceiling)])
-        away = theta - _middle()
-        gradient = slopes @ ((self.bounced - self.n * p) / (p * (1 - p))) - away * _spread() ** 2
-        information = (slopes * (self.n / (p * (1 - p)))) @ slopes.T + np.diag(_spread() ** 2)
+        away, precision = theta - _MIDDLE, np.square(_SPREAD)
+        gradient = slopes @ ((self.bounced - self.n * p) / (p * (1 - p))) - away * precision
+        information = (slopes * (self.n / (p * (1 - p)))) @ slopes.T + np.diag(precision)
         step: Array = np.linalg.solve(information, gradient)
         return step
 
 
 def _scores(fit: Fit, letters: pl.DataFrame) -> Array:
-    """The log-odds that a fit gives to letters."""
     np = numpy()
     unit = math.log(2) / fit.prior.points_to_double
     scores: Array = unit * (fit.base + design(letters) @ np.array(list(fit.points().values())))
@@ -157,20 +152,6 @@ def _likeliest(values: list[float]) -> FalseBounces:
     best = max(values)
     within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
     return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
-
-
-def _middle() -> Array:
-    """What is believed of a curve beforehand: the score is right, and 93 % of what must come back does."""
-    np = numpy()
-    middle: Array = np.array([0.0, 0.0, 2.6])
-    return middle
-
-
-def _spread() -> Array:
-    """How surely: one over the standard deviations."""
-    np = numpy()
-    spread: Array = 1 / np.array([3.0, 0.5, 0.5])
-    return spread
 
 
 def _sigmoid(x: Array) -> Array:

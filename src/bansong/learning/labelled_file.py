@@ -1,4 +1,4 @@
-"""What the calibration reads of a labelled file."""
+"""Read a labelled file for the calibration report."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
 _NAMES: Final = {name: name for name in _READ} | {
     header: name for headers in HEADERS.values() for name, header in headers.items() if name in _READ
 }
-"""What our columns are called by their headers, English or Korean."""
+"""English and Korean headers of our columns."""
 
 
 @contextmanager
 def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
-    """Yield what the report reads of a labelled file: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
+    """Yield the columns that the report reads: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
     with open_table(path, options={}) as table, reading(table):
         places = _find_columns(table.headers)
         for name in _NEEDED:
@@ -48,7 +48,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
 
 
 def _find_columns(headers: Sequence[str]) -> dict[str, int]:
-    """Find our columns: of several with a name the last, since ours stand behind the user's."""
+    """Find our columns; the last of several with a name, since ours stand behind the user's."""
     found = {}
     for place, header in enumerate(headers):
         name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
@@ -66,22 +66,15 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         read["bounce_prob"] = _non_blank(pl.col("bounce_prob")).cast(pl.Float64, strict=False)
     for name, expression in read.items():
         text = _non_blank(pl.col(name))
-        odd = (
-            rows.select(name)
-            .with_row_index("row", table.first_row)
-            .filter(text.is_not_null() & expression.is_null())
-            .head(1)
-        )
-        for row, value in odd.select("row", text).collect().iter_rows():
-            expected = {
-                "bounced": Phrase("true, false or nothing"),
-                "bounce_prob": Phrase("a fraction between 0 and 1"),
-            }[name]
+        odd = rows.select(name).with_row_index("row", table.first_row)
+        odd = odd.filter(text.is_not_null() & expression.is_null()).head(1).select("row", text)
+        for row, value in odd.collect().iter_rows():
+            fraction = Phrase("a fraction between 0 and 1")
+            expected = fraction if name == "bounce_prob" else Phrase("true, false or nothing")
             raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, column=name, value=value, expected=expected)
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
-    return rows.with_columns(**read).with_columns(
-        code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts
-    )
+    codes = [code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts]
+    return rows.with_columns(**read).with_columns(codes)
 
 
 def _non_blank(text: pl.Expr) -> pl.Expr:

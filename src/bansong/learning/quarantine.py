@@ -33,15 +33,13 @@ AUDIT_COLUMN_MISSING: Final = Problem(
 )
 
 FALSE_BOUNCES: Final = 0.05
-"""The largest share of wrong labels in an audit that is still taken for what happens in a mail room."""
-
+"""Highest share of wrong labels in an audit that is accepted as usual."""
 MANY_ASIDE: Final = 0.2
-"""The share of letters in quarantine beyond which the others are not believed either: they come from the same hands,
-and those that look right by chance are the ones that are left."""
+"""Share of quarantined letters above which the other labels are not trusted either."""
 
 
 def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
-    """Return why the labels that are left are not to be learned from, where many of them are in quarantine."""
+    """Return why the remaining labels are not trusted, if many letters are in quarantine."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
     return (
@@ -54,13 +52,12 @@ def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
 
 
 SIZE: Final = 300
-"""Letters of a sample: with 300 that are looked up, a share of wrong labels under 5 % can be told from one above."""
-
+"""Letters of a sample: enough to tell a share of wrong labels under 5 % from one above."""
 _KEY: Final = ("mailing", "row_id")
 _CHECKED: Final = "checked"
 _COLUMNS: Final = ("mailing", "file", "row_id", "mailed", "bounced", "reason_code", _CHECKED)
 _ONE_SIDED: Final = 0.9
-"""Of the two-sided interval of which one end is passed with 5 %."""
+"""Two-sided confidence whose upper limit holds with 95 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Audit:
     """The result of an audit: ``wrong`` of ``checked`` labels, at most a share of ``most`` with 95 % confidence."""
 
     mailings: Mapping[str, tuple[int, int]]
-    """The audited mailings, with their letters and how many came back: a release is of these labels alone."""
+    """Audited mailings with their letters and returns: a release is for exactly these labels."""
     checked: int
     wrong: int
     most: float
@@ -79,15 +76,15 @@ class Audit:
         return self.most <= FALSE_BOUNCES
 
     def as_dict(self) -> dict[str, object]:
-        """The audit as plain values."""
+        """Return the audit as plain values."""
         return asdict(self) | {"releases": self.releases}
 
 
 def draw_sample(store: LabelStore, mailings: Collection[str], path: Path, size: int) -> int:
-    """Write letters of quarantined mailings, chosen by chance, to a CSV file with an empty column ``checked``.
+    """Write random letters of quarantined mailings to a CSV file with an empty column ``checked``; return how many.
 
-    The same labels give the same sample. Returns how many there are; raises :class:`LabelError` where nothing is
-    quarantined, :class:`bansong.errors.OutputError`.
+    The same labels give the same sample. Raises :class:`LabelError` if nothing is quarantined,
+    :class:`bansong.errors.OutputError`.
     """
     if not mailings:
         raise LabelError(QUARANTINE_EMPTY)
@@ -99,10 +96,7 @@ def draw_sample(store: LabelStore, mailings: Collection[str], path: Path, size: 
 
 
 def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, size: int = SIZE) -> Audit:
-    """Hold a sample that was looked up against the labels; raise :class:`LabelError` where it is no such sample.
-
-    ``checked`` says of every letter what really became of it (returned or not, as in outcomes).
-    """
+    """Compare a filled-in sample with the labels; raise :class:`LabelError` if it is incomplete or foreign."""
     labels = _quarantined_labels(store, mailings)
     with open_table(path, options={}) as table, reading(table):
         places = dict(zip(table.headers, table.ids, strict=True))
@@ -128,7 +122,6 @@ def evaluate_audit(store: LabelStore, mailings: Collection[str], path: Path, siz
 
 
 def _quarantined_labels(store: LabelStore, mailings: Collection[str]) -> pl.DataFrame:
-    """The letters of mailings of which something is known, in a fixed order."""
     files = {mailing.id: mailing.about.file for mailing in store.mailings()}
     evidence = store.evidence(mailings, unread=True)
     known = evidence.filter(pl.col("bounced").is_not_null(), ~pl.col("unread")).sort(_KEY).collect()

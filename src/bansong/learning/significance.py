@@ -1,4 +1,4 @@
-"""Whether a difference is more than chance: intervals, the stability index of features, calibration in the large."""
+"""Statistical significance: intervals, the stability index of features, calibration in the large."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ USUAL = 0.95
 
 
 def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, float]:
-    """The interval of a share, by Wilson's score (1927); (0, 1) without anything counted.
+    """Return the interval of a share by Wilson's score (1927); (0, 1) for no observations.
 
-    Unlike the textbook's normal interval it holds for few rows and for shares near 0, which bounces are.
+    Unlike the normal interval it holds for few rows and for shares near 0.
     """
     if not of:
         return 0.0, 1.0
@@ -38,19 +38,15 @@ def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
 
 
 SHIFTED: Final = 0.2
-"""Above this population stability index a feature's shares have shifted (the usual rule of credit scoring)."""
-
+"""Population stability index above which a feature's shares have shifted (the usual rule of credit scoring)."""
 _HALF: Final = 0.5
 NONE: Final = "(none)"
-"""The level of rows for which none of a feature's levels holds."""
+"""Level of rows without a level of a feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverallCalibration:
-    """Whether as many letters came back as expected: ``ratio`` of the two, and its 99 % interval.
-
-    ``significant``: 1 lies outside of it.
-    """
+    """``ratio`` of returned to expected letters with its 99 % interval; ``significant``: 1 lies outside of it."""
 
     n: int
     bounced: int
@@ -62,10 +58,7 @@ class OverallCalibration:
 
 
 def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
-    """Count each level of each feature: ``feature``, ``level`` (String, :data:`NONE` for none), ``n``.
-
-    ``evidence`` has ``level:<feature>`` columns; ``n`` is Int64.
-    """
+    """Count each level of each feature: ``feature``, ``level`` (String, :data:`NONE` for none), ``n`` (Int64)."""
     names = [name for name in evidence.collect_schema().names() if name.startswith(LEVEL)]
     patterns = evidence.group_by(names).agg(pl.len().cast(pl.Int64).alias("n")).collect(engine="streaming")
     levels = patterns.with_columns(pl.col(names).cast(pl.String).fill_null(NONE))
@@ -79,12 +72,11 @@ def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
 
 
 def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
-    """The population stability index of each feature between two tables of :func:`level_counts`, the largest first.
+    """Return the population stability index of each feature between two :func:`level_counts`, the largest first.
 
-    Columns: ``feature`` (String), ``psi`` (Float64), ``chance`` (Float64: what it stays below by chance, in 99 of 100
-    cases, with so few rows), ``shifted`` (Boolean: above both 0.2 and chance), ``level`` (String: the one whose share
-    changed most), ``before``, ``after`` (Float64, its shares). A level that one side lacks counts as half a row there,
-    so that the index stays finite. A feature that only one side knows, or has no rows of, is left out.
+    Columns: ``feature`` (String), ``psi``, ``chance`` (Float64: 99 % bound by chance alone), ``shifted`` (Boolean:
+    above both 0.2 and chance), ``level`` (String: the one whose share changed most), ``before``, ``after`` (Float64,
+    its shares). A level that one side lacks counts as half a row there; a feature that one side lacks is left out.
     """
     both = reference.select("feature", "level", r="n").join(
         current.select("feature", "level", c="n"), on=["feature", "level"], how="full", coalesce=True
@@ -115,10 +107,7 @@ def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFr
 
 
 def overall_calibration(n: int, bounced: int, expected: float) -> OverallCalibration | None:
-    """Whether what came back contradicts what was expected: 1 lies outside the ratio's 99 % interval (Wilson).
-
-    ``None`` where nothing was expected, since nothing can be compared then.
-    """
+    """Compare returned and expected letters; ``None`` if nothing was expected."""
     if not n or expected <= 0:
         return None
     low, high = (bound * n / expected for bound in interval(bounced, n, WIDE))

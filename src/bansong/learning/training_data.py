@@ -1,4 +1,4 @@
-"""The rows of the label store that learning may use, and the quarantine of mailings."""
+"""Select the labels that learning may use, and quarantine doubted mailings."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from bansong.learning.quarantine import FALSE_BOUNCES
 from bansong.translation import gettext, gettext_noop
 
 RIPE_DAYS: Final = 45
-"""Days after mailing until which returns still trickle in; before, silence says nothing, and a return too much."""
-
+"""Days after mailing until which returns trickle in, so that earlier labels are biased."""
 RIPE_AT: Final = "ripe_at"
-
 YOUNG: Final = gettext_noop("mailed less than 45 days ago")
 UNCERTAIN: Final = gettext_noop("outcome not certain")
 UNREAD: Final = gettext_noop("reasons of no known scorecard")
 REPEATED: Final = gettext_noop("of an addressee of whom the same was known before")
-
 _ORDER: Final = (RIPE_AT, "mailing", "row_id")
 _ADDRESSEE: Final = ("b_no", "address_key")
 
@@ -35,11 +32,11 @@ _ADDRESSEE: Final = ("b_no", "address_key")
 class TrainingData:
     """The labels that learning may use.
 
-    ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC: from when on it could be used), in the order
-    in which it could. ``left_out``: letters by why they are not used. ``set_aside``: the quarantined mailings, their
-    letters and why. ``auditable``: those of them that an audit can release. ``mailed``: the rows with those letters to
-    an addressee that are no news, to see what mailings consist of. ``missing``: why returns seem to be missing, if so;
-    ``unproven``: why that cannot be said yet. ``false_bounces``: the most wrong returns that the labels leave possible.
+    ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC, when it became usable), in that order.
+    ``left_out``: unused letters by reason. ``set_aside``: quarantined mailings with letters and reasons; ``auditable``:
+    those that an audit can release. ``mailed``: the rows and repeated letters. ``missing``: why returns seem to be
+    missing; ``unproven``: why that is possible. ``false_bounces``: the highest share of wrong returns that the labels
+    leave possible.
     """
 
     rows: pl.DataFrame
@@ -53,30 +50,24 @@ class TrainingData:
 
     @property
     def suspicious(self) -> int:
-        """Letters that are quarantined for what their labels say, and not because only returns were recorded."""
+        """Letters quarantined for what their labels say, not because only returns were recorded."""
         return sum(self.set_aside[mailing][0] for mailing in self.auditable)
 
 
 def select_training_rows(
     store: LabelStore, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
 ) -> TrainingData:
-    """Take the labels of a store that learning may use.
+    """Select the labels of a store that learning may use.
 
-    Left out: letters mailed less than :data:`RIPE_DAYS` days ago, those of which nothing certain is known, and rows
-    whose reasons no scorecard gave. A mailing whose labels look wrong is set aside whole, unless these very labels
-    (so many letters, of which so many came back) were ``released``.
-
-    Of several letters to one addressee of whom the same was known, the first is taken: what becomes of the others is
-    no news, and taken for such it would prove anything after enough mailings.
+    Left out: letters mailed less than :data:`RIPE_DAYS` days ago, uncertain outcomes, and reasons of no known
+    scorecard. A mailing with doubtful labels is set aside whole, unless these very labels (letters, returns) were
+    ``released``. Of several letters to one addressee in the same state only the first is used: repeats are no
+    independent evidence.
     """
     rows = _letters(store)
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
-    causes = {
-        YOUNG: ~ripe,
-        UNCERTAIN: ripe & ~known,
-        UNREAD: ripe & known & pl.col("unread"),
-    }
+    causes = {YOUNG: ~ripe, UNCERTAIN: ripe & ~known, UNREAD: ripe & known & pl.col("unread")}
     counts = rows.select(causes[why].sum().alias(why) for why in causes).collect(engine="streaming").row(0, named=True)
     usable = rows.filter(ripe, known, ~pl.col("unread")).sort(_ORDER).collect(engine="streaming")
     judged = _MailingDoubts.of(store, usable, champion, prior, released)
@@ -98,11 +89,10 @@ def select_training_rows(
 
 @dataclass(frozen=True, slots=True)
 class _MailingDoubts:
-    """Labels by mailing, in the order in which they could be used, and why those of some are doubted.
+    """Labels by mailing in order of use, and why some are doubted.
 
-    ``returns_only``: the mailings of which nothing but returns was recorded, by what was declared: each label may be
-    right, and yet what arrived is missing, so looking at the labels releases nothing. ``false_bounces``: the most wrong
-    returns that are possible, in released mailings as many as an audit lets pass.
+    ``returns_only``: mailings where only returns were recorded; an audit cannot release them, since arrivals are
+    missing.
     """
 
     parts: Mapping[str, pl.DataFrame]
@@ -123,7 +113,12 @@ class _MailingDoubts:
         parts = {str(mailing): part for (mailing,), part in usable.group_by("mailing", maintain_order=True)}
         declared = {mailing.id: mailing.declaration for mailing in store.mailings()}
         one_sided = {mailing: bool(part["bounced"].all()) for mailing, part in parts.items()}
-        only = frozenset(name for name in parts if one_sided[name] and _tells_returns_only(declared[name]))
+        # all certain outcomes may be returns: silence is no delivery, or the mailed rows were not declared
+        only = frozenset(
+            name
+            for name, terms in declared.items()
+            if one_sided.get(name) and not (terms.silence_is_delivery and terms.sent is not None)
+        )
         trusted = {
             mailing
             for mailing, part in parts.items()
@@ -132,14 +127,7 @@ class _MailingDoubts:
         unfit = {name: why for name, part in parts.items() if (why := _declared_doubts(part.height, declared[name]))}
         checks = _check_news(usable.filter(~pl.col("mailing").is_in([*unfit, *trusted])), champion, prior)
         found = {name: why for name, why in unfit.items() if name not in trusted} | {
-            name: (
-                gettext(
-                    "{one_class}; say with `bansong label … --sent` which rows were mailed",
-                    one_class=one_class(parts[name].height),
-                ),
-            )
-            if one_sided[name] and declared[name].sent is None
-            else why
+            name: _returns_only_doubt(parts[name].height) if one_sided[name] and declared[name].sent is None else why
             for name, why in checks.doubts.items()
         }
         released_share = sum(parts[name].height for name in trusted) / max(usable.height, 1)
@@ -148,7 +136,6 @@ class _MailingDoubts:
 
 
 def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> LabelChecks:
-    """Check what would be learned from: of repeated letters the first, and the next where its mailing is set aside."""
     found, missing = dict[str, tuple[str, ...]](), list[str]()
     while True:
         news = _first_of_each(rows.filter(~pl.col("mailing").is_in(list(found))))
@@ -160,38 +147,33 @@ def _check_news(rows: pl.DataFrame, champion: Scorecard, prior: Scorecard) -> La
         missing += checks.missing
 
 
+def _returns_only_doubt(letters: int) -> tuple[str, ...]:
+    only = one_class(letters)
+    return (gettext("{one_class}; say with `bansong label … --sent` which rows were mailed", one_class=only),)
+
+
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
-    """Return why nothing can be learned from a mailing by what was declared, with the remedy."""
+    """Return why nothing can be learned from a mailing by its terms, with the remedy."""
+    only = one_class(letters)
     if not declared.returns_requested:
-        return (
-            gettext(
-                "{one_class}, since returns were not requested: nothing can be learned from them",
-                one_class=one_class(letters),
-            ),
+        text = gettext(
+            "{one_class}, since returns were not requested: nothing can be learned from them", one_class=only
         )
+        return (text,)
     if not declared.complete:
-        return (
-            gettext(
-                "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`",
-                one_class=one_class(letters),
-            ),
+        text = gettext(
+            "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`", one_class=only
         )
+        return (text,)
     return ()
 
 
-def _tells_returns_only(declared: MailingTerms) -> bool:
-    """Whether all that is certain of a mailing may be returns: silence is no delivery, or nobody said what was sent."""
-    return not declared.silence_is_delivery or declared.sent is None
-
-
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows without those of an addressee (if known) of whom the same was known in an earlier one."""
     named = pl.all_horizontal(pl.col(_ADDRESSEE).is_not_null())
     return rows.filter(~named | pl.struct(*_ADDRESSEE, *LEVELS).is_first_distinct())
 
 
 def _letters(store: LabelStore) -> pl.LazyFrame:
-    """All letters of a store, and from when on each could be used."""
     ripe_at = (pl.col("mailed") + pl.duration(days=RIPE_DAYS)).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     rows = store.evidence(unread=True, addressee=True)
     return rows.with_columns(pl.max_horizontal("recorded", ripe_at).alias(RIPE_AT))

@@ -1,13 +1,4 @@
-"""The ledger: the SQLite file that holds every lookup paid; cache, resume point and record of the quota in one.
-
-- ``ledger``: :class:`Ledger`, one connection for one process, and :class:`Journal`, many tasks that share one commit;
-- ``schema``: its file;
-- ``transitions`` and ``transaction``: what can happen to a lookup and to an upload, and what writes it;
-- ``recovery``: what is settled by hand, after a process was killed, or by sending a request again with its key;
-- ``retention``: what is deleted when it is old, and what is erased of a number;
-- ``trial_limits``: what a broken service may cost;
-- ``queries``: what is read; ``label_outbox``: labels on their way to the service.
-"""
+"""The ledger: a SQLite file with every paid lookup; cache, resume point and quota record in one."""
 
 from bansong.ledger.label_outbox import (
     HeldLabel,

@@ -1,15 +1,15 @@
-"""What really became of letters, on its way to the service: each label once, and each step written down before it.
+"""Outcomes of letters on their way to the service: each label once, and each step recorded before it.
 
 ::
 
     prepare ─▶ prepared ── LabelSent ─▶ sent ── LabelDone ──────▶ done
                    ▲                      ├──── LabelRefused ───▶ refused
-                   │                      ├──── LabelDoubted ───▶ doubt    (so it is, too, when the process was killed)
+                   │                      ├──── LabelDoubted ───▶ doubt    (also after a kill)
                    └────── LabelRetracted ┘
                prepared ── LabelRefused ─▶ refused                         (its job is gone)
 
-A label that is refused or in doubt is sent again by decision only (:func:`prepare` with ``resend``). A label that says
-another thing than the last one of its row is a new one, whatever became of that: the service takes the latest.
+A refused or doubtful label is sent again by decision only (:func:`prepare` with ``resend``). A label that differs from
+the last one of its row is a new label: the service takes the latest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import polars as pl
 
@@ -52,7 +52,7 @@ _HELD: Final = """
 
 
 class WantedLabel(NamedTuple):
-    """What is to be said of the row at a ``place`` of an ``upload`` (its number in the ledger)."""
+    """A label for the row at a ``place`` of an ``upload`` (its number in the ledger)."""
 
     upload: int
     place: int
@@ -61,7 +61,7 @@ class WantedLabel(NamedTuple):
 
 
 class QueuedLabel(NamedTuple):
-    """A label in the ledger: the ``turn``-th that its row got."""
+    """A label in the ledger, the ``turn``-th of its row."""
 
     upload: int
     place: int
@@ -72,7 +72,7 @@ class QueuedLabel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelQueue:
-    """What became of wanted labels: those to be sent now, and how many the service has or the ledger holds back."""
+    """Labels to be sent now, and the number of those that the service has or the ledger holds back."""
 
     labels: tuple[QueuedLabel, ...]
     done: int
@@ -81,7 +81,7 @@ class LabelQueue:
 
 @dataclass(frozen=True, slots=True)
 class LabelledJob:
-    """The job of an upload; ``base`` is what the service calls its first row, as far as that is known."""
+    """The job of an upload; ``base``: the service's key of its first row, if known."""
 
     upload: int
     id: str
@@ -94,7 +94,7 @@ class LabelledJob:
 
 @dataclass(frozen=True, slots=True)
 class HeldLabel:
-    """A label that was refused, or sent without an answer: it is not sent again by itself."""
+    """A label that was refused, or sent without an answer; it is not sent again by itself."""
 
     upload: int
     place: int
@@ -109,19 +109,20 @@ class HeldLabel:
 
 @dataclass(frozen=True, slots=True)
 class _LabelStep:
-    """A step of one label from one of the states ``legal`` to ``state``."""
+    LEGAL: ClassVar[str]
+    STATE: ClassVar[str]
 
     label: QueuedLabel
     note: str | None = field(default=None, kw_only=True)
 
-    def _take(self, tx: Transaction, legal: str, state: str) -> None:
+    def write(self, tx: Transaction) -> None:
         upload, place, turn, *_ = self.label
         tx.one(
             self,
             f"UPDATE labels SET state = :state, since = :now, note = :note "  # noqa: S608 - the states are this module's
-            f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({legal})",
+            f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({self.LEGAL})",
             {
-                "state": state,
+                "state": self.STATE,
                 "now": tx.now,
                 "note": clean(self.note),
                 "upload": upload,
@@ -132,70 +133,58 @@ class _LabelStep:
 
     @property
     def upload(self) -> str:
-        """What an error calls it."""
         return gettext("{upload}, row {row}", upload=self.label.upload, row=self.label.place)
 
 
 class LabelSent(_LabelStep):
-    """The label is about to be sent."""
+    """The label is about to be sent: from now on it may have arrived."""
 
-    def write(self, tx: Transaction) -> None:
-        """From now on it may have arrived."""
-        self._take(tx, "'prepared'", "sent")
+    LEGAL, STATE = "'prepared'", "sent"
 
 
 class LabelDone(_LabelStep):
-    """The service took the label."""
+    """The service took the label; it is not sent again."""
 
-    def write(self, tx: Transaction) -> None:
-        """It is not sent again."""
-        self._take(tx, "'sent'", "done")
+    LEGAL, STATE = "'sent'", "done"
 
 
 class LabelRefused(_LabelStep):
-    """The service did not take the label, or does not have its job any more."""
+    """The service did not take the label, or does not have its job any more; it is held."""
 
-    def write(self, tx: Transaction) -> None:
-        """Hold it: it would refuse it again."""
-        self._take(tx, "'sent', 'prepared'", "refused")
+    LEGAL, STATE = "'sent', 'prepared'", "refused"
 
 
 class LabelDoubted(_LabelStep):
-    """The label was sent, or perhaps; whether it was taken is not known."""
+    """The label may have been sent and taken; it is held."""
 
-    def write(self, tx: Transaction) -> None:
-        """Hold it; doubting twice is doubting."""
-        self._take(tx, "'sent', 'doubt'", "doubt")
+    LEGAL, STATE = "'sent', 'doubt'", "doubt"
 
 
 class LabelRetracted(_LabelStep):
-    """The label was certainly not sent."""
+    """The label was certainly not sent; it is to be sent as before."""
 
-    def write(self, tx: Transaction) -> None:
-        """It is to be sent as before."""
-        self._take(tx, "'sent'", "prepared")
+    LEGAL, STATE = "'sent'", "prepared"
 
 
 @dataclass(frozen=True, slots=True)
 class JobNumbered:
-    """A job's results prove what the service calls its first row."""
+    """A job's results prove the service's key of its first row."""
 
     upload: str
     base: int
 
     def write(self, tx: Transaction) -> None:
-        """Keep it with the upload."""
+        """Keep the key with the upload."""
         tx.one(self, "UPDATE uploads SET base = :base WHERE upload = :id", {"base": self.base, "id": self.upload})
 
 
 LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetracted | JobNumbered
-"""Any of them."""
 
 
 def prepare(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], *, resend: bool) -> LabelQueue:
-    """Note what is to be sent, unless it was sent before; at most one label a row of an upload.
+    """Record the labels to be sent, unless they were sent before; at most one label for a row of an upload.
 
-    ``resend``: what was refused or is in doubt is sent again, which is recorded as a decision.
+    ``resend``: send refused and doubtful ones again, which is recorded as a decision.
     """
     run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
     queue = []
@@ -219,7 +208,7 @@ def prepare(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], *, rese
 
 
 def _standing(tx: Transaction, run: int, label: WantedLabel) -> tuple[str, int]:
-    """The state and turn of a label, which is noted if nothing, or another thing, was said of its row last."""
+    # a label is new if its row had none, or another one last
     upload, place, bounced, reason = label
     while True:
         last = tx.connection.execute(_LAST, (upload, place)).fetchone()
@@ -234,9 +223,9 @@ def _standing(tx: Transaction, run: int, label: WantedLabel) -> tuple[str, int]:
 
 
 def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl.DataFrame:
-    """The rows of jobs at ``origin`` that hold ``keys`` (Binary, all of one size, none null): :data:`JOB_ROWS`.
+    """Return the rows of jobs at ``origin`` that hold ``keys`` (Binary, of one size, not null): :data:`JOB_ROWS`.
 
-    ``nth`` is the key's place in ``keys``, ``created`` unix seconds; a key may be in several jobs.
+    ``nth``: position in ``keys``; ``created``: unix seconds; a key may be in several jobs.
     """
     if keys.is_empty():
         return pl.DataFrame(schema=JOB_ROWS)
@@ -245,7 +234,7 @@ def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl
 
 
 def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
-    """Return the flags (``offline``, ``paid``) with which anything was ever uploaded to ``origin``."""
+    """Return the flags (``offline``, ``paid``) of all uploads to ``origin``."""
     found = connection.execute("SELECT DISTINCT offline, paid FROM uploads WHERE origin = ?", (origin,))
     return [(_flag(offline), _flag(paid)) for offline, paid in found]
 
@@ -261,7 +250,7 @@ def labelled_jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dic
 
 
 def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
-    """Return the labels refused or in doubt at ``origin``, oldest first; not those whose row got another since."""
+    """Return the refused and doubtful labels at ``origin``, oldest first, unless their row got another label since."""
     return [
         HeldLabel(upload, place, job_id, b_no, bool(bounced), reason, state, since, note)
         for upload, place, job_id, b_no, bounced, reason, state, since, note in connection.execute(_HELD, (origin,))

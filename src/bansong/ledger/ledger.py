@@ -1,4 +1,4 @@
-"""The ledger of one user: one file, one process, one connection, and every change durable before it is answered."""
+"""The ledger of one user: one file, one process, one connection, and every change durable before its call returns."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ R = TypeVar("R")
 
 
 def _query(ask: Callable[Concatenate[sqlite3.Connection, P], R]) -> Callable[Concatenate[Ledger, P], R]:
-    """Return a method of :class:`Ledger` that asks its connection."""
-
     @wraps(ask)
     def method(ledger: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with ledger._connect() as connection:
@@ -47,8 +45,6 @@ def _query(ask: Callable[Concatenate[sqlite3.Connection, P], R]) -> Callable[Con
 
 
 def _change(change: Callable[Concatenate[Transaction, P], R]) -> Callable[Concatenate[Ledger, P], R]:
-    """Return a method of :class:`Ledger` that makes a change in a transaction of its own."""
-
     @wraps(change)
     def method(ledger: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with ledger._transaction() as tx:
@@ -59,7 +55,7 @@ def _change(change: Callable[Concatenate[Transaction, P], R]) -> Callable[Concat
 
 @dataclass(frozen=True, slots=True)
 class LedgerRun:
-    """A run that may buy lookups: which engine, from which service (``origin``), for which file, since when."""
+    """A run that may buy lookups from the service ``origin`` for a file."""
 
     run_id: str
     engine: str
@@ -69,10 +65,10 @@ class LedgerRun:
 
 
 class Ledger:
-    """What was asked, paid and answered. Open it with :meth:`open`; use it from any thread, close it when done.
+    """Lookups asked, paid and answered. Open it with :meth:`open`; use it from any thread, close it when done.
 
-    ``created`` says whether the file was made now, ``recovered`` what an earlier process left under way. Every method
-    raises :class:`LedgerError` where the file cannot be used, or is used against its rules.
+    ``created``: the file is new; ``recovered``: what an earlier process left under way. Every method raises
+    :class:`LedgerError` if the file cannot be used, or a change breaks its rules.
     """
 
     path: Path
@@ -117,7 +113,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path | None = None, *, clock: Clock = time.time) -> Self:
-        """Open the ledger at ``path``, else ``BANSONG_LEDGER``, else the user's own; make it only if there is none.
+        """Open the ledger at ``path``, ``BANSONG_LEDGER``, or the user's default; make it if it does not exist.
 
         Raises :class:`LedgerError`: damaged, in use, newer than this version, or misplaced.
         """
@@ -139,12 +135,12 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Close the file and let others have it. Closing twice is closing."""
+        """Close the file and release its lock; closing twice is allowed."""
         with self._turn:
             if self._closed:
                 return
             self._closed = True
-            with suppress(sqlite3.Error):  # what was settled is durable in the log
+            with suppress(sqlite3.Error):  # settled changes are durable in the log
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
             self._lock.release()
@@ -158,12 +154,12 @@ class Ledger:
         self.close()
 
     def begin(self, run: LedgerRun) -> None:
-        """Note a run, before it asks anything."""
+        """Record a run, before it asks anything."""
         with self._transaction() as tx:
             _begin(tx, run)
 
     def end(self, run_id: str, outcome: str) -> None:
-        """Note how a run ended."""
+        """Record the outcome of a run."""
         with self._transaction() as tx:
             ending = (tx.now, outcome, tx.run(run_id))
             tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
@@ -175,12 +171,12 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield what is known of ``keys`` (Binary, nulls left out), at most 50,000 rows a frame; unknown ones left out.
+        """Yield what is known of ``keys`` (Binary), at most 50,000 rows a frame; nulls and unknown keys are left out.
 
-        ``place`` is the key's place in ``keys``. A row that went with an upload that is in doubt or unreadable
-        is itself. ``run_id``, ``upload``, ``job_id`` are of whoever bought the answer (``done``) or asked last. The
-        answer is the last one bought, also where ``state`` is not ``done``; ``reasons`` are joined. Without ``answers``
-        the seven columns are left out, which is several times as fast.
+        ``place``: position in ``keys``. A row of a doubtful or unreadable upload has that state itself. ``run_id``,
+        ``upload``, ``job_id``: of the buyer of the answer (``done``), or of the last request. The answer is the last
+        one bought, also if ``state`` is not ``done``; ``reasons`` are joined. Without ``answers`` the seven columns are
+        left out, which is several times as fast.
         """
         for first in range(0, len(keys), queries.CHUNK):
             with self._connect() as connection:
@@ -189,17 +185,17 @@ class Ledger:
                 yield frame
 
     def limit(self, origin: str) -> int | None:
-        """Return the most rows to upload at once, since more were refused or came to nothing; kept for 30 days."""
+        """Return the most rows of an upload that the service takes, learned in the last 30 days."""
         with self._connect() as connection:
             found = connection.execute(
-                "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - retention.LIMIT_KEPT)
+                "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - retention.LIMIT_KEPT_S)
             ).fetchone()
         return None if found is None else int(found[0])
 
     def prepare_labels(
         self, run: LedgerRun, wanted: Iterable[label_outbox.WantedLabel], *, resend: bool = False
     ) -> label_outbox.LabelQueue:
-        """Note a run and the labels that it is to send; where it has none to send, nothing of the run is kept."""
+        """Record a run and its labels to be sent; without labels nothing of the run is kept."""
         with self._transaction() as tx:
             _begin(tx, run)
             return label_outbox.prepare(tx, run.run_id, wanted, resend=resend)
@@ -214,22 +210,22 @@ class Ledger:
         return pl.concat(parts)
 
     def now(self) -> float:
-        """Return the time by the ledger's clock, in seconds since 1970."""
+        """Return the time of the ledger's clock, in unix seconds."""
         return self._clock()
 
     def pending_requests(self, origin: str) -> list[recovery.PendingRequest]:
-        """Return the requests to ``origin`` in doubt that may be sent again with the key they had, oldest first."""
+        """Return the doubtful requests to ``origin`` that may be repeated with their key, oldest first."""
         with self._connect() as connection:
             return recovery.pending_requests(connection, origin, self._clock())
 
     def may_be_repeated(self) -> int:
-        """Return how many requests in doubt the command that left them may settle by sending them again."""
+        """Return the number of doubtful requests that the same command may settle by repeating them."""
         with self._connect() as connection:
             return recovery.count_repeatable(connection, self._clock())
 
     def purge(self, older_than_days: float) -> retention.PurgeCounts:
-        """Delete answers older than that, and what was only kept for them; never a doubt or an open upload."""
-        if not older_than_days >= 0:  # nor what is no number
+        """Delete older answers and their records; never a doubt or an open upload."""
+        if not older_than_days >= 0:  # also refuses NaN
             raise UsageError(AGE_INVALID, older_than_days=older_than_days)
         with self._transaction() as tx:
             purged = retention.purge(tx, older_than_days)
@@ -240,8 +236,8 @@ class Ledger:
     def erase(self, numbers: Iterable[str]) -> None:
         """Erase numbers (ten digits) so that none of their bytes stay in the file; see :meth:`holdings` first.
 
-        They are bought again when they are needed again. Raises :class:`UsageError`, and erases nothing, where
-        something of them is unsettled.
+        They are bought again when needed again. Raises :class:`UsageError`, and erases nothing, if a lookup of them is
+        unsettled.
         """
         with self._transaction() as tx:
             for b_no in numbers:
@@ -260,7 +256,6 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """One transaction: all of it is durable, or none of it happened."""
         with self._connect() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -289,9 +284,9 @@ class _Waiting:
 
 
 class Journal:
-    """``await journal.settle(…)`` returns when its changes are durable; all that wait share one commit.
+    """Settles changes of many tasks in shared commits; ``await journal.settle(…)`` returns when they are durable.
 
-    Use it as ``async with Journal(ledger) as journal``, under asyncio or trio; all is settled when the block is left.
+    Use it as ``async with Journal(ledger) as journal``, under asyncio or trio.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -322,7 +317,7 @@ class Journal:
     async def settle(self, *changes: Change | Repetition | LabelChange) -> None:
         """Make the changes, all or none; durable on return. Raises :class:`~bansong.errors.LedgerError`.
 
-        It cannot be cancelled: a caller that went on without knowing what is recorded could pay twice.
+        It cannot be cancelled: a caller unsure of what is recorded could pay twice.
         """
         if self._tasks is None or self._ending:
             raise RuntimeError("a Journal settles only inside its 'async with'")
@@ -335,8 +330,7 @@ class Journal:
             raise waiting.error
 
     async def _flush(self) -> None:
-        """Commit what waits, for as long as there is any or more may come."""
-        thread = anyio.CapacityLimiter(1)  # of its own: other work in threads must not hold commits up
+        thread = anyio.CapacityLimiter(1)  # of its own: other work in threads must not delay commits
         with anyio.CancelScope(shield=True):
             while self._waiting or not self._ending:
                 await self._wake.wait()
@@ -345,14 +339,14 @@ class Journal:
                 try:
                     if batch:
                         await anyio.to_thread.run_sync(self._commit, batch, limiter=thread)
-                except Exception as error:  # no thread to be had: who waits must hear of it, or wait for ever
+                except Exception as error:  # no thread available: the waiting tasks must be told
                     for waiting in batch:
                         waiting.error = waiting.error or error
                 for waiting in batch:
                     waiting.settled.set()
 
     def _commit(self, batch: list[_Waiting]) -> None:
-        """Commit a batch; if one of it is at fault, each by itself, so that only that one hears of it."""
+        # after an error one by one, so that only the change at fault raises it
         try:
             self._ledger.settle([change for waiting in batch for change in waiting.changes])
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Queries: what the ledger knows of a run's lookups (as frames), its uploads, doubts, runs, and one business."""
+"""Queries of the ledger: a run's lookups (as frames), uploads, doubts, runs, and one business."""
 
 # ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
 
@@ -17,9 +17,9 @@ from bansong.ledger.schema import UNSETTLED
 from bansong.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
 
 CHUNK: Final = 50_000
-"""As many keys are looked up at once: what is held in memory does not grow with the file."""
+"""Keys looked up at once, which bounds the memory."""
 
-# a row that went with an upload that is held is held itself; one that is done was bought by whoever bought its answer
+# a row of a held upload is held itself; a done row belongs to the buyer of its answer
 STATE: Final = "CASE WHEN l.state = 'uploaded' AND u.state IN ('doubt', 'unreadable') THEN u.state ELSE l.state END"
 NOTE: Final = "CASE l.state WHEN 'uploaded' THEN u.note ELSE l.note END"
 JOINED: Final = """
@@ -28,8 +28,8 @@ JOINED: Final = """
     LEFT JOIN runs r ON r.number = CASE l.state WHEN 'done' THEN a.run ELSE l.run END
 """
 
-# the keys come as one BLOB: half the time of filling a table. First rows are found and put in the order in which they
-# were asked, since those lie together; then they are read
+# the keys come as one BLOB: half the time of filling a table. Rows are found first and read in the order in which they
+# were stored, since those lie together
 _WANTED: Final = """
     WITH RECURSIVE wanted (nth) AS (SELECT 0 UNION ALL SELECT nth + 1 FROM wanted WHERE nth + 1 < :count),
     found (nth, id) AS (
@@ -54,16 +54,12 @@ _ANSWER: Final = dict.fromkeys(ANSWER_COLUMNS, pl.String) | {"bounce_prob": pl.F
 _RUNS: Final = {"run": pl.Int64, "run_id": pl.String}
 _UPLOADS: Final = {
     "number": pl.Int64,
-    "upload": pl.String,
-    "job_id": pl.String,
-    "upload_state": pl.String,
-    "upload_note": pl.String,
+    **dict.fromkeys(("upload", "job_id", "upload_state", "upload_note"), pl.String),
 }
 _COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
 
-_SHOWN: Final = 16
-_MANY: Final = 100
-"""In so many rows no row keys fit by chance."""
+_SHOWN_HEX_DIGITS: Final = 16
+_MIN_PROVING_ROWS: Final = 100  # so many row keys do not fit by chance
 _KEYS_PROVEN: Final = """
     SELECT max(number) FILTER (WHERE base IS NOT NULL AND rows >= :many)
         > coalesce(max(number) FILTER (WHERE base IS NULL AND rows > 1), 0)
@@ -73,7 +69,7 @@ _KEYS_PROVEN: Final = """
 
 @dataclass(frozen=True, slots=True)
 class StoredUpload:
-    """An upload and its job. ``total`` is how many rows the service said it took, ``created`` unix seconds."""
+    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds."""
 
     id: str
     run_id: str
@@ -89,9 +85,9 @@ class StoredUpload:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A lookup, or an upload with ``rows`` undecided ones, that waits for somebody to settle it.
+    """A lookup, or an upload with ``rows`` undecided ones, to be settled by a person.
 
-    ``id`` is what ``accept``, ``resend`` and ``attach`` take. Lookups have a ``b_no``, uploads a ``job_id``.
+    ``id`` is for ``accept``, ``resend`` and ``attach``. Lookups have a ``b_no``, uploads a ``job_id``.
     """
 
     id: str
@@ -108,7 +104,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run and what it paid for: ``paid`` lookups, of which ``answered`` have been answered so far."""
+    """A run with its ``paid`` lookups, of which ``answered`` have an answer so far."""
 
     run_id: str
     engine: str
@@ -123,7 +119,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What is known of one lookup; run, file, upload and job are of whoever asked, or bought the answer."""
+    """One lookup; run, file, upload and job are of the buyer of the answer, or of the last request."""
 
     id: str
     b_no: str
@@ -139,12 +135,12 @@ class LedgerEntry:
 
 
 def open_uploads(connection: sqlite3.Connection, origin: str) -> list[StoredUpload]:
-    """Return the uploads to ``origin`` whose job is known and not fetched yet, oldest first."""
+    """Return the uploads to ``origin`` with a known job that is not fetched yet, oldest first."""
     return _uploads(connection, "u.state = 'known' AND u.origin = ?", (origin,))
 
 
 def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[StoredUpload]:
-    """Return the uploads to ``origin`` since then (unix seconds) whose job was fetched and left rows without answer."""
+    """Return the uploads to ``origin`` since then (unix seconds) with a fetched job that left rows unanswered."""
     missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
     where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
     return _uploads(connection, where, (origin, since))
@@ -168,7 +164,7 @@ def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes,
 
 
 def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
-    """Return whether an upload of other rows has the same job: its results are those of one of them at most."""
+    """Whether an upload of other rows has the same job: its results belong to one of them at most."""
     found = connection.execute(
         "SELECT 1 FROM uploads u JOIN uploads o ON o.job_id = u.job_id AND o.origin = u.origin "
         "WHERE u.upload = ? AND EXISTS (SELECT place, key FROM upload_rows WHERE upload = u.number "
@@ -179,22 +175,19 @@ def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
 
 
 def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
-    """Return whether somebody named an upload's job with ``attach``: it may be the wrong one."""
+    """Whether a person named an upload's job with ``attach``: it may be the wrong one."""
     found = connection.execute("SELECT 1 FROM decisions WHERE decision = 'attach' AND id = ?", (upload_id,))
     return found.fetchone() is not None
 
 
 def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
-    """Return whether results of ``origin`` proved their row keys: those of 100 rows or more, and all since.
-
-    One row proves nothing, and a few may fit by chance.
-    """
-    (found,) = connection.execute(_KEYS_PROVEN, {"origin": origin, "many": _MANY}).fetchone()
+    """Whether results of ``origin`` proved their row keys: those of an upload of 100 rows or more, and all since."""
+    (found,) = connection.execute(_KEYS_PROVEN, {"origin": origin, "many": _MIN_PROVING_ROWS}).fetchone()
     return bool(found)
 
 
 def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
-    """Return the uploads whose results could not be fetched, oldest first; later runs try again."""
+    """Return the uploads with results that could not be fetched, oldest first; later runs try again."""
     found = connection.execute(
         "SELECT u.upload, u.since, r.run_id, r.file, u.rows, u.job_id, u.note FROM uploads u "
         "JOIN runs r ON r.number = u.run WHERE u.state = 'known' AND u.note IS NOT NULL ORDER BY u.since, u.number"
@@ -206,19 +199,19 @@ def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
 
 
 def doubts(connection: sqlite3.Connection) -> list[Doubt]:
-    """Return lookups and uploads that were sent, or perhaps, and of which nothing more is known, oldest first."""
+    """Return lookups and uploads that may have been sent and have no outcome, oldest first."""
     return _waiting(connection, ("doubt",))
 
 
 def unusable(connection: sqlite3.Connection) -> list[Doubt]:
-    """Return what was answered without an answer that can be used: unreadable, or missing from its job."""
+    """Return lookups and uploads without a usable answer: unreadable, or missing from their job."""
     return _waiting(connection, ("unreadable", "missing"))
 
 
 def _waiting(
     connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]
 ) -> list[Doubt]:
-    """Return lookups and uploads in these states, oldest first; rows that are missing are shown as their upload."""
+    # missing rows are shown as their upload
     shown = shown_ids(connection)
     marks = ", ".join("?" for _ in states)
     lookups = connection.execute(
@@ -227,51 +220,35 @@ def _waiting(
         f"WHERE {UNSETTLED} AND l.state <> 'missing' AND l.state IN ({marks}) ORDER BY l.since, l.id",
         states,
     ).fetchall()
-    missing = (
-        dict(
-            connection.execute(
-                f"SELECT upload, count(*) FROM lookups WHERE {UNSETTLED} AND state = 'missing' GROUP BY upload"
-            )
-        )
-        if "missing" in states
-        else {}
-    )
+    missing: dict[int, int] = {}
+    if "missing" in states:
+        count = f"SELECT upload, count(*) FROM lookups WHERE {UNSETTLED} AND state = 'missing' GROUP BY upload"
+        missing = dict(connection.execute(count).fetchall())
     uploads = connection.execute(
         "SELECT u.number, u.upload, u.state, u.since, r.run_id, r.file, u.rows, u.job_id, u.note "
         f"FROM uploads u JOIN runs r ON r.number = u.run WHERE u.state IN ({marks}, 'lost', 'done') "
         "ORDER BY u.since, u.number",
         states,
     ).fetchall()
-    return [
-        *(
-            Doubt(shown[key], "lookup", state, since, run_id, file, b_no, 1, None, note)
-            for key, state, since, run_id, file, b_no, note in lookups
-        ),
-        *(
-            Doubt(
-                upload,
-                "upload",
-                "missing" if state in ("lost", "done") else state,
-                since,
-                run_id,
-                file,
-                None,
-                missing.get(number, rows),
-                job,
-                note,
-            )
-            for number, upload, state, since, run_id, file, rows, job, note in uploads
-            if state in states or number in missing
-        ),
+    found = [
+        Doubt(shown[key], "lookup", state, since, run_id, file, b_no, 1, None, note)
+        for key, state, since, run_id, file, b_no, note in lookups
     ]
+    for number, upload, state, since, run_id, file, rows, job, note in uploads:
+        if state in states or number in missing:
+            left, shown_state = missing.get(number, rows), "missing" if state in ("lost", "done") else state
+            found.append(Doubt(upload, "upload", shown_state, since, run_id, file, None, left, job, note))
+    return found
 
 
 def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
-    """Return what people call each lookup held: the beginning of its key, or all of it where two begin alike."""
+    """Return the name of each held lookup: the beginning of its key, or all of it if two begin alike."""
     held = f"SELECT key FROM lookups WHERE {UNSETTLED} AND state <> 'asking'"
     names = {key: key.hex() for (key,) in connection.execute(held)}
-    begins = Counter(name[:_SHOWN] for name in names.values())
-    return {key: name[:_SHOWN] if begins[name[:_SHOWN]] == 1 else name for key, name in names.items()}
+    begins = Counter(name[:_SHOWN_HEX_DIGITS] for name in names.values())
+    return {
+        key: name[:_SHOWN_HEX_DIGITS] if begins[name[:_SHOWN_HEX_DIGITS]] == 1 else name for key, name in names.items()
+    }
 
 
 def runs(connection: sqlite3.Connection) -> list[RunRecord]:
@@ -283,7 +260,7 @@ def runs(connection: sqlite3.Connection) -> list[RunRecord]:
 
 
 def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
-    """Return all that is known of a business number, as it was given to the ledger, oldest first."""
+    """Return the lookups of a business number, as it was given to the ledger, oldest first."""
     shown = shown_ids(connection)
     found = connection.execute(
         f"SELECT l.key, l.b_no, {STATE}, l.since, r.run_id, r.file, u.upload, u.job_id, {NOTE}, a.at, "
@@ -291,40 +268,26 @@ def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
         f"FROM lookups l {JOINED} WHERE l.b_no = ? ORDER BY l.id",
         (b_no,),
     )
-    return [
-        LedgerEntry(
-            shown.get(key, key.hex()[:_SHOWN]),
-            number,
-            state,
-            since,
-            run_id,
-            file,
-            upload,
-            job_id,
-            note,
-            at,
-            None if at is None else _answer([*fields, tuple(json.loads(reasons))]),
-        )
-        for key, number, state, since, run_id, file, upload, job_id, note, at, *fields, reasons in found
-    ]
-
-
-def _answer(fields: Sequence[Any]) -> Answer:
-    return Answer(**dict(zip(ANSWER_COLUMNS, fields, strict=True)))
+    entries = []
+    for key, number, state, since, run_id, file, upload, job_id, note, at, *fields, reasons in found:
+        id = shown.get(key, key.hex()[:_SHOWN_HEX_DIGITS])
+        columns = zip(ANSWER_COLUMNS, (*fields, tuple(json.loads(reasons or "[]"))), strict=True)
+        answer = None if at is None else Answer(**dict(columns))
+        entries.append(LedgerEntry(id, number, state, since, run_id, file, upload, job_id, note, at, answer))
+    return entries
 
 
 def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int, *, answers: bool) -> pl.DataFrame:
-    """Return what is known of these keys, in no particular order; their places count from ``first``."""
+    """Return what is known of these keys, unordered; their places count from ``first``."""
     columns = (*_COLUMNS, *ANSWER_COLUMNS) if answers else _COLUMNS
     places = pl.int_range(first, first + len(keys), dtype=pl.UInt32, eager=True)
     wanted = pl.DataFrame({"place": places, "key": keys.cast(pl.Binary)}).drop_nulls()
-    parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # as good as always one
+    parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # nearly always one
     found = [frame for part in parts if not (frame := _find_keys(connection, part, answers)).is_empty()]
     return pl.concat(found).select(columns) if found else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
 
 
 def _find_keys(connection: sqlite3.Connection, wanted: pl.DataFrame, answers: bool) -> pl.DataFrame:
-    """Return what is known of keys of one size."""
     keys = wanted["key"].to_list()
     values = {"keys": b"".join(keys), "size": wanted["size"][0], "count": len(keys)}
     query, schema = _WANTED.format(fields=_FIELDS if answers else ""), _FOUND | (_ANSWER if answers else {})

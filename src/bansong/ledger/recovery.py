@@ -1,4 +1,4 @@
-"""What is settled outside the way of a request: by hand, after a process ended too early, by sending it once more."""
+"""Doubts settled outside of their request: by hand, after a kill, or by repeating it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ _LIST: Final = gettext_noop("see what is in doubt with: bansong resolve")
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCounts:
-    """What was under way when an earlier process ended.
-
-    Put in doubt (``asking``, ``uploads``, ``labels``), or never sent (``dropped``).
-    """
+    """Work of an earlier process: in doubt (``asking``, ``uploads``, ``labels``), or not sent (``dropped``)."""
 
     asking: int
     uploads: int
@@ -57,7 +54,7 @@ class _HeldUpload:
 
 
 def recover(tx: Transaction) -> RecoveryCounts:
-    """Settle what an earlier process left under way: its lock is free, so it has ended."""
+    """Settle what an earlier process left under way; its lock is free, so it has ended."""
     run = tx.connection.execute
     asking = tx.hold(UNSETTLED, "'asking'", "doubt", {"note": gettext(KILLED)})
     prepared = run("SELECT number FROM uploads WHERE state = 'prepared'").fetchall()
@@ -77,7 +74,7 @@ def recover(tx: Transaction) -> RecoveryCounts:
 
 
 def accept(tx: Transaction, ids: Iterable[str]) -> int:
-    """Take lookups as lost: they are not asked again. Return how many."""
+    """Give lookups up, so that they are not asked again; return their number."""
 
     def lookup(key: bytes) -> int:
         note = gettext("given up by hand")
@@ -92,7 +89,7 @@ def accept(tx: Transaction, ids: Iterable[str]) -> int:
 
 
 def resend(tx: Transaction, ids: Iterable[str]) -> int:
-    """Let lookups be asked, and perhaps paid, again. Return how many."""
+    """Allow lookups to be asked, and perhaps paid, again; return their number."""
 
     def lookup(key: bytes) -> int:
         return tx.release(ONE, "'doubt', 'unreadable', 'missing', 'lost'", {"key": key})
@@ -106,7 +103,7 @@ def resend(tx: Transaction, ids: Iterable[str]) -> int:
 
 
 def attach(tx: Transaction, id: str, job_id: str) -> int:
-    """Say which job an upload became; the next run fetches it. Return how many of its rows are open."""
+    """Set the job of an upload, which the next run fetches; return the number of its open rows."""
     job_id = job_id.strip()
     found = _resolve(tx, id)
     if not isinstance(found, _HeldUpload):
@@ -123,7 +120,8 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
         f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'",
         {"upload": found.number},
     )
-    rows = _open_rows(tx, found.number)
+    count = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
+    rows = int(tx.connection.execute(count, {"upload": found.number}).fetchone()[0])
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
         raise UsageError(UPLOAD_NOT_WAITING, id=id, list=Phrase(_LIST))
     tx.connection.execute(
@@ -150,7 +148,7 @@ def _decide(
 
 
 def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
-    """Find what people mean by an id or the beginning of one; raise :class:`UsageError` unless it is one thing."""
+    # the beginning of an id is enough if it is unique
     wanted = id.strip().lower()
     uploads = [
         _HeldUpload(*values)
@@ -173,15 +171,10 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
 
 
 def _close(tx: Transaction, number: int, state: str) -> None:
-    """An upload that was held is settled; one that is done stays done."""
+    # an upload that is done stays done
     tx.connection.execute(
         "UPDATE uploads SET state = ?, since = ? WHERE number = ? AND state <> 'done'", (state, tx.now, number)
     )
-
-
-def _open_rows(tx: Transaction, number: int) -> int:
-    find = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
-    return int(tx.connection.execute(find, {"upload": number}).fetchone()[0])
 
 
 def _record(tx: Transaction, decision: str, what: _HeldLookup | _HeldUpload, rows: int, job_id: str | None) -> None:
@@ -194,7 +187,7 @@ def _record(tx: Transaction, decision: str, what: _HeldLookup | _HeldUpload, row
 
 
 REPEATS: Final = 8
-"""How often a request may be sent again, in all runs together: each is paid where a promise is not kept."""
+"""Most repetitions of a request over all runs: each may be paid if a promise is not kept."""
 
 _OPEN: Final = """
     SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content, NULL, NULL
@@ -206,8 +199,7 @@ _OPEN: Final = """
     FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt'
     WHERE q.origin = :origin AND q.repeats < :most
 """
-_LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"
-"""What a clock has shown before."""
+_LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"  # the clock's latest known time
 _YOUNG: Final = """
     SELECT count(*) FROM requests q WHERE q.first <= :now AND :now < q.first + q.keep AND q.repeats < :most
         AND (EXISTS (SELECT 1 FROM lookups l WHERE l.key = q.key AND l.state = 'doubt')
@@ -217,10 +209,10 @@ _YOUNG: Final = """
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request in doubt: of a lookup, by its ``key``, or of an ``upload`` with all its lookups' ``keys``.
+    """A doubtful request: of a lookup, by its ``key``, or of an ``upload`` with the ``keys`` of its lookups.
 
-    ``age`` is the seconds since it was ``first`` sent; negative where the clock was set back, and nobody knows.
-    ``repeats`` is how often it was sent again.
+    ``age``: seconds since it was ``first`` sent, negative (unknown) if the clock was set back; ``repeats``: number of
+    repetitions.
     """
 
     keys: tuple[bytes, ...]
@@ -238,7 +230,7 @@ class PendingRequest:
 
 
 def pending_requests(connection: sqlite3.Connection, origin: str, now: float) -> list[PendingRequest]:
-    """Requests to ``origin`` in doubt, the oldest first."""
+    """Return the doubtful requests to ``origin``, the oldest first."""
     if (connection.execute(_LATEST).fetchone()[0] or now) > now:
         now = -math.inf
     found = connection.execute(f"{_OPEN} ORDER BY 7, 5", {"origin": origin, "now": now, "most": REPEATS}).fetchall()
@@ -253,7 +245,7 @@ def pending_requests(connection: sqlite3.Connection, origin: str, now: float) ->
 
 
 def count_repeatable(connection: sqlite3.Connection, now: float) -> int:
-    """How many requests in doubt, to any service, are still remembered there, by what it said."""
+    """Return the number of doubtful requests that their services still remember, by their promise."""
     return int(connection.execute(_YOUNG, {"now": now, "most": REPEATS}).fetchone()[0])
 
 
@@ -264,7 +256,7 @@ def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LookupSettled:
-    """The service answered a lookup that was in doubt: it is paid and done."""
+    """The service answered a doubtful lookup: it is paid and done."""
 
     key: bytes
     answer: Answer
@@ -282,14 +274,14 @@ class LookupSettled:
 
 @dataclass(frozen=True, slots=True)
 class UploadSettled:
-    """The service named the job of an upload that was in doubt: its rows are paid."""
+    """The service named the job of a doubtful upload: its rows are paid."""
 
     upload: str
     job_id: str
     total: int | None
 
     def write(self, tx: Transaction) -> None:
-        """Note the job; the rows are fetched as those of any other."""
+        """Record the job; its rows are fetched like any other's."""
         find = "SELECT 1 FROM requests WHERE upload = (SELECT number FROM uploads WHERE upload = ?)"
         if tx.connection.execute(find, (self.upload,)).fetchone() is None:
             raise tx.out_of_order(self)
@@ -305,9 +297,8 @@ class RequestRepeated:
     token: str
 
     def write(self, tx: Transaction) -> None:
-        """Count it, whatever comes of it."""
+        """Count the repetition, whatever its outcome."""
         tx.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
 
 
 Repetition = LookupSettled | UploadSettled | RequestRepeated
-"""Any of them."""

@@ -1,4 +1,4 @@
-"""Old answers, and all that is known of a number, leave the ledger when its owner says so."""
+"""Deletion of old answers, and erasure of a number."""
 
 # ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
 
@@ -17,12 +17,11 @@ from bansong.ledger.trial_limits import COUNTED, follow_numbers
 from bansong.storage.sqlite import rewrite_file
 from bansong.translation import gettext, gettext_noop
 
-DAY: Final = 86_400.0
-LIMIT_KEPT: Final = 30 * DAY
-"""How long the service's limit on uploads is believed: plans change."""
+DAY_S: Final = 86_400.0
+LIMIT_KEPT_S: Final = 30 * DAY_S
+"""Age at which the service's limit on uploads is forgotten: plans change."""
 
-_WASTE: Final = 0.25
-"""The share of the file that must be empty before rewriting it is worth the while."""
+_MIN_FREE_SHARE: Final = 0.25  # of the file, for a rewrite to be worth it
 
 _OLD_LOOKUPS: Final = """
     DELETE FROM lookups WHERE id IN (
@@ -49,7 +48,7 @@ _OLD_RUNS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class PurgeCounts:
-    """How many lookups, uploads and runs are gone."""
+    """Number of deleted lookups, uploads and runs."""
 
     lookups: int
     uploads: int
@@ -57,31 +56,31 @@ class PurgeCounts:
 
 
 def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
-    """Store the most rows to upload at once to ``origin``, in the place of an earlier limit."""
+    """Store the most rows of an upload to ``origin``, replacing an earlier limit."""
     tx.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, tx.now))
 
 
 def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
-    """Delete what is older; never what is in doubt or under way."""
-    before = {"before": tx.now - older_than_days * DAY}
+    """Delete what is older; never what is doubtful or under way."""
+    before = {"before": tx.now - older_than_days * DAY_S}
     run = tx.connection.execute
     lookups = run(_OLD_LOOKUPS, before).rowcount
     run("DELETE FROM answers WHERE lookup NOT IN (SELECT id FROM lookups)")
     uploads = run(_OLD_UPLOADS, before).rowcount
     run("DELETE FROM upload_rows WHERE upload NOT IN (SELECT number FROM uploads)")
-    # a label is forgotten with its upload, not before: the same outcome would be sent once more
+    # labels are deleted with their upload, not before: else the same outcome would be sent once more
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
     follow_numbers(tx)
     tx.delete_old_requests()
-    run("DELETE FROM limits WHERE at < ?", (tx.now - LIMIT_KEPT,))
+    run("DELETE FROM limits WHERE at < ?", (tx.now - LIMIT_KEPT_S,))
     return PurgeCounts(lookups, uploads, runs)
 
 
 def shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite the file if a good part of it is empty; where there is no room for that, it stays as it is."""
+    """Rewrite the file if a good part of it is empty and the disk has room for that."""
     free, pages = (connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("freelist_count", "page_count"))
-    if free > pages * _WASTE:
+    if free > pages * _MIN_FREE_SHARE:
         with suppress(sqlite3.OperationalError):
             rewrite_file(connection)
 
@@ -128,10 +127,10 @@ _BYTES: Final = ("lookups", "uploads")
 
 @dataclass(frozen=True, slots=True)
 class LedgerHoldings:
-    """What a ledger holds of a number. ``counts``: rows by kind; ``files``: those whose runs asked about it.
+    """Records of a number: ``counts`` of rows by kind, and ``files`` whose runs asked about it.
 
     ``unsettled``: ids, as `bansong resolve` shows them, of lookups and uploads that may have been paid and have no
-    answer yet: until they are settled, they are what keeps them from being paid twice.
+    answer; erasing them could pay twice.
     """
 
     counts: Mapping[str, int]
@@ -140,7 +139,7 @@ class LedgerHoldings:
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
-    """Return what is held of a number (ten digits); nothing is changed."""
+    """Return the records of a number (ten digits)."""
     number, run = {"b_no": b_no}, connection.execute
     shown = shown_ids(connection)
     lookups = [shown.get(key, key.hex()) for (key,) in run(_OPEN_LOOKUPS, number)]
@@ -150,7 +149,7 @@ def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
 
 
 def explain_unsettled(ids: Sequence[str]) -> str:
-    """Return why a number cannot be erased while these are unsettled, and what to do."""
+    """Return why a number with unsettled lookups cannot be erased, and the remedy."""
     return gettext(
         "not settled yet, and perhaps paid: {listed}; erased, it might be paid twice. Give the command that left it "
         "once more, which fetches what is there, or settle it with `bansong resolve`; then try again",
@@ -159,9 +158,9 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a number (ten digits) of which nothing is unsettled, also where notes, replies and names of files hold it.
+    """Erase a settled number (ten digits), also from notes, replies and names of files; the caller rewrites the file.
 
-    What was paid stays counted, by run and upload. The caller rewrites the file afterwards.
+    Paid lookups stay counted, by run and upload.
     """
     tx.delete_old_requests()
     for statement in _ERASE:

@@ -1,4 +1,4 @@
-"""The kind of file that a ledger is: its tables, how older ones become these, and its messages."""
+"""The ledger's kind of file: tables, migrations, messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bansong.storage.sqlite import FileKind
 from bansong.translation import gettext_noop
 
 APPLICATION_ID: Final = 0x62767266
-"""``bvrf``, in the header of every ledger: a database of another application is never written to."""
+"""``bvrf``, in the header of every ledger, so that no other application's database is written to."""
 
-# Each label that was ever to be sent about a row of an upload has a row of its own (``turn``, from 0): a letter that
-# comes back late changes the label of its row, and what was sent before stays on record.
+# Each label of a row has its own ``turn`` (from 0): a late return changes the label of its row, and what was sent
+# before stays on record.
 _LABELS: Final = """
 CREATE TABLE labels (
     upload INTEGER NOT NULL,
@@ -29,10 +29,9 @@ CREATE TABLE labels (
 ) WITHOUT ROWID;
 """
 
-# What was sent with a key of its own (Idempotency-Key), for as long as its answer is not known: with the same key it
-# may be sent again, so it is kept as it was sent, and forgotten when it is settled. ``account`` says, without telling
-# the API key, with which one it was sent; ``first`` is when, ``keep`` for how many seconds the service promised to
-# remember, ``repeats`` how often it was sent again.
+# Requests with a key (Idempotency-Key) whose answer is not known: they may be repeated with it, so they are kept as
+# sent until they are settled. ``account`` identifies the API key without revealing it; ``keep``: seconds for which the
+# service promised to remember, from ``first``; ``repeats``: number of repetitions.
 _REQUESTS: Final = """
 CREATE TABLE requests (
     token TEXT PRIMARY KEY,
@@ -47,7 +46,7 @@ CREATE TABLE requests (
 """
 _REPEATS: Final = "repeats INTEGER NOT NULL DEFAULT 0"
 
-# Up to which upload and which run nothing is counted that a service was paid without an answer.
+# Uploads and runs up to these do not count as paid without an answer.
 _TRIALS: Final = """
 CREATE TABLE trials (
     origin TEXT PRIMARY KEY,
@@ -57,13 +56,12 @@ CREATE TABLE trials (
 """
 
 UNSETTLED: Final = "state <> 'done' AND state <> 'uploaded' AND state <> 'refused'"
-"""The few lookups that are neither done nor free. SQLite uses their index where it is asked in these very words."""
+"""Lookups that are neither done nor free. SQLite uses their index only for these very words."""
 
-# A lookup has one row for what is going on with it, and an answer as soon as one was bought: an answer bought earlier
-# cannot be lost by what happens to the lookup later, because it is not in the row that changes.
-# Rows are placed in the order they are asked, only the index is in the order of the (random) keys: an answer then
-# changes pages that lie side by side, and no page of the index. There is no CHECK with IN on what changes often:
-# SQLite would build its list anew for every row, which triples the time of a change.
+# An answer is not in the row of its lookup, so that later changes of the lookup cannot lose it. Rows are in the order
+# of asking and only the index is in the order of the (random) keys: an answer then changes pages side by side, and no
+# page of the index. There is no CHECK with IN on columns that change often: SQLite would build its list for every row,
+# which triples the time of a change.
 DDL: Final = f"""
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
@@ -153,9 +151,9 @@ MIGRATIONS: Final = {
     3: "ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; "
     f"ALTER TABLE requests ADD COLUMN {_REPEATS}; {_TRIALS}",
 }
-"""What makes a ledger of one version one of the next; a release leaves a ledger of a newer version alone.
+"""Migration from each version to the next; a newer ledger is refused.
 
-``base``: how the service numbers an upload's rows; ``trial``: whether the upload tries out the service.
+``base``: the service's key of an upload's first row; ``trial``: the upload tries out the service.
 """
 
 LEDGER_FILE: Final = FileKind(
@@ -177,7 +175,7 @@ LEDGER_FILE: Final = FileKind(
 def ledger_path(given: Path | None) -> Path:
     """Return the ledger's path: ``given``, ``BANSONG_LEDGER``, or in the user's state directory (made, mode 0700).
 
-    Raises :class:`LedgerError` where the folder of a ledger that was named does not exist.
+    Raises :class:`LedgerError` if the folder of a named ledger does not exist.
     """
     path = LEDGER_FILE.find(given)
     LEDGER_FILE.prepare_folder(path)

@@ -1,4 +1,4 @@
-"""What the changes write with: the connection inside one transaction, and the steps that several of them share."""
+"""A transaction of the ledger, and the steps that several changes share."""
 
 # ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
 
@@ -29,11 +29,10 @@ Value = str | int | float | bytes | None
 RAW_KEPT: Final = 64 * 1024
 
 ONE: Final = "key = :key"
-"""The lookup of a key."""
 
 OF_UPLOAD: Final = """upload = :upload AND id IN
     (SELECT l.id FROM upload_rows r JOIN lookups l ON l.key = r.key WHERE r.upload = :upload)"""
-"""The lookups that went with an upload and have not gone another way since."""
+"""Lookups of an upload that were not asked otherwise since."""
 
 _ANSWERED: Final = "EXISTS (SELECT 1 FROM answers WHERE lookup = id)"
 _ANSWER: Final = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -52,9 +51,9 @@ _as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).en
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """What is sent with the key ``token``: ``content``, compressed.
+    """A request with the key ``token`` and its compressed ``content``.
 
-    ``account`` marks the API key that it is sent with, ``keep`` is for how many seconds the service remembers it.
+    ``account`` identifies the API key; ``keep``: seconds for which the service remembers ``token``.
     """
 
     token: str
@@ -66,7 +65,7 @@ class StoredRequest:
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction under way: ``now`` is its time, ``path`` the ledger's, for errors."""
+    """One transaction under way at the time ``now``; ``path``: the ledger's, for errors."""
 
     connection: sqlite3.Connection
     now: float
@@ -75,48 +74,46 @@ class Transaction:
     _answered: Counter[int] = field(default_factory=Counter)
 
     def one(self, change: object, sql: str, values: Mapping[str, Value]) -> None:
-        """Run a statement that must change one row; a change that does not fit what is known is refused here."""
+        """Run a statement that must change one row; else the change does not fit the records and is refused."""
         if self.connection.execute(sql, values).rowcount != 1:
             raise self.out_of_order(change)
 
     def out_of_order(self, change: object) -> LedgerError:
-        """The error for a change that does not fit: it is what stops a lookup from being paid twice."""
+        """Return the error for a change that does not fit; it keeps a lookup from being paid twice."""
         name = type(change).__name__
         key, upload = getattr(change, "key", None), getattr(change, "upload", None)
-        of = (
-            Phrase(" of lookup {hex}", hex=key.hex())
-            if isinstance(key, bytes)
-            else Phrase(" of upload {upload}", upload=upload)
-        )
+        of = Phrase(" of upload {upload}", upload=upload)
+        if isinstance(key, bytes):
+            of = Phrase(" of lookup {hex}", hex=key.hex())
         return LedgerError(RECORD_INCONSISTENT, path=self.path, name=name, of=of)
 
     def run(self, run_id: str) -> int:
-        """The number of a run that was begun."""
+        """Return the number of a run that was begun."""
         found = self.connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if found is None:
             raise LedgerError(RUN_NOT_BEGUN, path=self.path, run_id=run_id)
         return int(found[0])
 
     def count(self, run: int, *, paid: int = 0, answered: int = 0) -> None:
-        """Add to what a run has paid for and got; written once, when the transaction ends."""
+        """Count paid and answered lookups of a run; written once, when the transaction ends."""
         self._paid[run] += paid
         self._answered[run] += answered
 
     def finish(self) -> None:
-        """Write what was counted."""
+        """Write the counts."""
         self.connection.executemany(
             "UPDATE runs SET paid = paid + ?, answered = answered + ? WHERE number = ?",
             [(paid, self._answered[run], run) for run, paid in self._paid.items()],
         )
 
     def answer(self, answers: Iterable[tuple[int, Answer]], run: int, upload: int | None) -> None:
-        """Keep the answer of each lookup (by id) in the place of an earlier one."""
+        """Keep the answer of each lookup (by id), replacing an earlier one."""
         self.connection.executemany(
             _ANSWER, ((lookup, self.now, run, upload, *_fields(answer)) for lookup, answer in answers)
         )
 
     def release(self, which: str, states: str, values: Mapping[str, Value]) -> int:
-        """Lookups in ``states`` may be asked again: back to their answer if they have one, else forgotten."""
+        """Allow lookups in ``states`` to be asked again: they return to their answer, or are deleted without one."""
         where = f"{which} AND state IN ({states})"
         gone = self.connection.execute(f"DELETE FROM lookups WHERE {where} AND NOT {_ANSWERED}", values).rowcount
         kept = self.connection.execute(
@@ -125,7 +122,7 @@ class Transaction:
         return gone + kept
 
     def refuse(self, which: str, state: str, values: Mapping[str, Value]) -> int:
-        """Lookups were refused (``:note``), and so not paid: back to their answer if they have one."""
+        """Record that lookups were refused (``:note``), so not paid: they return to their answer if they have one."""
         return self.connection.execute(
             f"""UPDATE lookups SET upload = NULL, since = :now,
                 state = CASE WHEN {_ANSWERED} THEN 'done' ELSE 'refused' END,
@@ -135,7 +132,7 @@ class Transaction:
         ).rowcount
 
     def hold(self, which: str, states: str, state: str, values: Mapping[str, Value]) -> int:
-        """Lookups in ``states`` are held in ``state`` (``:note`` says why): they are not asked again by themselves."""
+        """Hold lookups in ``states`` in ``state`` (with ``:note``), so that they are not asked again by themselves."""
         return self.connection.execute(
             f"UPDATE lookups SET state = '{state}', note = :note, since = :now WHERE {which} AND state IN ({states})",
             {**values, "now": self.now},
@@ -144,7 +141,7 @@ class Transaction:
     def store_request(
         self, request: StoredRequest | None, *, key: bytes | None = None, upload: int | None = None
     ) -> None:
-        """Store a request that is about to be sent for the first time; without one there is nothing to store."""
+        """Store a request, if any, that is about to be sent for the first time."""
         if request is not None:
             self.connection.execute(
                 "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
@@ -156,19 +153,19 @@ class Transaction:
         self.connection.execute("DELETE FROM requests WHERE key = ? OR upload = ?", (key, upload))
 
     def delete_old_requests(self) -> None:
-        """Delete the requests that are too old to be sent again, and those of lookups and uploads that are settled."""
+        """Delete requests that are too old to be repeated, or settled."""
         self.connection.execute(_NEEDLESS, {"now": self.now})
 
 
 def clean(text: str | None) -> str | None:
-    """The text as it was received, but what UTF-8 cannot hold (half a surrogate pair) is replaced."""
+    """Return the text with everything replaced that UTF-8 cannot hold (half a surrogate pair)."""
     if text is None or text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def whole(number: int | None) -> int | None:
-    """The number, or ``None`` where the file cannot hold it: 64 bits."""
+    """Return the number, or ``None`` if 64 bits cannot hold it."""
     return number if number is not None and number.bit_length() < 64 else None
 
 

@@ -1,4 +1,4 @@
-"""What can happen to a lookup and to an upload, each as a value that writes itself.
+"""Changes of a lookup or an upload, each as a value that writes itself.
 
 ::
 
@@ -21,16 +21,15 @@
                                        ├── JobFetched ───▶ done ── JobFetched ─▶ done
                                        └── JobLost ──────▶ lost
 
-A change that does not follow from what is recorded is refused with its whole transaction. A lookup is asked, or
-prepared, where nothing is known of it, where it was refused, and where it is done (its answer may be too old); never
-where it may have been paid and has no answer.
+A change that does not fit the records is refused with its whole transaction. A lookup is asked, or prepared, if it is
+new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from bansong.ledger.transaction import OF_UPLOAD, ONE, RAW_KEPT, StoredRequest, Transaction, Value, clean, whole
 from bansong.ledger.trial_limits import end_trial
@@ -54,7 +53,7 @@ _ROWS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class LookupAsked:
-    """A lookup is about to be sent to /verify; with a ``request`` it may be sent again."""
+    """A lookup is about to be sent to /verify; with a ``request`` it may be repeated."""
 
     key: bytes
     b_no: str
@@ -62,17 +61,10 @@ class LookupAsked:
     request: StoredRequest | None = None
 
     def write(self, tx: Transaction) -> None:
-        """Note the lookup, unless it may have been paid already."""
+        """Record the lookup, unless it may have been paid already."""
         run = tx.run(self.run_id)
-        values: dict[str, Value] = {
-            "key": self.key,
-            "b_no": self.b_no,
-            "state": "asking",
-            "now": tx.now,
-            "run": run,
-            "upload": None,
-        }
-        tx.one(self, _ASK, values)
+        values: dict[str, Value] = {"key": self.key, "b_no": self.b_no, "state": "asking", "upload": None}
+        tx.one(self, _ASK, values | {"now": tx.now, "run": run})
         tx.store_request(self.request, key=self.key)
 
 
@@ -94,7 +86,7 @@ class LookupAnswered:
 
 
 def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
-    """Keep the answer of a lookup that is done, count it as paid, and forget how it was asked."""
+    """Keep the answer of a done lookup, count it as paid, and delete its request."""
     lookup, run = tx.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (key,)).fetchone()
     tx.answer([(lookup, answer)], run, None)
     tx.count(run, paid=1, answered=1)
@@ -103,14 +95,14 @@ def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LookupUnreadable:
-    """The service answered in a shape that cannot be read: probably paid, never asked again by itself."""
+    """The answer is unreadable: probably paid, never asked again by itself."""
 
     key: bytes
     raw: bytes
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Keep the first 64 KiB of what came, and count it as paid."""
+        """Keep the first 64 KiB of the answer, and count it as paid."""
         tx.one(
             self,
             "UPDATE lookups SET state = 'unreadable', since = :now, note = :note, raw = :raw "
@@ -130,7 +122,7 @@ class LookupRefused:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Back to an earlier answer, else refused."""
+        """Return to an earlier answer, else mark it refused."""
         if not tx.refuse(ONE, "asking", {"key": self.key, "note": clean(self.note)}):
             raise tx.out_of_order(self)
         tx.delete_request(key=self.key)
@@ -143,7 +135,7 @@ class LookupRetracted:
     key: bytes
 
     def write(self, tx: Transaction) -> None:
-        """Back to what was before it was asked."""
+        """Return to the state before the request."""
         if not tx.release(ONE, "'asking'", {"key": self.key}):
             raise tx.out_of_order(self)
         tx.delete_request(key=self.key)
@@ -151,20 +143,20 @@ class LookupRetracted:
 
 @dataclass(frozen=True, slots=True)
 class LookupDoubted:
-    """The lookup was sent, or perhaps; what became of it is not known."""
+    """The lookup may have been sent, and its outcome is not known."""
 
     key: bytes
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Hold it; doubting twice is doubting."""
+        """Hold it; a held lookup stays held."""
         if not tx.hold(ONE, "'asking', 'doubt'", "doubt", {"key": self.key, "note": clean(self.note)}):
             raise tx.out_of_order(self)
 
 
 @dataclass(frozen=True, slots=True)
 class UploadPrepared:
-    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be done again.
+    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be repeated.
 
     ``trial``: the upload is to show whether the service answers at all.
     """
@@ -179,7 +171,7 @@ class UploadPrepared:
     trial: bool = False
 
     def write(self, tx: Transaction) -> None:
-        """Note the upload and its rows, unless one of them may have been paid already."""
+        """Record the upload and its rows, unless one of them may have been paid already."""
         run = tx.run(self.run_id)
         known = tx.connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (self.upload,)).fetchone()
         if known or not self.rows:
@@ -203,7 +195,7 @@ class UploadPrepared:
 def step_upload(
     change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value
 ) -> dict[str, Value]:
-    """Take an upload from one of the ``legal`` states to ``state``; return what names it in SQL."""
+    """Move an upload from one of the ``legal`` states to ``state``; return its parameter for :data:`OF_UPLOAD`."""
     columns = "".join(f", {name} = :{name}" for name in more)
     tx.one(
         change,
@@ -218,25 +210,26 @@ def step_upload(
 
 
 @dataclass(frozen=True, slots=True)
-class UploadGated:
+class _UploadStep:
+    LEGAL: ClassVar[str]
+    STATE: ClassVar[str]
+
+    upload: str
+
+    def write(self, tx: Transaction) -> None:
+        step_upload(self, tx, self.upload, self.STATE, self.LEGAL)
+
+
+class UploadGated(_UploadStep):
     """All but the last bytes of the upload are sent: from now on it may have been taken."""
 
-    upload: str
-
-    def write(self, tx: Transaction) -> None:
-        """Pass the gate, once."""
-        step_upload(self, tx, self.upload, "gated", "'prepared'")
+    LEGAL, STATE = "'prepared'", "gated"
 
 
-@dataclass(frozen=True, slots=True)
-class UploadSent:
+class UploadSent(_UploadStep):
     """The upload's last byte is sent."""
 
-    upload: str
-
-    def write(self, tx: Transaction) -> None:
-        """Note that it is out, once."""
-        step_upload(self, tx, self.upload, "sent", "'gated'")
+    LEGAL, STATE = "'gated'", "sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +241,7 @@ class JobKnown:
     total: int | None
 
     def write(self, tx: Transaction) -> None:
-        """Note the job; saying the same again changes nothing."""
+        """Record the job; the same job again changes nothing."""
         job_id = clean(self.job_id)
         same = "SELECT 1 FROM uploads WHERE upload = ? AND job_id = ? AND state = 'known'"
         if tx.connection.execute(same, (self.upload, job_id)).fetchone():
@@ -259,7 +252,7 @@ class JobKnown:
 
 
 def count_upload(tx: Transaction, upload: str) -> None:
-    """Count the rows of an upload as paid, once, whichever way its job became known."""
+    """Count the rows of an upload as paid, once, however its job became known."""
     find = "SELECT run, rows, counted FROM uploads WHERE upload = ?"
     run, rows, counted = tx.connection.execute(find, (upload,)).fetchone()
     if not counted:
@@ -269,11 +262,10 @@ def count_upload(tx: Transaction, upload: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobFetched:
-    """The job's answers by place in the upload, and what is wrong with other places; ``note`` is about the whole.
+    """Answers of a job by place in the upload, and faults of other places; ``note`` is about the whole.
 
-    ``base`` is what the service calls the first row, where its results prove that: labels name rows in the same way.
-
-    A done upload may be fetched again, which is free: rows that were missing may be found, none gets lost.
+    ``base``: the service's key of the first row, if proven. A done upload may be fetched again, which is free: missing
+    rows may be found, none gets lost.
     """
 
     upload: str
@@ -291,7 +283,7 @@ class JobFetched:
         rows = tx.connection.execute(_ROWS, (number,)).fetchall()
         if not (self.answers.keys() | self.faults.keys()) <= set(range(len(rows))):
             raise tx.out_of_order(self)
-        # a row that went another way since (settled by hand, or done in an earlier fetch) has no id here
+        # a row that was settled otherwise since (by hand, or in an earlier fetch) has no id here
         found = [(lookup, self.answers[place]) for place, lookup, _ in rows if lookup and place in self.answers]
         tx.answer(found, run, number if isinstance(number, int) else None)
         tx.connection.executemany(
@@ -319,7 +311,7 @@ class JobUnfetched:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Note why, so that the upload is listed for somebody to settle."""
+        """Record the reason, so that the upload is listed for a person to settle."""
         tx.one(
             self,
             "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'",
@@ -329,16 +321,13 @@ class JobUnfetched:
 
 @dataclass(frozen=True, slots=True)
 class UploadRefused:
-    """The service refused the upload (it may do so before it has the whole of it): not paid.
-
-    It is refused as a whole, for its size or the account's sake, which says nothing of any one row.
-    """
+    """The service refused the upload as a whole, perhaps before its end: not paid, and no verdict on any one row."""
 
     upload: str
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Its rows go back to what they were."""
+        """Return its rows to their earlier state."""
         which = step_upload(self, tx, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
         tx.release(OF_UPLOAD, "'uploaded'", which)
 
@@ -350,46 +339,46 @@ class UploadDropped:
     upload: str
 
     def write(self, tx: Transaction) -> None:
-        """Its rows go back to what they were."""
+        """Return its rows to their earlier state."""
         # gated too: the run may be stopped between the commit and the bytes, and knows it
         tx.release(OF_UPLOAD, "'uploaded'", step_upload(self, tx, self.upload, "dropped", "'prepared', 'gated'"))
 
 
 @dataclass(frozen=True, slots=True)
 class UploadDoubted:
-    """The upload was sent, or perhaps; what became of it is not known."""
+    """The upload may have been sent, and its outcome is not known."""
 
     upload: str
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Hold it with its rows; doubting twice is doubting."""
+        """Hold it with its rows; a held upload stays held."""
         step_upload(self, tx, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
 
 
 @dataclass(frozen=True, slots=True)
 class UploadUnreadable:
-    """The service took the upload, but what it said cannot be read: paid perhaps, and its job is not known."""
+    """The service took the upload, but its answer is unreadable: perhaps paid, and its job is not known."""
 
     upload: str
     raw: bytes
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Hold it with its rows, and keep the first 64 KiB of what came."""
+        """Hold it with its rows, and keep the first 64 KiB of the answer."""
         more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
         step_upload(self, tx, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
 
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """The service does not have the upload's job, or it failed: no answers will come of it."""
+    """The service does not have the upload's job, or the job failed: no answers will come."""
 
     upload: str
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Undecided rows are missing. A job that was fetched before stays done."""
+        """Mark undecided rows as missing; a job that was fetched before stays done."""
         note = clean(self.note)
         done = "SELECT 1 FROM uploads WHERE upload = ? AND state IN ('done', 'lost')"
         if not tx.connection.execute(done, (self.upload,)).fetchone():
@@ -416,4 +405,3 @@ Change = (
     | UploadUnreadable
     | JobLost
 )
-"""Any of them."""

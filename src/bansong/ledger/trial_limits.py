@@ -1,7 +1,7 @@
-"""How much was paid, or may have been, without an answer since the service answered last: what bounds a broken one.
+"""Limits on what was, or may have been, paid without an answer since the service last answered.
 
-Counted from what the ledger knows of uploads and lookups anyway, so that it is right after any kill. The table
-``trials`` holds for each service the uploads and runs up to which nothing is counted any more.
+They are counted from the uploads and lookups of the ledger, so they are right after any kill. The table ``trials``
+holds, for each service, the uploads and runs up to which nothing counts any more.
 """
 
 # ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
@@ -18,7 +18,7 @@ from bansong.ledger.transaction import Transaction
 _SPENT: Final = """trial AND state NOT IN ('prepared', 'dropped', 'refused')
     AND number > coalesce((SELECT t.upload FROM trials t WHERE t.origin = uploads.origin), 0)"""
 COUNTED: Final = f"SELECT number FROM uploads WHERE {_SPENT}"
-"""The trial uploads that may have been paid since the service answered last, of all services."""
+"""Trial uploads that may have been paid since their service last answered."""
 _UNANSWERED: Final = f"""
     SELECT count(*) FROM lookups
     WHERE {UNSETTLED} AND state IN ('doubt', 'unreadable', 'lost') AND upload IS NULL
@@ -27,8 +27,7 @@ _UNANSWERED: Final = f"""
             coalesce((SELECT max(number) FROM runs WHERE origin = :origin AND answered > 0), 0)))
 """
 
-_PREVIEW: Final = 10
-"""With so few answers the first rows are no preview: one answer alone would let the next upload go."""
+_MIN_PREVIEW: Final = 10  # answers that may be a preview of the first rows
 _ANSWERED: Final = """
     SELECT r.place FROM upload_rows r JOIN lookups l ON l.key = r.key
     JOIN answers a ON a.lookup = l.id AND a.upload = r.upload WHERE r.upload = ?
@@ -48,16 +47,15 @@ def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
 
 
 def passes(answered: Collection[int], rows: int) -> bool:
-    """Whether the answers at these places of an upload of so many rows show that the service works.
+    """Whether the answers at these places of an upload of so many ``rows`` show that the service works.
 
-    Half of the rows do; so do some, if they are half of those up to the last one answered: a service may give no more
-    than the first ones.
+    Half of the rows must be answered, or half of those up to the last answered one: a service may give a preview only.
     """
-    return 2 * len(answered) >= rows or (len(answered) >= _PREVIEW and 2 * len(answered) >= max(answered) + 1)
+    return 2 * len(answered) >= rows or (len(answered) >= _MIN_PREVIEW and 2 * len(answered) >= max(answered) + 1)
 
 
 def end_trial(tx: Transaction, upload: int) -> None:
-    """Answers of an upload were fetched: if it passes by all it has, no trial before now is counted any more."""
+    """End the count of trials if the fetched answers of an upload show that the service works."""
     answered = [place for (place,) in tx.connection.execute(_ANSWERED, (upload,))]
     (rows,) = tx.connection.execute("SELECT rows FROM uploads WHERE number = ?", (upload,)).fetchone()
     if not passes(answered, rows):
@@ -71,7 +69,7 @@ def end_trial(tx: Transaction, upload: int) -> None:
 
 
 def allow_trial(tx: Transaction, origin: str) -> None:
-    """Allow one more trial upload to ``origin``, and single requests as if none had gone without an answer."""
+    """Allow one more trial upload to ``origin``, and forget its unanswered single requests."""
     oldest = f"SELECT min(number) FROM uploads WHERE origin = :origin AND {_SPENT}"
     tx.connection.execute(
         f"INSERT INTO trials (origin, upload, run) VALUES (:origin, coalesce(({oldest}), 0), "
@@ -86,7 +84,7 @@ def allow_trial(tx: Transaction, origin: str) -> None:
 
 
 def follow_numbers(tx: Transaction) -> None:
-    """After rows were deleted: numbers are given again, and those that are new must be counted."""
+    """Lower the limits after rows were deleted: their numbers are given again, and new ones must count."""
     tx.connection.execute(
         "UPDATE trials SET upload = min(upload, coalesce((SELECT max(number) FROM uploads), 0)), "
         "run = min(run, coalesce((SELECT max(number) FROM runs), 0))"

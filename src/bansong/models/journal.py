@@ -1,7 +1,4 @@
-"""The journal of a store of scorecards: what was promoted, rolled back, refused and quarantined.
-
-It has one JSON object a line and is only appended to.
-"""
+"""The journal of a store of scorecards: one JSON object a line, only appended to."""
 
 from __future__ import annotations
 
@@ -33,10 +30,8 @@ JOURNAL_UNWRITABLE: Final = Problem(
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
-
-
 DECIDING: Final = (PROMOTED, ROLLED_BACK)
-"""The kinds that say who the champion is. All others are notes, whatever they are called."""
+"""Kinds of events that change the champion; all others are notes."""
 _OWN: Final = ("at", "kind", "version")
 
 
@@ -44,7 +39,7 @@ _OWN: Final = ("at", "kind", "version")
 class Event:
     """An entry of the journal: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
 
-    ``version`` is the scorecard that it is about, if any; ``data`` what else was recorded (``e_value``, ``labels``, …).
+    ``version``: the scorecard concerned, if any; ``data``: what else was recorded (``e_value``, ``labels``, …).
     """
 
     at: datetime
@@ -53,15 +48,15 @@ class Event:
     data: Mapping[str, Any]
 
     def as_dict(self) -> dict[str, object]:
-        """The event as plain values, as ``--json`` prints it."""
+        """Return the event as plain values, as ``--json`` prints it."""
         return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
 
 
 def read_events(path: Path) -> list[Event]:
-    """All events, the oldest first; none where there is no journal.
+    """Return all events, the oldest first.
 
-    A last line that a crash cut off is no event: what it was to say never held. Raises :class:`ModelError` for any
-    other line that cannot be read, since it might be the one that names the champion.
+    An incomplete last line, left by a crash, is ignored. Raises :class:`ModelError` for any other unreadable line,
+    since it might name the champion.
     """
     try:
         content = path.read_bytes()
@@ -70,16 +65,14 @@ def read_events(path: Path) -> list[Event]:
     except OSError as error:
         raise ModelError(JOURNAL_UNREADABLE, path=path, reason=describe_os_error(error)) from error
     *whole, last = content.split(b"\n")
-    events = [_parse_line(path, place, line) for place, line in enumerate(whole, 1)]
-    torn = _parse_event(last)
-    return events if torn is None else [*events, torn]
+    events = [_parse_event(line) for line in whole]
+    if None in events:
+        raise ModelError(JOURNAL_DAMAGED, path=path, place=events.index(None) + 1)
+    return [event for event in (*events, _parse_event(last)) if event is not None]
 
 
 def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
-    """Write an event behind the others, on disk when this returns; a last line that was cut off is taken away.
-
-    The caller holds the store's lock. Raises :class:`ModelError`.
-    """
+    """Append an event durably, after removing an incomplete last line; the caller holds the store's lock."""
     own = {"at": datetime.now(UTC).isoformat(), "kind": kind, "version": version}
     record = own | {name: value for name, value in data.items() if name not in _OWN}
     line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
@@ -101,15 +94,8 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
     return event
 
 
-def _parse_line(path: Path, place: int, line: bytes) -> Event:
-    event = _parse_event(line)
-    if event is None:
-        raise ModelError(JOURNAL_DAMAGED, path=path, place=place)
-    return event
-
-
 def _parse_event(line: bytes) -> Event | None:
-    """The event of a line, ``None`` where it is none. No beginning of an object is one, so a cut line never is."""
+    """Parse a line; ``None`` for no event. No prefix of an object is one, so an incomplete line never is."""
     try:
         record = json.loads(line)
         at, kind, version = datetime.fromisoformat(record["at"]), record["kind"], record["version"]

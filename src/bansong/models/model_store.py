@@ -1,4 +1,4 @@
-"""The store of learned scorecards: a file each, never changed, and a journal that says which one answers."""
+"""The store of learned scorecards: a file each, never changed, and a journal that names the champion."""
 
 from __future__ import annotations
 
@@ -64,24 +64,20 @@ STORE_BUSY: Final = Problem(
 STORE_UNWRITABLE: Final = Problem("models.store_unwritable", "{folder}: scorecards cannot be kept here: {reason}")
 
 BUILTIN: Final = "builtin"
-"""The name of the scorecard of the release, beside its version."""
+"""Name of the release's own scorecard, beside its version."""
 _JOURNAL: Final = "journal.jsonl"
-
-
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-"""A version that can be the name of a file everywhere: Windows takes some names for devices, whatever their ending."""
+"""Versions that can be file names everywhere; Windows reserves some names whatever their suffix."""
 _WAIT: Final = 10.0
-
-
 _SINCE: Final = "release"
-"""In the event of a promotion: the version of the built-in scorecard at that time."""
+"""Key in a promotion's event: version of the built-in scorecard at that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredScorecard:
-    """A scorecard as the store gives it. ``added``: levels that its file lacks and the built-in scorecard lent it.
+    """A stored scorecard; ``added``: levels that its file lacks and the built-in scorecard lent it.
 
-    ``release``: the built-in scorecard's version when it was promoted, ``None`` if that is not recorded.
+    ``release``: version of the built-in scorecard when it was promoted, if recorded.
     """
 
     card: Scorecard
@@ -92,9 +88,9 @@ class StoredScorecard:
 class ModelStore:
     """The scorecards of a user, in a folder: by default ``models`` in the state directory.
 
-    ``<version>.toml`` is written once and never changed; ``journal.jsonl`` says what was promoted, rolled back, refused
-    and quarantined, and so which scorecard is the champion. Without a promotion that is the built-in one. Reading
-    makes no folder and takes no lock; writing waits ten seconds for another process at most.
+    ``<version>.toml`` is written once; ``journal.jsonl`` records promotions, rollbacks, refusals and quarantines.
+    Without a promotion the built-in scorecard is the champion. Reading takes no lock; writing waits ten seconds for
+    another process.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -106,19 +102,19 @@ class ModelStore:
         return self.folder / _JOURNAL
 
     def champion(self) -> Scorecard:
-        """The scorecard that answers; raise :class:`ModelError` where its file is missing, damaged or was changed."""
+        """Return the scorecard that answers; raise :class:`ModelError` if its file is missing or was changed."""
         return self.load_stored(None).card
 
     def champion_version(self) -> str:
-        """The version of the scorecard that answers, ``builtin`` for the one of the release."""
+        """Return the version of the scorecard that answers, ``builtin`` for the one of the release."""
         return _succession(self.history())[-1]
 
     def load(self, version: str) -> Scorecard:
-        """The scorecard of a version, ``builtin`` or the built-in's own among them; raise :class:`ModelError`."""
+        """Return the scorecard of a version (``builtin`` and its own version included); raise :class:`ModelError`."""
         return self.load_stored(version).card
 
     def load_stored(self, version: str | None) -> StoredScorecard:
-        """The scorecard of a version, of the champion for ``None``, with what the store knows of it."""
+        """Return the scorecard of a version, of the champion for ``None``, with its history in the store."""
         events = self.history()
         champion = _succession(events)[-1]
         wanted = champion if version is None else version
@@ -129,11 +125,11 @@ class ModelStore:
         return self._read(wanted, _promotions(events)[wanted], champion)
 
     def versions(self) -> list[str]:
-        """The versions that were promoted, the oldest first; without the built-in one."""
+        """Return the promoted versions, the oldest first; without the built-in one."""
         return list(_promotions(self.history()))
 
     def history(self) -> list[Event]:
-        """Return the journal's entries, the oldest first; raise :class:`ModelError` where it is damaged or gone."""
+        """Return the journal's entries, the oldest first; raise :class:`ModelError` if it is damaged or gone."""
         orphan = next(self.folder.glob("*.toml"), None)
         if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
             raise ModelError(JOURNAL_MISSING, path=self.path, stem=orphan.stem, builtin=BUILTIN)
@@ -142,8 +138,8 @@ class ModelStore:
     def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
         """Make a scorecard the champion, and record the event with it.
 
-        Raises :class:`ModelError` where its version was promoted before, cannot be the name of a file, or where it was
-        learned from another scorecard than the one that answers now (another process was faster).
+        Raises :class:`ModelError` for a version that exists or cannot be a file name, and for a scorecard learned from
+        another champion (another process was faster).
         """
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
             raise ModelError(VERSION_INVALID, version=card.version, builtin=BUILTIN)
@@ -165,7 +161,7 @@ class ModelStore:
             append_event(self.path, PROMOTED, card.version, {**event, **own})
 
     def note(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Record what was decided without a change of the champion: ``refused``, ``quarantined``, ``released``, …"""
+        """Record a decision that does not change the champion: ``refused``, ``quarantined``, ``released``, …"""
         if kind in DECIDING:
             raise ValueError(gettext("{kind!r} changes the champion; use promote() or rollback()", kind=kind))
         version = event.get("version")
@@ -174,10 +170,9 @@ class ModelStore:
             append_event(self.path, kind, None if version is None else str(version), event)
 
     def rollback(self, to: str | None = None) -> Scorecard:
-        """Let an earlier scorecard answer again, by default the one before the champion; recorded, nothing is deleted.
+        """Let an earlier scorecard (a version or ``builtin``, by default the one before) answer again.
 
-        ``to``: a version or ``builtin``. Raises :class:`ModelError` where there is nothing to go back to, or where
-        what is gone back to cannot be read: the champion stays then.
+        Nothing is deleted. Raises :class:`ModelError` if there is none, or it cannot be read; the champion stays then.
         """
         with self._lock():
             lost = to == BUILTIN and not self.path.exists()
@@ -216,7 +211,6 @@ class ModelStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """The only process that writes: what is decided depends on what was decided before."""
         from filelock import FileLock, Timeout
 
         try:
@@ -234,10 +228,10 @@ class ModelStore:
 
 
 def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
-    """The scorecard that is meant: a file, ``builtin``, a stored version; ``None`` is the champion.
+    """Return the scorecard of a file, ``builtin``, or a stored version; ``None`` is the champion.
 
-    A file that exists goes before a version of the same name; one called ``builtin`` is reached as ``./builtin`` (a
-    ``Path`` drops the dot, so give a str). Raises :class:`ModelError`, which lists the versions there are.
+    A file takes precedence over a version of the same name; a file called ``builtin`` is reached as the str
+    ``./builtin``. Raises :class:`ModelError`.
     """
     if isinstance(model, Scorecard):
         return model
@@ -264,7 +258,6 @@ def _promotions(events: Sequence[Event]) -> dict[str, Event]:
 
 
 def _succession(events: Sequence[Event]) -> list[str]:
-    """The line of succession, from the built-in scorecard to the champion: what going back goes back along."""
     line = [BUILTIN]
     for event in events:
         if event.kind not in DECIDING or event.version is None:
@@ -286,9 +279,8 @@ def _list_versions(events: Sequence[Event]) -> Phrase:
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # single verifications in a loop ask for the champion again and again
 def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
-    """Parse a stored scorecard; kept, since single verifications in a loop ask for the champion again and again."""
     card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
     return check_scorecard(card, version), added
 

@@ -1,4 +1,4 @@
-"""The levels of scorecards side by side: what two do not share, and what one lacks."""
+"""Compare and complete the levels of scorecards."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ _TEXTS: Final = ("en", "ko", "source", "always")
 
 @dataclass(frozen=True, slots=True)
 class ScorecardDifference:
-    """One value that two scorecards do not share: ``what`` names it (``status.active points``), ``a`` and ``b`` it."""
+    """One value that differs between scorecards ``a`` and ``b``; ``what`` names it (``status.active points``)."""
 
     what: str
     a: object
     b: object
 
     def as_dict(self) -> dict[str, object]:
-        """The difference as plain values."""
+        """Return the difference as plain values."""
         return asdict(self)
 
 
 def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
-    """The scorecard with the levels that it does not know taken from the built-in one, and which they are.
+    """Add levels that a scorecard lacks from the built-in one; return it and their names.
 
-    A release that knows more features must not make a learned scorecard worthless: of what it has never seen, the
-    expert's points are the best that is known. Nothing of the card itself is changed.
+    A learned scorecard thus stays usable when a release adds features.
     """
     missing = [
         (feature, level)
@@ -71,20 +70,14 @@ def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
 
 
 def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
-    """The points of a scorecard beside another's, one row a level, the base first.
+    """Return the points of two scorecards side by side, one row a level, the base first.
 
-    Columns: ``level`` (String, ``feature.level``), ``points``, ``beside`` (Int32, null where there is none),
-    ``source``, ``text`` (String, in the current language).
+    Columns: ``level`` (String, ``feature.level``), ``points``, ``beside`` (Int32, null if missing), ``source``,
+    ``text`` (String, in the current language).
     """
     others, lang = dict(levels_of(beside)), current_language()
     rows = [
-        (
-            name,
-            level.points,
-            others[name].points if name in others else None,
-            level.source,
-            getattr(level, lang),
-        )
+        (name, level.points, others[name].points if name in others else None, level.source, getattr(level, lang))
         for name, level in levels_of(card)
     ]
     schema = {"level": pl.String, "points": pl.Int32, "beside": pl.Int32, "source": pl.String, "text": pl.String}
@@ -92,7 +85,7 @@ def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
 
 
 def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
-    """Every level of a scorecard by its name, ``base`` first, in the order of the features."""
+    """Yield every level of a scorecard by name, ``base`` first, in the order of the features."""
     yield BASE, card.base
     for feature, levels in card.features.items():
         for name, level in levels.items():

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bansong.errors import Problem, UsageError
+from bansong.options.option_rules import specs_of
+from bansong.options.purchase_options import ServiceKeywords, ServiceOptions, hide_key, refuse_foreign
+from bansong.translation import Option
 
+BUYING_ENGINES_ONLY: Final = Problem(
+    "options.buying_engines_only", "{option} is for the engines {buying}, not for {engine}"
+)
 ENGINE_UNKNOWN: Final = Problem("options.engine_unknown", "unknown engine {name!r}; use {listed}")
 
 EngineName = Literal["local", "verify", "batch", "hybrid"]
@@ -30,13 +36,17 @@ class EngineKind:
     own_options: frozenset[str] = frozenset()
 
 
+def _options_of(engine: str) -> frozenset[str]:
+    return frozenset(spec.name for spec in specs_of(ServiceOptions) if engine in spec.engines)
+
+
 ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
     kind.name: kind
     for kind in (
         EngineKind("local", answers_locally=True, buys=False),
         EngineKind("verify"),
-        EngineKind("batch", uploads=True, has_jobs=True, own_options=frozenset({"offline", "paid"})),
-        EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=frozenset({"band"})),
+        EngineKind("batch", uploads=True, has_jobs=True, own_options=_options_of("batch")),
+        EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
     )
 }
 """The kinds of engines by their names: nowhere else is an engine known by its name."""
@@ -47,3 +57,14 @@ def engine_kind(name: str) -> EngineKind:
     if name not in ENGINE_KINDS:
         raise UsageError(ENGINE_UNKNOWN, name=name, listed=" or ".join(ENGINE_KINDS))
     return ENGINE_KINDS[name]
+
+
+def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
+    """Return the options of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
+    kind = engine_kind(engine)
+    if keywords and not kind.buys:
+        buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
+        raise UsageError(BUYING_ENGINES_ONLY, option=Option(next(iter(keywords))), buying=buying, engine=engine)
+    hide_key(keywords)
+    refuse_foreign(kind, [name for name, value in keywords.items() if value is not None])
+    return ServiceOptions(**keywords)

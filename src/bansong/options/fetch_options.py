@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bansong.environment import variable
 from bansong.errors import Problem, UsageError
 from bansong.options.engine_kinds import EngineKind
-from bansong.options.option_rules import SHARED_RULES, Rule, check_fields, is_whole
+from bansong.options.option_rules import Options, above, hides_keys, option, whole
+from bansong.options.purchase_options import SHARED_RULES
 from bansong.translation import Option, gettext_noop
 
 if TYPE_CHECKING:
@@ -39,8 +38,20 @@ ENV_NTS_KEY_FILE: Final = "BANSONG_NTS_KEY_FILE"
 STATUS_SOURCES: Final[tuple[StatusSource, ...]] = ("auto", "nts", "none")
 
 
+def _refuse_text_as_key(keywords: dict[str, Any]) -> None:
+    """Refuse a ``key`` that is a text, and take it out of the keywords."""
+    if keywords.get("key") is None:
+        return
+    from bansong.client.key import SecretKey
+
+    if not isinstance(keywords["key"], SecretKey):
+        kind = type(keywords.pop("key")).__name__
+        raise UsageError(NTS_KEY_UNPROTECTED, option=Option("key"), kind=kind)
+
+
+@hides_keys
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatusOptions:
+class StatusOptions(Options):
     """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for what cannot be.
 
     ``source``: ``nts`` asks, ``none`` does not, ``auto`` asks if a key is set in the environment. ``key`` (an
@@ -53,23 +64,54 @@ class StatusOptions:
     ``drain``: seconds that a run which ends early waits for what is under way.
     """
 
-    source: StatusSource = "auto"
-    key: SecretKey | None = None
-    key_file: str | Path | None = None
-    max_age: float = 30.0
-    store: str | Path | None = None
-    budget: int | None = None
+    source: StatusSource = option(
+        "auto",
+        flag="--status",
+        parameter="status",
+        choices=STATUS_SOURCES,
+        job="status.source",
+        help="Ask the tax authority's free API for statuses that are not stored: nts, none, or auto, with a key set.",
+    )
+    key: SecretKey | None = option(hide_key=_refuse_text_as_key)
+    key_file: str | Path | None = option(
+        flag="--nts-key-file",
+        parameter="nts_key_file",
+        job="status.key_file",
+        help="A file that holds the tax authority's free key; by default the key is BANSONG_NTS_KEY. Never an "
+        "argument.",
+    )
+    max_age: float = option(
+        30.0,
+        flag="--max-status-age DAYS",
+        parameter="max_status_age",
+        job="status.max_age",
+        rule=SHARED_RULES["max_age"],
+        help="How long a stored status is not asked again; default 30.",
+    )
+    store: str | Path | None = option(
+        flag="--status-store",
+        parameter="status_store",
+        job="status.store",
+        help="The file of fetched statuses; by default BANSONG_STATUS_STORE, else in the state directory.",
+    )
+    budget: int | None = option(
+        flag="--status-budget N",
+        parameter="status_budget",
+        job="status.budget",
+        rule=whole(0, gettext_noop("how many numbers a day, 0 or more")),
+        help="Ask the tax authority for N numbers a day at most; by default as many as it allows.",
+    )
     base_url: str | None = None
-    rate: float = 20.0
-    concurrency: int = 8
-    timeout: float = 60.0
-    patience: float = 90.0
-    drain: float = 10.0
+    rate: float = option(20.0, rule=above(0, gettext_noop("calls per second, above 0"), below=math.inf))
+    concurrency: int = option(8, rule=SHARED_RULES["concurrency"])
+    timeout: float = option(60.0, rule=SHARED_RULES["timeout"])
+    patience: float = option(90.0, rule=SHARED_RULES["timeout"])
+    drain: float = option(10.0, rule=SHARED_RULES["drain"])
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or self.source not in STATUS_SOURCES:
             raise UsageError(CHOICE_UNKNOWN, option=Option("status", self.source), listed=", ".join(STATUS_SOURCES))
-        check_fields(self, _STATUS_RULES, max_age="max_status_age", budget="status_budget")
+        Options.__post_init__(self)
 
     @property
     def is_asking(self) -> bool:
@@ -78,25 +120,6 @@ class StatusOptions:
             in_environment = any((variable(name) or "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
             return self.key is not None or self.key_file is not None or in_environment
         return self.source == "nts"
-
-
-def _refuse_text_as_key(construct: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a constructor so that a ``key`` which is a text is refused, and is in no frame of what is raised."""
-
-    @wraps(construct)
-    def construct_without_text(self: StatusOptions, **keywords: Any) -> None:
-        if keywords.get("key") is not None:
-            from bansong.client.key import SecretKey
-
-            if not isinstance(keywords["key"], SecretKey):
-                kind = type(keywords.pop("key")).__name__
-                raise UsageError(NTS_KEY_UNPROTECTED, option=Option("key"), kind=kind)
-        construct(self, **keywords)
-
-    return construct_without_text
-
-
-StatusOptions.__init__ = _refuse_text_as_key(StatusOptions.__init__)  # type: ignore[method-assign]
 
 
 def status_options(
@@ -118,11 +141,3 @@ def status_options(
     if status.source == "nts" and not kind.answers_locally:
         raise UsageError(STATUS_FROM_SERVICE, option=Option("status", "nts"), name=kind.name)
     return status if status.is_asking and kind.answers_locally and not given else None
-
-
-_STATUS_RULES: Final[dict[str, Rule]] = {
-    "budget": (lambda value: value is None or is_whole(value, 0), gettext_noop("how many numbers a day, 0 or more")),
-    "rate": (lambda value: 0 < value < math.inf, gettext_noop("calls per second, above 0")),
-    "patience": SHARED_RULES["timeout"],
-    **SHARED_RULES,
-}

@@ -1,1 +1,1 @@
-"""How far a run is: a bar on a terminal, one in a notebook, lines of text elsewhere."""
+"""Progress of a run: a bar on a terminal, one in a notebook, lines of text elsewhere."""

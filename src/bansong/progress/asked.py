@@ -11,12 +11,12 @@ from bansong.progress.notebook_bar import is_notebook, notebook_bar
 from bansong.progress.terminal_bar import terminal_bar
 
 AskedProgress = bool | Progress | None
-"""``True``: a bar where somebody looks on, in a notebook or on a terminal; ``False`` or ``None``: none."""
+"""``True``: a bar in a notebook or on a terminal; ``False`` or ``None``: none."""
 
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield what a call of the library shows: what it was given, or a bar where somebody looks on."""
+    """Yield the display that a call was given, or a bar in a notebook or on a terminal."""
     if asked is not True:
         yield asked or None
     elif is_notebook():

@@ -15,7 +15,6 @@ UNITS: Final = (
     gettext_noop("verifying"),
     gettext_noop("reading"),
 )
-"""What progress counts, and what is being done meanwhile."""
 
 
 class FetchReport(Protocol):
@@ -50,6 +49,18 @@ class ProgressDisplay(Protocol):
 
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is, which comes before."""
+
+
+def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
+    """Return how far a run is in words: count, share, rate; ``unit`` is translated."""
+    return gettext(
+        "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
+        done=done,
+        total=total,
+        unit=gettext(unit),
+        part=done / max(total, 1),
+        rate=done / max(seconds, 1e-9),
+    )
 
 
 def describe_fetch(fetch: FetchReport) -> str:

@@ -1,4 +1,4 @@
-"""Progress as lines of text, for logs and where nobody looks on."""
+"""Progress as lines of text, for logs and pipes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bansong.progress.display import FetchReport, describe_fetch
+from bansong.progress.display import FetchReport, describe_fetch, describe_progress
 from bansong.translation import gettext
 
-_LINE_EVERY: Final = 5.0
-"""Seconds between progress lines where there is no terminal."""
+_LINE_INTERVAL_S: Final = 5.0
 
 
 class ProgressLines:
@@ -26,15 +25,7 @@ class ProgressLines:
         """Show how many are done."""
         now = time.monotonic()
         if self._is_due(now):
-            text = gettext(
-                "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
-                done=done,
-                total=total,
-                unit=gettext(self._unit),
-                part=done / max(total, 1),
-                rate=done / (now - self._started),
-            )
-            self._say(text)
+            self._say(describe_progress(done, total, self._unit, now - self._started))
 
     def watch(self, fetch: FetchReport) -> None:
         """Show how far the fetching of statuses is."""
@@ -44,7 +35,7 @@ class ProgressLines:
 
     def _is_due(self, now: float) -> bool:
         with self._lock:
-            if now - self._last < _LINE_EVERY:
+            if now - self._last < _LINE_INTERVAL_S:
                 return False
             self._last = now
             return True

@@ -1,4 +1,4 @@
-"""Progress as a bar in a notebook: one output of the cell, which is empty again when the run has ended."""
+"""Progress as a bar in a notebook: one output of the cell, empty after the run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any, Final
 
-from bansong.progress.display import FetchReport, describe_fetch
+from bansong.progress.display import FetchReport, describe_fetch, describe_progress
 from bansong.translation import gettext
 
 _FIRST_AFTER: Final = 0.5
-"""Seconds before a bar appears: what is done sooner needs none, and leaves no output at all."""
+"""Seconds before a bar appears; shorter runs leave no output at all."""
 _EVERY: Final = 0.2
 """Seconds between two updates, each of which goes to the browser."""
 _BAR: Final = (
@@ -30,7 +30,7 @@ class NotebookBar:
     """A bar in a notebook, shown by a display handle of IPython."""
 
     def __init__(self, unit: str, doing: str) -> None:
-        self._unit, self._doing = gettext(unit), gettext(doing)
+        self._unit, self._doing = unit, gettext(doing)
         self._started = time.monotonic()
         self._due = self._started + _FIRST_AFTER
         self._handle: Any = None
@@ -38,15 +38,7 @@ class NotebookBar:
 
     def __call__(self, done: int, total: int, /) -> None:
         """Show how many are done."""
-        seconds = time.monotonic() - self._started
-        figures = gettext(
-            "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
-            done=done,
-            total=total,
-            unit=self._unit,
-            part=done / max(total, 1),
-            rate=done / max(seconds, 1e-9),
-        )
+        figures = describe_progress(done, total, self._unit, time.monotonic() - self._started)
         self._update(self._doing, done / max(total, 1), figures)
 
     def watch(self, fetch: FetchReport) -> None:

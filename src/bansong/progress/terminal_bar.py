@@ -19,7 +19,7 @@ _FIGURES: Final = {
     "watches": gettext_noop("{done}/{total} watches"),
     "MB": "{done}/{total} MB",
 }
-"""What is said of how far a run is, by its unit: a Korean count has another word behind it than a heading."""
+"""Figures by unit: in Korean the word behind a count differs from a heading's."""
 
 
 class TerminalBar:
@@ -54,7 +54,7 @@ class TerminalBar:
 
 
 def _align(done: int, total: int) -> str:
-    """Return a number as wide as the one that it grows to, so that what is behind it stays where it is."""
+    """Pad a number to the width of its total, so that the text behind it stays in place."""
     return f"{done:>{len(str(total))}}"
 
 
@@ -62,13 +62,7 @@ def _align(done: int, total: int) -> str:
 def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
     """Yield a bar on stderr, which is gone when the block ends."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.fields[doing]}"),

@@ -1,4 +1,4 @@
-"""What the ledger says of a run's lookups, as the nine columns: the join of paid answers back to every row."""
+"""The ledger's answers for a run's lookups as the nine columns, joined to every row."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from bansong.ledger import Ledger
 
 CHOSEN: Final = "chosen"
-"""Which lookups this run set out to buy (Boolean)."""
+"""Whether this run set out to buy the lookup (Boolean)."""
 
 BEFORE: Final = "local:"
-"""What the hybrid engine's own answers are called where the service has answered, too."""
+"""Prefix of the hybrid engine's own answers where the service has answered, too."""
 
 Unchosen = Literal["unchosen", "unaffordable"] | None
 
-_PART: Final = 50_000
+_LOOKUPS_A_PART: Final = 50_000
 _PLACE: Final = "outcome_place"
 _FOUND: Final = "outcome"
 
@@ -51,10 +51,7 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "en": "given up with `bansong resolve`; it is not bought again: ",
         "ko": "`bansong resolve`로 포기함(다시 조회하지 않음): ",
     },
-    "refused": {
-        "en": "the service refused it, nothing was paid: ",
-        "ko": "서비스에서 거절됨(과금 없음): ",
-    },
+    "refused": {"en": "the service refused it, nothing was paid: ", "ko": "서비스에서 거절됨(과금 없음): "},
     "running": {
         "en": "the service is still working on it; the same command goes on waiting",
         "ko": "서비스에서 처리 중. 같은 명령을 다시 실행하면 이어서 기다립니다",
@@ -63,18 +60,12 @@ _NOTES: Final[dict[str, dict[Lang, str]]] = {
         "en": "not bought: beyond what was left of the quota",
         "ko": "조회하지 않음: 남은 조회 한도를 넘음",
     },
-    "unchosen": {
-        "en": "not bought: beyond the budget of this run",
-        "ko": "조회하지 않음: 이번 실행의 예산을 넘음",
-    },
+    "unchosen": {"en": "not bought: beyond the budget of this run", "ko": "조회하지 않음: 이번 실행의 예산을 넘음"},
     "halted": {
         "en": "not bought yet; the same command goes on: ",
         "ko": "아직 조회하지 않음. 같은 명령을 다시 실행하면 이어서 진행합니다: ",
     },
-    "stopped": {
-        "en": "not bought: ",
-        "ko": "조회하지 않음: ",
-    },
+    "stopped": {"en": "not bought: ", "ko": "조회하지 않음: "},
     "suspect": {
         "en": "the check digit is wrong, so it is not bought unless buy_suspect is set",
         "ko": "검증번호가 맞지 않아 조회하지 않음(`buy_suspect=True`를 주면 조회함)",
@@ -89,17 +80,10 @@ _STATUS: Final = {
     "answered": "verified",
     "cached": "cached",
     "in_doubt": "in_doubt",
-    "unreadable": "failed",
-    "missing": "failed",
-    "lost": "failed",
-    "refused": "failed",
-    "running": "pending",
-    "unaffordable": "pending",
-    "unchosen": "pending",
-    "halted": "pending",
-    "stopped": "pending",
+    **dict.fromkeys(("unreadable", "missing", "lost", "refused"), "failed"),
+    **dict.fromkeys(("running", "unaffordable", "unchosen", "halted", "stopped"), "pending"),
 }
-"""How a lookup stands after a run → ``row_status``."""
+"""Standing of a lookup after a run → ``row_status``."""
 
 
 def find_outcomes(
@@ -115,9 +99,8 @@ def find_outcomes(
 ) -> pl.DataFrame:
     """Return :data:`LOOKUP` and the nine columns for lookups with keys and :data:`CHOSEN`.
 
-    ``since``: answers from before are too old; ``halted``: why the run did not buy all that it had chosen;
-    ``unchosen``: why some were not chosen, ``None`` to leave out what was neither chosen nor is known; ``stopped``:
-    whether the same command would not buy it either.
+    ``since``: earliest time of a usable answer; ``halted``: why the run did not buy all chosen ones; ``unchosen``: why
+    others were not chosen, ``None`` to leave them out; ``stopped``: the same command would not buy them either.
     """
     parts = [_select_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
@@ -144,7 +127,6 @@ def find_outcomes(
 
 
 def _garbled_expr(lang: Lang) -> pl.Expr:
-    """The note of a row whose answer holds U+FFFD, with the columns that do; null for others."""
     texts = [name for name in ANSWER_COLUMNS if _SCHEMA[name] == pl.String]
     holds = [pl.when(pl.col(name).str.contains(_REPLACED, literal=True)).then(pl.lit(name)) for name in texts]
     columns = pl.concat_str(holds, separator=", ", ignore_nulls=True)
@@ -153,10 +135,9 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """Outcomes in files: ``places`` says where each lookup's are among ``answers``, which are mapped, not read.
+    """Outcomes in memory-mapped files: ``answers``, and the ``places`` of each lookup among them.
 
-    So a join to rows holds a few bytes of each lookup in memory; with the answers in it, it would take three times what
-    they are.
+    A join to rows then holds a few bytes of each lookup in memory, instead of three times the size of the answers.
     """
 
     places: pl.LazyFrame
@@ -180,7 +161,7 @@ def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: An
     """Write :func:`find_outcomes` to a folder, a part at a time."""
     seed, begins = telling_seed(lookups), 0
     places, answers = list[pl.DataFrame](), list[pl.DataFrame]()
-    for part in [*lookups.iter_slices(_PART)] or [lookups]:
+    for part in [*lookups.iter_slices(_LOOKUPS_A_PART)] or [lookups]:
         found = find_outcomes(ledger, part, **how)
         places.append(found.select(short_expr(seed)).with_row_index(_PLACE, begins))
         answers.append(_write_mapped(found.drop(LOOKUP), folder / f"{begins}.arrow"))
@@ -189,7 +170,7 @@ def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: An
 
 
 def _write_mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Write a frame to a file and return it as the file's pages, which the system may take from memory again."""
+    # mapped pages can be dropped from memory by the system
     frame.write_ipc(path, compression="uncompressed")
     with pa.memory_map(str(path)) as file:
         mapped = pl.from_arrow(pa.ipc.open_file(file).read_all(), rechunk=False)
@@ -198,7 +179,7 @@ def _write_mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 
 def _select_standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
-    """How the ledger's entries stand for a run; those that are as if unknown (too old, refused once) left out."""
+    # entries that count as unknown (too old, refused in another run) are left out
     state, this_run = pl.col("state"), pl.col("run_id") == run_id
     stands = (
         pl.when((state == "done") & this_run)
@@ -232,30 +213,29 @@ def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.L
 
 
 def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
-    """Put :func:`find_outcomes` over the nine columns that rows of the local engine have already.
+    """Put :func:`find_outcomes` over the nine columns of rows of the local engine.
 
-    Where the service has answered, its answer stands, and the local one beside it under :data:`BEFORE`; where it has
-    not, the local answer stays, with the outcome's ``row_status`` and note.
+    An answer of the service replaces the local one, which stays under :data:`BEFORE`; otherwise the local answer stays,
+    with the outcome's ``row_status`` and note.
     """
     joined = found.join_to(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
-    fields = [
-        pl.when(answered).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name) for name in ANSWER_COLUMNS
-    ]
+    status_columns = ("row_status", "row_note")
     known = pl.col("row_status").is_not_null()
-    rows_own = [
-        pl.when(known).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name)
-        for name in ("row_status", "row_note")
+    fields = [
+        pl.when(condition).then(pl.col(name)).otherwise(pl.col(BEFORE + name)).alias(name)
+        for condition, names in ((answered, ANSWER_COLUMNS), (known, status_columns))
+        for name in names
     ]
     if STATUS_STALE in rows.collect_schema():  # of the local answer, which does not stand where the service has one
         fields.append((pl.col(STATUS_STALE) & ~answered).alias(STATUS_STALE))
-    return joined.with_columns(*fields, *rows_own, answered.alias(BEFORE + "both"))
+    return joined.with_columns(*fields, answered.alias(BEFORE + "both"))
 
 
 def agreement_counts() -> tuple[pl.Expr, ...]:
-    """Aggregations over rows of :func:`overlay_answers`: how both engines agree where both have answered.
+    """Return aggregations over rows of :func:`overlay_answers`: the agreement of both engines where both answered.
 
-    Statuses are compared by what their words mean, where both are known; probabilities where both give one.
+    Statuses are compared by meaning if both are known, probabilities if both are given.
     """
     both = pl.col(BEFORE + "both")
     status = pl.when(both).then(meaning_expr(pl.col("biz_status")))

@@ -1,4 +1,4 @@
-"""Jobs that the service has taken: polled until they are done, fetched, and matched to rows. All of it is free."""
+"""Jobs of the service: polled until they are done, fetched, and matched to rows, all for free."""
 
 from __future__ import annotations
 
@@ -39,26 +39,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HALTS: Final[dict[type[ServiceError], HaltReason]] = {QuotaError: "quota", LimitError: "limit"}
-_LONG_JOB: Final = 60.0
-"""Seconds after which a job is looked at less often: each time a sixtieth of its age later, at most every 30 s."""
-_RAREST: Final = 30.0
-_DEADLINE: Final = 6 * 3600.0
-"""Seconds that a run waits for a job; what is not done then stays known, and the same command goes on waiting."""
-_UNKNOWN: Final = 10
-"""How often a job may be unknown to the service before it is given up."""
-_CHANCE: Final = 0.004
-"""How unlikely it must be that the rows missing at the end of the results are missing by chance."""
-_LOOKS: Final = 3
-"""How often the results of a job that is done are fetched, if rows are missing in them."""
-_MORE: Final = 4
-"""How many times as many results are asked for at the next look, where they filled what was asked for."""
-_MOST: Final = 20_000
-"""The most results asked for beyond one for each row; the client reads up to 8 KiB of each."""
+_AGE_PER_PAUSE: Final = 60.0  # pauses grow to a sixtieth of the job's age
+_MAX_PAUSE_S: Final = 30.0
+_DEADLINE_S: Final = 6 * 3600.0  # a job that takes longer stays known, and the same command goes on waiting
+_MAX_NOT_FOUND: Final = 10  # answers, before a job is given up
+_MAX_CUT_PROBABILITY: Final = 0.004  # of rows missing at the end by chance
+_MAX_FETCHES: Final = 3  # of a done job's results, while rows are missing
+_PREVIEW_GROWTH: Final = 4  # at the next fetch, if the results filled the preview
+_MAX_PREVIEW: Final = 20_000  # beyond one for each row; the client reads up to 8 KiB of each
 
 
 @dataclass(frozen=True, slots=True)
 class UploadedJob:
-    """An upload that the service knows as ``id``; ``scope`` is what the keys of its lookups hold beside the record."""
+    """An upload with the job ``id``; ``scope`` is part of the keys of its lookups."""
 
     upload: str
     id: str
@@ -67,17 +60,16 @@ class UploadedJob:
 
     @classmethod
     def of(cls, upload: StoredUpload, origin: str) -> Self:
-        """Return the job of an upload to ``origin`` that the ledger knows."""
+        """Return the job of a known upload to ``origin``."""
         scope = scope_of(origin, upload.offline, upload.paid)
         return cls(upload.id, str(upload.job_id), upload.total, scope)
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The outcome of a job: ``passes`` if it shows that the service works, ``note`` says why not.
+    """Outcome of a job: ``passes`` if it shows that the service works, else ``note`` says why not.
 
-    ``cut_at``: how many rows come before those that the results leave out; ``None`` where rows are missing here and
-    there, or none is.
+    ``cut_at``: number of rows before the results break off; ``None`` for rows missing here and there, or none.
     """
 
     passes: bool
@@ -87,8 +79,6 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _JobResults:
-    """The results of a job that has ended, by row, and a note on the whole."""
-
     matched: MatchedResults
     note: str | None
 
@@ -96,7 +86,7 @@ class _JobResults:
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
     """Wait for a job, fetch its results, record them, and return the outcome.
 
-    ``None`` where that says nothing of the upload: the run was stopped, or not let in, or the service is not reached.
+    ``None`` if nothing follows for the upload: the run was stopped or refused, or the service is unreachable.
     """
     sent = context.ledger.rows_of(job.upload)
     try:
@@ -141,23 +131,22 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
                 "{answered} of {sent} rows of job {id} were answered", answered=len(answered), sent=len(sent), id=job.id
             ),
         )
-    few = 2 * len(answered) < len(sent)  # the first ones, whatever was said of the others
+    few = 2 * len(answered) < len(sent)  # then only a preview of the first rows
     return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.matched, len(sent)))
 
 
 async def _pause_without_results(
     context: PurchaseContext, job: UploadedJob, why: HaltReason, note: str, remedy: str = ""
 ) -> JobOutcome:
-    """Record that results cannot be had now, and pause the run."""
     await context.journal.settle(JobUnfetched(job.upload, note))
     context.dispatcher.cancel(Halt(why, note + remedy))
     return JobOutcome(passes=False, note=note)
 
 
 async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
-    """Return the row key of the first row of a job that was fetched before, as far as its results prove it.
+    """Return the row key of the first row of a fetched job, if its results prove it; fetching is free.
 
-    Raises what the service said; fetching is free.
+    Raises the service's error.
     """
     sent = context.ledger.rows_of(job.upload)
     status = await _fetch_results(context, job, max(job.total or 0, len(sent)))
@@ -165,10 +154,9 @@ async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
 
 
 async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredUpload]) -> int:
-    """Fetch once more, without waiting, jobs that left rows without an answer; return how many answers have come.
+    """Fetch jobs with unanswered rows once more, without waiting; return the number of new answers.
 
-    What the ledger has of a job stays, whatever the service says of it now. Where the service cannot be asked, the rest
-    is left to the next run.
+    Recorded answers stay. If the service cannot be asked, the rest is left to the next run.
     """
     found = 0
     for upload in uploads:
@@ -185,12 +173,11 @@ async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredU
 
 
 async def _fetch_late(context: PurchaseContext, job: UploadedJob) -> int | None:
-    """Fetch and keep what a job did not show before; return how many answers, ``None`` if the run was stopped."""
     sent = context.ledger.rows_of(job.upload)
     missing = _find_missing(context, job, sent)
     preview, matched = max(job.total or 0, len(sent)), MatchedResults()
     try:
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_FETCHES):
             status = await _fetch_results(context, job, preview)
             if status is None:
                 return None
@@ -208,7 +195,6 @@ async def _fetch_late(context: PurchaseContext, job: UploadedJob) -> int | None:
 
 
 def _find_missing(context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]) -> set[int]:
-    """Return the rows (from 0) of an upload that it left without an answer."""
     keys = pl.Series([key for key, _ in sent], dtype=pl.Binary)
     its_own = (pl.col("state") == "missing") & (pl.col("upload") == job.upload)
     known = (part.filter(its_own) for part in context.ledger.entries(keys, answers=False))
@@ -216,19 +202,15 @@ def _find_missing(context: PurchaseContext, job: UploadedJob, sent: list[tuple[b
 
 
 async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]) -> _JobResults | None:
-    """Wait for a job and fetch its results, again while rows are missing; ``None`` if the run is cancelled first.
-
-    What one look has shown is not lost by the next, whatever comes of that. Where repeated results fill what was asked
-    for, more are asked for.
-    """
+    # again while rows are missing; an earlier fetch is not lost by the next one
     ended = await _wait_for_end(context, job)
     found, preview = None, max(job.total or 0, len(sent))
-    for look in range(_LOOKS):
+    for look in range(_MAX_FETCHES):
         if look:
             await context.dispatcher.sleep(context.terms.poll)
         try:
             status = ended and await _fetch_results(context, job, preview)
-        except (NotFoundError, ShapeError, RejectedError):  # what passes leaves the job to be fetched again, all of it
+        except (NotFoundError, ShapeError, RejectedError):  # after passing errors all of the job is fetched again
             if found is None or not found.matched.answers:
                 raise
             break
@@ -246,11 +228,11 @@ async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tupl
 
 
 def _more_results(preview: int) -> int:
-    return max(preview, min(preview * _MORE, _MOST))
+    return max(preview, min(preview * _PREVIEW_GROWTH, _MAX_PREVIEW))
 
 
 async def _fetch_results(context: PurchaseContext, job: UploadedJob, preview: int) -> BatchStatus | None:
-    """Fetch the results of a job that has ended: ``preview``, or as many as the service lets be asked for."""
+    # as many as the service lets be asked for
     while True:
         try:
             return await context.dispatcher.fetch(partial(context.client.batch, job.id, preview=preview))
@@ -261,21 +243,18 @@ async def _fetch_results(context: PurchaseContext, job: UploadedJob, preview: in
 
 
 def _merge_looks(earlier: MatchedResults, later: MatchedResults) -> MatchedResults:
-    """Merge two looks at one job: the later decides about the rows that it has."""
+    # the later fetch decides about its rows
     answers = {row: answer for row, answer in earlier.answers.items() if row not in later.faults} | later.answers
     faults = {row: fault for row, fault in (earlier.faults | later.faults).items() if row not in answers}
     return MatchedResults(answers, faults, later.note, earlier.base if later.base is None else later.base)
 
 
 def _cut_at(matched: MatchedResults, rows: int) -> int | None:
-    """Return the number of rows before the end of the results, if it is an end and not rows missing by chance.
-
-    As many rows as are missing at the end must be unlikely, by how many are missing before.
-    """
+    # so many rows missing at the end must be unlikely, given how many are missing before
     places = matched.answers.keys() | matched.faults.keys()
     seen = max(places, default=-1) + 1
     missing = (seen - len(places) + 0.5) / (seen + 1)
-    return seen if 0 < seen < rows and missing ** (rows - seen) < _CHANCE else None
+    return seen if 0 < seen < rows and missing ** (rows - seen) < _MAX_CUT_PROBABILITY else None
 
 
 def _note_job(job_id: str, ended: BatchStatus, matched: MatchedResults) -> str | None:
@@ -286,23 +265,20 @@ def _note_job(job_id: str, ended: BatchStatus, matched: MatchedResults) -> str |
 
 
 async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStatus | None:
-    """Poll a job until it has ended; ``None`` if the run is cancelled first.
-
-    Raises :class:`TimeoutError` if the job takes too long.
-    """
     begun, missed = anyio.current_time(), 0
     while not context.dispatcher.is_cancelled:
         age = anyio.current_time() - begun
-        await context.dispatcher.sleep(min(max(context.terms.poll, age / _LONG_JOB), max(_RAREST, context.terms.poll)))
+        longest = max(_MAX_PAUSE_S, context.terms.poll)
+        await context.dispatcher.sleep(min(max(context.terms.poll, age / _AGE_PER_PAUSE), longest))
         try:
             status = await context.dispatcher.fetch(lambda: context.client.batch(job.id, preview=1))
         except NotFoundError:  # some services take a moment to know a fresh job
-            if (missed := missed + 1) > _UNKNOWN:
+            if (missed := missed + 1) > _MAX_NOT_FOUND:
                 raise
             continue
         if status is None or status.state != "working":
             return status
-        if age > _DEADLINE:
+        if age > _DEADLINE_S:
             raise TimeoutError(
                 gettext(
                     "job {id} (upload {upload}) is still {status!r} after {value:.0f} hours",
@@ -326,7 +302,7 @@ def _match_status(
         lambda *echo: known.get(echo, b""),
         records=_records_of(context.lookups, sent),
         totals=(job.total, status.total),
-        shared=context.ledger.shares_job(job.upload) or bool(named - {job.id}),  # it says itself that it is another
+        shared=context.ledger.shares_job(job.upload) or bool(named - {job.id}),  # the job names itself otherwise
         by_hand=context.ledger.named_by_hand(job.upload),
     )
 
@@ -334,7 +310,7 @@ def _match_status(
 def _records_of(
     lookups: pl.DataFrame | None, sent: list[tuple[bytes, str]]
 ) -> list[tuple[str | None, str | None] | None]:
-    """Return name and address of each row sent, as far as the run's file has them; empty where it has none."""
+    # name and address of each row, as far as the run's file has them
     if lookups is None:
         return []
     keys = pl.DataFrame({KEY: [key for key, _ in sent]}, schema={KEY: pl.Binary})

@@ -41,33 +41,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TRIAL: Final = 100
-"""Rows of a run's first upload: where the service does not answer, or not so that rows can be told apart, few are
-lost."""
-_GROWTH: Final = 4
-"""How many times as large as the last answered upload the next may be: so much, and no more, is risked on its proof."""
-_SAME_SIZE: Final = 3
-"""How often an upload that did not get through is tried again as it is; then its size may be why (a proxy hangs up)."""
-_UPLOAD_WEIGHT: Final = 4 * FAILURE_WEIGHT
-"""What an upload that came to nothing weighs against single requests: three in a row stop the run."""
+_TRIAL_ROWS: Final = 100  # of a run's first upload: few are lost if the service does not answer usably
+_GROWTH: Final = 4  # factor by which an upload may be larger than the last answered one
+_SAME_SIZE_ATTEMPTS: Final = 3  # then the size may be why an upload does not get through (a proxy hangs up)
+_UPLOAD_WEIGHT: Final = 4 * FAILURE_WEIGHT  # three failed uploads in a row stop the run
 _ORDER: Final = "chunk_order"
 _NUMBER: Final = "chunk_number"
 _PART: Final = "chunk_part"
-_SMALLER: Final = 10
-"""How many times smaller the uploads become after one that came to nothing."""
+_SHRINKAGE: Final = 10  # of uploads after a failed one
 
 
 async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running: Iterable[StoredUpload]) -> None:
-    """Buy the wanted lookups in uploads, and fetch those of earlier runs that are ``running``.
+    """Buy the wanted lookups in uploads, and fetch the ``running`` ones of earlier runs.
 
-    The first upload is a trial; each that is answered lets the next be :data:`_GROWTH` times as large, alone, until one
-    of full size was answered; then several go at once. One that comes to nothing begins all that anew, with other rows,
-    until :data:`~bansong.purchase.purchase_context.TRIALS` are spent.
+    The first upload is a trial; each answered one lets the next be :data:`_GROWTH` times as large, alone, until one of
+    full size was answered; then several go at once. A failed one starts this anew, with other rows, until
+    :data:`~bansong.purchase.purchase_context.TRIALS` are spent.
     """
     ledger, origin, terms, dispatcher = context.ledger, context.client.origin, context.terms, context.dispatcher
     chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)
     concurrency, answered = min(terms.jobs, terms.concurrency), 0
-    if ledger.spent_trials(origin):  # fetching is free, and shows perhaps that the service has answered after all
+    if ledger.spent_trials(origin):  # fetching is free, and may show that the service has answered after all
         chunks.start(0, trial=True, pieces=0)
         await _work(context, chunks, waiting, concurrency)
     while chunks and not dispatcher.is_cancelled:
@@ -75,8 +69,8 @@ async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running
             dispatcher.cancel(Halt("stopped", why))
             return
         chunks.arrange(distinct=not ledger.proves_row_keys(origin))
-        size = _TRIAL * _GROWTH**answered
-        several = size >= _GROWTH * max(chunks.limit, _TRIAL)
+        size = _TRIAL_ROWS * _GROWTH**answered
+        several = size >= _GROWTH * max(chunks.limit, _TRIAL_ROWS)
         chunks.start(size, trial=not answered, pieces=math.inf if several else 1)
         await _work(context, chunks, waiting if several else deque(), concurrency if several else 1)
         answered = 0 if chunks.failed else answered + chunks.answered
@@ -85,8 +79,6 @@ async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running
 
 
 async def _work(context: PurchaseContext, chunks: Chunks, running: deque[StoredUpload], concurrency: int) -> None:
-    """See jobs that are running and pieces that are handed out through to their end."""
-
     async def collect_earlier(upload: StoredUpload, _slot: Slot) -> None:
         outcome = await collect_job(context, UploadedJob.of(upload, context.client.origin))
         if outcome is not None and not outcome.passes:
@@ -102,18 +94,18 @@ async def _work(context: PurchaseContext, chunks: Chunks, running: deque[StoredU
 
 
 def _shrink(context: PurchaseContext, chunks: Chunks, rows: int) -> None:
-    """Make the next uploads smaller, also those of later runs, since one of so many rows came to nothing."""
+    # also those of later runs
     before = chunks.limit
-    chunks.came_to_nothing(rows, _TRIAL)
+    chunks.came_to_nothing(rows, _TRIAL_ROWS)
     if chunks.limit < before:
         context.ledger.remember_limit(context.client.origin, chunks.limit)
 
 
 class Chunks:
-    """Hands out the wanted lookups in pieces of at most ``limit`` rows that the service takes.
+    """Hands out the wanted lookups in pieces of at most ``limit`` rows.
 
-    ``answered`` and ``failed`` count the pieces, since :meth:`start`, for which answers were fetched, or which were
-    paid, or perhaps, and came to nothing. ``trial``: whether the pieces are to show that the service answers at all.
+    ``answered`` and ``failed`` count the answered and the failed pieces since :meth:`start`; ``trial``: the pieces are
+    to show whether the service answers at all.
     """
 
     def __init__(self, wanted: pl.DataFrame, limit: int) -> None:
@@ -130,15 +122,15 @@ class Chunks:
         return bool(self._left)
 
     def start(self, size: int, *, trial: bool, pieces: float) -> None:
-        """Hand out so many ``pieces`` from now on, of at most ``size`` rows."""
+        """Hand out at most ``pieces`` from now on, of at most ``size`` rows."""
         self.trial, self._size, self._pieces = trial, size, pieces
         self.answered = self.failed = 0
 
     def arrange(self, *, distinct: bool) -> None:
-        """Put what is left in the order of the file; if ``distinct``, so that no piece holds a number twice.
+        """Restore the order of the file; if ``distinct``, so that no piece holds a number twice.
 
-        Then there are no more parts than needed, all of the same size: as many as uploads for all rows, or as the rows
-        of the most frequent number, and each number's rows go to as many parts. Nothing may be under way.
+        Then the parts are of equal size, and as few as possible: the rows of a number go to different parts. Nothing
+        may be under way.
         """
         if distinct == self._distinct or not self._left:
             return
@@ -161,7 +153,7 @@ class Chunks:
             start += size
 
     def next(self) -> pl.DataFrame | None:
-        """The next piece; ``None`` when there is none left, or none to be handed out now."""
+        """Return the next piece; ``None`` if none is left, or to be handed out now."""
         if not self._left or self._pieces < 1 or self.failed:
             return None
         self._pieces -= 1
@@ -173,35 +165,30 @@ class Chunks:
         return self._wanted[start:end].with_columns(pl.int_range(start, end).alias("at"))
 
     def not_more_than(self, rows: int) -> None:
-        """The service gave no more results than that of a larger piece: hand out no more at once from now on."""
+        """Limit pieces to the number of results that the service gave for a larger one."""
         self.limit = max(1, min(self.limit, rows))
 
     def too_large(self, chunk: pl.DataFrame) -> None:
-        """The service did not take a piece: put it back, and hand out half as much from now on."""
+        """Put a piece back that the service found too large, and halve the limit."""
         self.limit = max(1, min(self.limit, chunk.height // 2))
         self.back(chunk)
 
     def came_to_nothing(self, rows: int, least: int) -> None:
-        """A piece of so many rows came to nothing: hand out none until :meth:`start`, then smaller ones.
+        """Stop after a failed piece of so many ``rows`` until :meth:`start`, then hand out pieces a tenth as large.
 
-        They are a tenth as large, but may have ``least`` rows; a piece of no more rows than that says nothing of sizes.
+        They may have ``least`` rows; the failure of a smaller piece says nothing about sizes.
         """
         self.failed += 1
         if rows > least:
-            self.not_more_than(max(least, rows // _SMALLER))
+            self.not_more_than(max(least, rows // _SHRINKAGE))
 
     def back(self, chunk: pl.DataFrame) -> None:
-        """Put a piece back: nothing of it was bought."""
+        """Put a piece back of which nothing was bought."""
         start = int(chunk["at"][0])
         self._left.appendleft((start, start + chunk.height))
 
 
 class _ChunkUpload(OutgoingRequest["BatchCreated"]):
-    """The upload of one piece, again only where it is certain that nothing was paid, and its job.
-
-    ``UploadGated`` is recorded before its last bytes go: from then on it may have been taken.
-    """
-
     activity = "uploading"
 
     def __init__(self, context: PurchaseContext, chunks: Chunks, chunk: pl.DataFrame) -> None:
@@ -220,12 +207,14 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         return 0 if self._chunks.trial else _UPLOAD_WEIGHT  # trials have a count of their own
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        is_large = isinstance(error, TooLargeError) or (isinstance(error, NotSentError) and attempt >= _SAME_SIZE)
+        is_large = isinstance(error, TooLargeError) or (
+            isinstance(error, NotSentError) and attempt >= _SAME_SIZE_ATTEMPTS
+        )
         if is_large and len(self._rows) > 1:
             return Action.DROP
         action = error_action(error)
         if action is Action.REFUSE and not isinstance(error, TooLargeError):
-            return Action.END_RUN  # whatever it dislikes about an upload, it will dislike about the next
+            return Action.END_RUN  # other uploads would meet the same refusal
         return action
 
     async def prepare(self) -> None:
@@ -299,7 +288,6 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         await self._context.journal.settle(UploadDoubted(self._upload, note))
 
     async def complete(self) -> bool:
-        """See the job of the piece through, and let the next pieces be as large as what it gave."""
         outcome = None if self._job is None else await collect_job(self._context, self._job)
         if outcome is None:
             return False

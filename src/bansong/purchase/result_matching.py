@@ -1,11 +1,11 @@
-"""Matching of a job's results to the rows of its upload, where it is proven which row a result is about."""
+"""Matching of a job's results to the rows of its upload, by proof only."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -14,47 +14,28 @@ from bansong.client.echo_check import fold_text, is_other
 from bansong.schema import Answer
 from bansong.translation import gettext
 
+if TYPE_CHECKING:
+    from bansong.client import Result
+
 KeyOf = Callable[[str, str | None, str | None], bytes]
 Texts = tuple[str | None, str | None]
-"""Name and address."""
 
 _NO_ROWS: Final[frozenset[int]] = frozenset()
 
-_BASES: Final = (0, 1, 2)
-"""What a service may call the first row: 0, 1, or 2, its line in the file."""
-
-_RANKED: Final = 10
-"""How many different probabilities must be in order before that is no chance: one in three million."""
-
-
-class ResultLike(Protocol):
-    """An item of a job's results: its row key, what it repeats of the row, and its answer or error."""
-
-    @property
-    def key(self) -> int | str | None: ...  # noqa: D102 - the class says it
-    @property
-    def b_no(self) -> str | None: ...  # noqa: D102
-    @property
-    def name(self) -> str | None: ...  # noqa: D102
-    @property
-    def address(self) -> str | None: ...  # noqa: D102
-    @property
-    def answer(self) -> Answer | None: ...  # noqa: D102
-    @property
-    def error(self) -> str | None: ...  # noqa: D102
+_BASES: Final = (0, 1, 2)  # possible keys of the first row; 2 is its line in the file
+_MIN_RANKS: Final = 10  # different probabilities in order: by chance one in three million
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The rows that an item can be about by what it repeats of its row; ``has_number``: it repeats the number."""
+    """The rows that an item can be about by its echo; ``has_number``: it repeats the number."""
 
     rows: Collection[int]
     has_number: bool
 
 
 class _CompatibleRows(Collection[int]):
-    """The rows that the name and address of an item without a number do not contradict, computed when asked for."""
-
+    # computed on demand: the rows that the name and address of an item without a number do not contradict
     def __init__(self, records: Sequence[Texts | None], said: Texts) -> None:
         self._records, self._said = records, said
 
@@ -70,8 +51,8 @@ class _CompatibleRows(Collection[int]):
         return len(self._records)
 
 
-def read_echoes(
-    results: Sequence[ResultLike],
+def _read_echoes(
+    results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
     records: Sequence[Texts | None],
@@ -80,17 +61,15 @@ def read_echoes(
 ) -> list[Echo]:
     """Return the rows that each item can be about by its echo: any without an echo, none if it repeats another row.
 
-    Where a number was sent more than once, the whole row decides. An echo without name or address may only be short of
-    them, and then equals a row that was sent without; so it counts only if the echoes of a number find all its rows.
-    Were echoes short, a row that they wrongly find would be found twice, and another not at all. If it is ``strict``, a
-    whole row decides wherever it is echoed. A number that is repeated with another name or address is another row's.
+    If a number was sent more than once, the whole row decides. An echo without name or address may be shortened, and
+    then equals a row that was sent without; so it counts only if the echoes of a number find all its rows. If
+    ``strict``, a whole row decides wherever it is echoed. A number with another name or address is another row's.
     """
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
     for row, (_, its_number) in enumerate(sent):
         rows_of[its_number].add(row)
     without_number = _echo_without_number(records, len(sent))
-
     numbers = _compact_numbers([result.b_no for result in results])
     wholes: list[int | None] = []
     found: defaultdict[str, set[int]] = defaultdict(set)
@@ -102,7 +81,7 @@ def read_echoes(
             found[b_no].add(whole)
         wholes.append(whole)
 
-    def echo(result: ResultLike, b_no: str | None, whole: int | None) -> Echo:
+    def echo(result: Result, b_no: str | None, whole: int | None) -> Echo:
         if b_no is None:
             return without_number(result.name, result.address)
         if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
@@ -118,10 +97,7 @@ def read_echoes(
 
 
 def _echo_without_number(records: Sequence[Texts | None], rows: int) -> Callable[[str | None, str | None], Echo]:
-    """Return a function that reads the echo of an item without a number: from its name and address.
-
-    Both together find the rows that were sent with them; one of them only excludes rows.
-    """
+    # name and address together find their rows; one of them only excludes rows
     rows_named: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for row, texts in enumerate(records):
         if texts is not None:
@@ -139,7 +115,6 @@ def _echo_without_number(records: Sequence[Texts | None], rows: int) -> Callable
 
 
 def _contradicts(said: Texts, sent: Texts | None) -> bool:
-    """Return whether a name or address that an item repeats cannot be the one that was sent."""
     if sent is None:
         return False
     return any(
@@ -148,21 +123,21 @@ def _contradicts(said: Texts, sent: Texts | None) -> bool:
 
 
 def _compact_numbers(texts: list[str | None]) -> list[str | None]:
-    """Return the ten digits of each, or ``None``; as one expression, since one value costs a millisecond."""
+    # as one expression, since one value costs a millisecond
     frame = pl.DataFrame({"b_no": texts}, schema={"b_no": pl.String})
     return frame.select(business_number.compact_expr(pl.col("b_no"))).to_series().to_list()
 
 
 class Numbering(NamedTuple):
-    """The row key of the first row (``base``); from key ``since`` to ``until`` no row was left out before any."""
+    """The row key of the first row (``base``); from key ``since`` to ``until`` no row was left out."""
 
     base: int
     since: int
     until: int
 
 
-def read_row_keys(results: Sequence[ResultLike]) -> list[int | None]:
-    """Return the keys as integers; none at all if one is anything else: "12" among "1f" and "3e" is no row."""
+def _read_row_keys(results: Sequence[Result]) -> list[int | None]:
+    # none if any is something else: "12" among "1f" and "3e" is no row
     keys = [_integer(result.key) for result in results]
     opaque = any(key is None and result.key is not None for key, result in zip(keys, results, strict=True))
     return [None] * len(keys) if opaque else keys
@@ -175,13 +150,9 @@ def _integer(key: int | str | None) -> int | None:
     return key if isinstance(key, int) and not isinstance(key, bool) else None
 
 
-def may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
-    """Return whether row keys may count other rows than were sent.
-
-    That is so where the job is another's, or took fewer rows and numbers them anew.
-    Where rows were left out and the others kept their numbers, the keys have a gap. A header may be counted as a row,
-    and nothing may be counted yet.
-    """
+def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
+    # of another job, or of fewer rows numbered anew: if rows were left out and the others kept their numbers, the keys
+    # have # a gap. A header may be counted as a row, and nothing may be counted yet
     odd = [total for total in totals if total and not rows <= total <= rows + 1]
     given = {key for key in keys if key is not None}
     has_no_gap = bool(given) and max(given) - min(given) + 1 == len(given)
@@ -189,25 +160,19 @@ def may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | No
 
 
 def find_numbering(
-    keys: Sequence[int | None],
-    echoes: Sequence[Echo],
-    results: Sequence[ResultLike],
-    rows: int,
-    *,
-    foreign: bool,
+    keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[Result], rows: int, *, foreign: bool
 ) -> Numbering | None:
-    """Return how the service counts rows, and how far that is proven; ``None`` where it is not.
+    """Return the proven numbering of the service, if any.
 
     Every item rules out the bases under which its key is not a place that it can belong to. So the key 0 proves 0,
-    the key rows + 1 proves 2, the keys 1 and rows together prove 1, and each echo rules out what disagrees with it; an
-    item that repeats a row never sent says nothing. An error without an echo may be the header's, read as a row: it
-    is heard only where there is a key for every row.
+    the key rows + 1 proves 2, the keys 1 and rows together prove 1, and each echo rules out contradicting bases; an
+    echo of an unsent row says nothing. An error without an echo may be the header's, read as a row: it counts only if
+    there is a key for every row.
 
-    A service that leaves rows out may number the others anew, and then each key is too small by as many as were left
-    out before it. The first and the last row's keys together prove all keys; one of them is enough where no other base
-    could be meant. Two items whose echoes say their rows prove the keys between them, with the first row's key also
-    those before. Nothing else does. Proven without echoes, no key may come with two answers, nor may they be
-    ``foreign``, or ranks.
+    A service that leaves rows out may number the others anew, and then each key is too small by the number of rows
+    left out before it. The first and the last row's keys together prove all keys; one is enough if no other base is
+    possible. Two items with certain rows prove the keys between them, with the first row's key also those before.
+    Nothing else does. Without echoes no key may have two answers, and keys must not be ``foreign`` or ranks.
     """
     items = zip(keys, echoes, results, strict=True)
     keyed = [(key, echo, result) for key, echo, result in items if key is not None and echo.rows]
@@ -229,12 +194,10 @@ def find_numbering(
 
 
 def _possible_bases(items: Sequence[tuple[int, Echo]]) -> list[int]:
-    """Return the bases that all of the items allow; none at all without an item."""
     return [base for base in _BASES if items and all(key - base in echo.rows for key, echo in items)]
 
 
-def _has_contradictions(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bool:
-    """Return whether one row key comes with two different answers."""
+def _has_contradictions(keys: Sequence[int | None], results: Sequence[Result]) -> bool:
     answers: dict[int, Answer] = {}
     return any(
         answers.setdefault(key, result.answer) != result.answer
@@ -243,18 +206,16 @@ def _has_contradictions(keys: Sequence[int | None], results: Sequence[ResultLike
     )
 
 
-def _are_ranks(keys: Sequence[int | None], results: Sequence[ResultLike]) -> bool:
-    """Return whether row keys only count results that are sorted by their probability."""
+def _are_ranks(keys: Sequence[int | None], results: Sequence[Result]) -> bool:
     answers = [result.answer for result in results if result.answer is not None]
     levels = [answer.bounce_prob for answer in answers if answer.bounce_prob is not None]
     first = keys[0] if keys else None
-    if first is None or len(set(levels)) < _RANKED or list(keys) != list(range(first, first + len(keys))):
+    if first is None or len(set(levels)) < _MIN_RANKS or list(keys) != list(range(first, first + len(keys))):
         return False
     return levels in (sorted(levels), sorted(levels, reverse=True))
 
 
-_WITNESSES: Final = 100
-"""How many rows must be seen at their own position before the order of all is believed."""
+_MIN_WITNESSES: Final = 100  # rows at their own position that prove the order of all
 
 EMPTY_ANSWER: Final = Answer()
 """An answer without content: all of its fields are null or empty."""
@@ -264,8 +225,8 @@ EMPTY_ANSWER: Final = Answer()
 class MatchedResults:
     """Answers and faults by row of the upload (from 0), and a note on results that fit no row.
 
-    ``base`` is the row key of the first row, where all row keys are proven to count from there. A row in neither was
-    not answered, or not in a way that says whose the answer is.
+    ``base``: the row key of the first row, if all row keys are proven to count from there. A row in neither was not
+    answered, or its answer cannot be identified.
     """
 
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -275,7 +236,7 @@ class MatchedResults:
 
 
 def match_results(
-    results: Sequence[ResultLike],
+    results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
     *,
@@ -284,27 +245,27 @@ def match_results(
     shared: bool = False,
     by_hand: bool = False,
 ) -> MatchedResults:
-    """Return what the results say of each row sent, given as (lookup key, number) in the order of the upload.
+    """Return the answers to the rows sent, given as (lookup key, number) in the order of the upload.
 
     An item goes, by the first of these that is proven,
 
-    1. where the echo of its whole row says: ``key_of`` (number, name, address) is the key of one row sent, or name and
-       address are those of one row of ``records`` (of each row sent, ``None`` where they are not known);
-    2. where the echo of its number says, if the number was sent once;
-    3. where its row key says: see :func:`~bansong.purchase.result_matching.find_numbering`;
+    1. to the row that its whole echo names: ``key_of`` (number, name, address) is the key of one row sent, or name and
+       address are those of one row of ``records`` (of each row sent, ``None`` if unknown);
+    2. to the row of its echoed number, if the number was sent once;
+    3. to the row of its row key: see :func:`~bansong.purchase.result_matching.find_numbering`;
     4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
 
-    Two different answers for one row are a fault, and so is an error, an answer that says nothing, or another number
-    under the row's key. What fits nowhere for certain is counted in the note.
+    Two different answers for one row are a fault; so are an error, an empty answer, and another number under the row's
+    key. Uncertain items are counted in the note.
 
-    ``totals`` is how many rows the service says that the job has, ``shared`` whether it is another upload's, too:
-    either may say that row keys count other rows than these, and then they need echoes beside them. Where the job is
-    shared, or was named ``by_hand``, an echo with another name or address than was sent is another job's.
+    ``totals``: the service's numbers of rows of the job; ``shared``: the job is another upload's, too. Either may say
+    that row keys count other rows, and then they need echoes. If the job is shared, or was named ``by_hand``, an echo
+    with another name or address is another job's.
     """
     results = _drop_repeats(results)
-    echoes = read_echoes(results, sent, key_of, records, strict=shared or by_hand)
-    keys = read_row_keys(results)
-    foreign = shared or may_count_other_rows(keys, totals, len(sent))
+    echoes = _read_echoes(results, sent, key_of, records, strict=shared or by_hand)
+    keys = _read_row_keys(results)
+    foreign = shared or _may_count_other_rows(keys, totals, len(sent))
     numbering = find_numbering(keys, echoes, results, len(sent), foreign=foreign)
     places = [_proven_row(key, numbering, echo) for key, echo in zip(keys, echoes, strict=True)]
     if None in places and _is_in_order(places, echoes, sent):
@@ -319,9 +280,10 @@ def match_results(
     return MatchedResults(answers, faults, _note_unmatched(places, mistrusted=mistrusted), base)
 
 
-def _drop_repeats(results: Sequence[ResultLike]) -> list[ResultLike]:
-    """Leave out items that say what another has said of the same row, which has a key or is echoed whole."""
-    seen, kept = set(), list[ResultLike]()
+def _drop_repeats(results: Sequence[Result]) -> list[Result]:
+    # only items whose row is named: by a key, or by a whole echo
+    seen: set[tuple[object, ...]] = set()
+    kept: list[Result] = []
     for result in results:
         said = (result.key, result.b_no, result.name, result.address, result.answer, result.error)
         named = result.key is not None or (result.b_no and result.name and result.address)
@@ -343,10 +305,9 @@ def _find_other_numbers(
     keys: Sequence[int | None],
     base: int,
     echoes: Sequence[Echo],
-    results: Sequence[ResultLike],
+    results: Sequence[Result],
     sent: Sequence[tuple[bytes, str]],
 ) -> dict[int, str]:
-    """What is wrong with rows under whose key the service gave the answer to another number."""
     return {
         key - base: gettext(
             "the result with this row's key is about {b_no}, and {value} was sent",
@@ -359,11 +320,8 @@ def _find_other_numbers(
 
 
 def _is_in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Sequence[tuple[bytes, str]]) -> bool:
-    """Whether the items stand in the order of the upload: proven, not merely possible.
-
-    That every item stands at a row of its number says nothing of rows of one number, which may have changed places. It
-    takes many rows whose place is known otherwise, each at its own position, in an order that is not the numbers' own.
-    """
+    # that every item stands at a row of its number does not tell the rows of one number apart; it takes many rows whose
+    # place is known otherwise, each at its own position, in an order that is not the numbers' own
     if len(places) != len(sent):
         return False
     items = enumerate(zip(places, echoes, strict=True))
@@ -371,11 +329,11 @@ def _is_in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Seq
         return False
     witnesses = [sent[place][1] for place in places if place is not None]
     ascending = sorted(witnesses)
-    return len(witnesses) >= _WITNESSES and witnesses not in (ascending, ascending[::-1])
+    return len(witnesses) >= _MIN_WITNESSES and witnesses not in (ascending, ascending[::-1])
 
 
 def _collect_answers(
-    results: Sequence[ResultLike], places: Sequence[int | None]
+    results: Sequence[Result], places: Sequence[int | None]
 ) -> tuple[dict[int, Answer], dict[int, str]]:
     answers: dict[int, Answer] = {}
     faults: dict[int, str] = {}

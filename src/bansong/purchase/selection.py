@@ -1,4 +1,4 @@
-"""What a run buys: what the ledger has not, in the order of its worth, within what may be spent. Nothing is sent."""
+"""Selection of the lookups that a run buys: unknown ones, the worthiest first, within the budget. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.errors import NotFoundError, Problem, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bansong.run.records import ROW_ID
@@ -23,28 +24,22 @@ QUOTA_TOO_SMALL: Final = Problem(
     "{count:,} lookups needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait for next month",
 )
 
-_BUYABLE: Final = ("done", "refused")
-"""States of a lookup that may be asked (again): its answer is too old, or it was refused and so not paid."""
+_BUYABLE: Final = ("done", "refused")  # states of lookups with a too old answer, or without a payment
 
-_DAY: Final = 86_400.0
-_LONGEST_PAUSE: Final = 35 * _DAY
-"""Seconds between two runs of which the later may continue the earlier: a quota lasts a month."""
-_LONGEST_WAY: Final = 100 * _DAY
-"""Seconds within which runs that continue each other must have begun: older answers are too old for anybody."""
+_DAY_S: Final = 86_400.0
+_MAX_PAUSE_S: Final = 35 * _DAY_S  # between two runs of which the later continues the earlier: a quota lasts a month
+_MAX_CHAIN_S: Final = 100 * _DAY_S  # from the first of such runs: older answers are too old for anybody
 _PROBABILITY: Final = "bounce_prob"
-_SAMPLE: Final = 1000
-"""Lookups that are looked for under other addresses; where one is found, all are."""
+_SAMPLE_LOOKUPS: Final = 1000  # searched under other addresses; after a hit all are
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a run's lookups stand before it begins.
+    """State of a run's lookups before it begins.
 
-    ``cached``: answered in the ledger already; ``running``: in an upload that the service is working on; ``held``:
-    asked once and not answered, so not asked again by itself; ``wanted``: to be bought, as a frame like the lookups;
-    ``uploads``: those that hold the running ones; ``incomplete``: those that were fetched without an answer to some;
-    ``continued``: the cached ones that are older than the run's own maximum, and were bought since the run began that
-    this one continues.
+    ``cached``: answered in the ledger; ``running``: in an upload under way; ``held``: asked without an answer, so not
+    asked again by itself; ``wanted``: to be bought; ``uploads``: of the running ones; ``incomplete``: fetched ones with
+    unanswered rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
     """
 
     cached: int
@@ -59,26 +54,21 @@ class Standing:
 def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
 ) -> Standing:
-    """Hold lookups with keys against the ledger; answers from before ``since`` (unix seconds) are too old.
+    """Compare lookups with keys to the ledger; answers from before ``since`` (unix seconds) are too old.
 
-    Those from after ``continued_since`` are not, if that is earlier: see :func:`continued_since`.
-    Of the wanted ones, those that were refused before come last: they must not keep the others from being asked.
+    Answers from after ``continued_since`` are not: see :func:`continued_since`. Wanted lookups that were refused before
+    come last, so that they do not keep others from being asked.
     """
     places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
     known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
     state = pl.col("state")
-    fate = (
-        pl.when((state == "done") & (pl.col("answered_at") >= since))
-        .then(pl.lit("cached"))
-        .when((state == "done") & (pl.col("answered_at") >= pl.lit(continued_since, pl.Float64)))
-        .then(pl.lit("continued"))
-        .when(state.is_null() | state.is_in(_BUYABLE))
-        .then(pl.lit("wanted"))
-        .when(state == "uploaded")
-        .then(pl.lit("running"))
-        .otherwise(pl.lit("held"))
-    )
-    known = known.with_columns(fate.alias("fate"))
+    rules = {
+        "cached": (state == "done") & (pl.col("answered_at") >= since),
+        "continued": (state == "done") & (pl.col("answered_at") >= pl.lit(continued_since, pl.Float64)),
+        "wanted": state.is_null() | state.is_in(_BUYABLE),
+        "running": state == "uploaded",
+    }
+    known = known.with_columns(first_code(rules, "held").alias("fate"))
     counts = dict(known["fate"].value_counts().iter_rows())
     wanted = known.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
     cached, continued, running, held = (counts.get(name, 0) for name in ("cached", "continued", "running", "held"))
@@ -96,18 +86,18 @@ def _known_states(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
-    """Return when the first of those runs began that ``run`` continues (unix seconds); ``None`` where there is none.
+    """Return the start (unix seconds) of the first run that ``run`` continues, if any.
 
-    It continues runs of the same engine for the same file at the same service that did not end as done: killed,
-    interrupted, paused. What they bought is new to their file, whatever the maximum age. Runs of a broken chain are
-    left out: more than :data:`_LONGEST_PAUSE` apart, or begun more than :data:`_LONGEST_WAY` ago.
+    Those are runs of the same engine for the same file and service that did not end as done (killed, interrupted,
+    paused), at most :data:`_MAX_PAUSE_S` apart and not older than :data:`_MAX_CHAIN_S`. Their answers are new to the
+    file, whatever the maximum age.
     """
     begun, next_start = None, run.started
     for one in reversed([*earlier]):
         if (one.engine, one.origin, one.file) != (run.engine, run.origin, run.file):
             continue
         pause, way = next_start - (one.ended or one.started), run.started - one.started
-        if one.outcome == "done" or pause > _LONGEST_PAUSE or way > _LONGEST_WAY:
+        if one.outcome == "done" or pause > _MAX_PAUSE_S or way > _MAX_CHAIN_S:
             break
         begun = next_start = one.started
     return begun
@@ -116,8 +106,8 @@ def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | Non
 def known_elsewhere(
     ledger: Ledger, lookups: pl.DataFrame, scopes: Sequence[tuple[str, str]], since: float
 ) -> list[tuple[str, int]]:
-    """Return how many lookups the ledger knows at other services, given as (origin, scope); those it knows there."""
-    sample = lookups.gather_every(max(1, lookups.height // _SAMPLE))
+    """Return the number of lookups that the ledger knows at other services, given as (origin, scope)."""
+    sample = lookups.gather_every(max(1, lookups.height // _SAMPLE_LOOKUPS))
 
     def count_known(asked: pl.DataFrame, scope: str) -> int:
         return asked.height - standing(ledger, with_keys(asked, scope), since).wanted.height
@@ -126,7 +116,7 @@ def known_elsewhere(
 
 
 def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
-    """Add what the local engine says of each lookup: ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64)."""
+    """Add the local engine's ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64) of each lookup."""
     records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
     answers = local.answer(records.lazy()).select(
         (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), _PROBABILITY
@@ -135,15 +125,15 @@ def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Return the assessed lookups that the local engine is not sure of: no status, or a probability in the band."""
+    """Return the assessed lookups without a status, or with a probability in the band."""
     return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
 
 
 def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
-    """Sort lookups by the user's priority where they have one, largest first; else by the local engine's uncertainty.
+    """Sort lookups by the user's priority, largest first, or else by the local engine's uncertainty.
 
-    Unknown statuses first, then the probabilities nearest to one half; where no letter can go (no probability) last.
-    Equals stay in the order of the file.
+    Unknown statuses first, then the probabilities nearest to one half, those without a probability last. Equals stay
+    in the order of the file.
     """
     if PRIORITY in lookups.columns:
         by, descending = [pl.col(PRIORITY).fill_nan(None)], [True]
@@ -155,8 +145,8 @@ def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
 def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> pl.DataFrame:
     """Return as many of the wanted lookups as are allowed, the worthiest first.
 
-    By the user's priority or by what the local engine says, if the lookups have either; it is asked where not all are
-    allowed. Else they stay in the order of the file.
+    By the user's priority or by the local engine's assessment, which is made if not all are allowed; else in the order
+    of the file.
     """
     if not {PRIORITY, _PROBABILITY} & set(wanted.columns):
         if allowed >= wanted.height:
@@ -166,10 +156,7 @@ def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> 
 
 
 def hides_quota(error: ServiceError) -> bool:
-    """Whether the service is there, but its answer to ``GET /me`` does not say how much of the quota is left.
-
-    One that asks to come again later is not there now.
-    """
+    """Whether an error of ``GET /me`` shows a service that works but does not reveal the quota."""
     if error.retry_after is not None:
         return False
     if isinstance(error, ShapeError | NotFoundError):
@@ -179,10 +166,10 @@ def hides_quota(error: ServiceError) -> bool:
 
 
 def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
-    """How many of the wanted lookups are bought; raise :class:`QuotaError` where the quota does not last for the plan.
+    """Return the number of wanted lookups to buy; raise :class:`QuotaError` if the quota does not last for all.
 
-    With a budget the user has said that a part will do; without one, all or nothing. ``unread`` is why it is not known
-    how much of the quota is left; without a budget it is raised again, with the remedy.
+    With a budget a part is enough; without one, all or nothing. ``unread``: error of reading the quota; without a
+    budget it is raised again, with the remedy.
     """
     if unread is not None and budget is None and wanted:
         raise type(unread)(

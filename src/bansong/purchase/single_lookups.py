@@ -1,4 +1,4 @@
-"""Buying one lookup a request: ``POST /verify``."""
+"""Purchase of one lookup a request (``POST /verify``), and repetition of requests with a key."""
 
 from __future__ import annotations
 
@@ -50,12 +50,9 @@ log = logging.getLogger(__name__)
 VERIFY: Final = "POST /verify"
 BATCH: Final = "POST /batch"
 
-_MAX_REPETITIONS: Final = 5
-"""How often one request is repeated in a run, with pauses that grow."""
-_HOPELESS: Final = 3
-"""After so many requests in a row that no repetition has settled, no other is repeated in this run."""
-_SURE: Final = 0.9
-"""The share of the promised time in which a key is believed to be remembered."""
+_MAX_REPETITIONS: Final = 5  # of one request in a run
+_MAX_HOPELESS: Final = 3  # unsettled requests in a row, before no other is repeated in this run
+_SURE_SHARE: Final = 0.9  # of the promised time, in which a key is believed to be remembered
 
 Reply = TypeVar("Reply")
 Ask = Callable[[bool], Awaitable[Reply]]
@@ -63,13 +60,10 @@ Ask = Callable[[bool], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedRequest:
-    """A request with a key, which was ``begun`` by anyio's clock and ``dated`` by the ledger's (both in seconds).
-
-    Both are looked at: one does not run while a machine sleeps, the other may be set back. ``keep`` is for how many
-    seconds the service promised to know the key, ``repeats`` how often earlier runs have sent the request again.
-    """
-
+class _KeyedRequest:
+    # `begun` by anyio's clock, `dated` by the ledger's (seconds): one stops while a machine sleeps, the other may be
+    # set back; # `keep`: seconds for which the service promised to know the key; `repeats`: repetitions by earlier
+    # runs
     endpoint: str
     token: str
     account: bytes
@@ -79,13 +73,12 @@ class KeyedRequest:
     repeats: int = 0
 
     def is_old(self, now: float, promised: float) -> bool:
-        """Return whether the service may have forgotten the key at ``now`` (the ledger's clock)."""
         age = max(anyio.current_time() - self.begun, now - self.dated)
-        return age >= _SURE * min(self.keep, promised)
+        return age >= _SURE_SHARE * min(self.keep, promised)
 
 
 def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> StoredRequest | None:
-    """Return what the ledger keeps of a request; ``None`` where the service promises nothing."""
+    """Return the request as the ledger keeps it; ``None`` if the service promises nothing."""
     promise = context.idempotency
     if promise is None or endpoint not in promise.endpoints:
         return None
@@ -100,7 +93,7 @@ def content_of(lookup: Lookup) -> bytes:
 
 
 async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
-    """Ask about one lookup; raise :class:`ShapeError` also for an answer that says nothing in any field."""
+    """Ask about one lookup; raise :class:`ShapeError` also for an empty answer."""
     verified = await client.verify(b_no, name, address, **key)
     if verified.answer == EMPTY_ANSWER:
         words = gettext("the service gave no answer")
@@ -111,9 +104,9 @@ async def verify_lookup(client: Client, b_no: str, name: str | None, address: st
 async def send_once(
     context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
 ) -> Reply:
-    """Send a request; where its answer does not come, and it has a key, again until it does.
+    """Send a request; if it has a key, repeat it until its answer comes.
 
-    Raises what the service said to the first sending; a :class:`DoubtError` also where no repetition settled it.
+    Raises the error of the first sending; a :class:`DoubtError` if no repetition settled it.
     """
     if request is None:
         return await ask(False)
@@ -122,15 +115,15 @@ async def send_once(
         return await ask(False)
     except DoubtError as error:
         doubt = error
-    keyed = KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
+    keyed = _KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
     return await _repeat(context, keyed, ask, slot, doubt)
 
 
 async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
-    """Repeat what earlier runs left in doubt; return how many lookups that settled.
+    """Repeat the doubtful requests of earlier runs; return the number of settled lookups.
 
-    ``wanted``: only requests that hold one of these keys; ``None``: all. ``most``: no more lookups than that, since the
-    first sending may never have arrived.
+    ``wanted``: only requests with one of these keys; ``most``: most lookups, since the first sending may never have
+    arrived.
     """
     requests = [
         request
@@ -160,14 +153,14 @@ async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | No
 
 
 async def _settle_request(context: PurchaseContext, request: PendingRequest, read: float, slot: Slot) -> bool:
-    """Repeat a request of an earlier run; return whether it was answered. If not, it stays as it is in the ledger."""
-    if request.age < 0:  # the clock was set back: how old the key is, is not known
+    # an unanswered request stays as it is in the ledger
+    if request.age < 0:  # the clock was set back: the key's age is unknown
         return False
     endpoint, token = VERIFY if request.upload is None else BATCH, request.token
-    keyed = KeyedRequest(
+    keyed = _KeyedRequest(
         endpoint, token, request.account, request.keep, read - request.age, request.first, request.repeats
     )
-    if (why_not := _why_expired(context, keyed)) is not None:  # it says nothing about the others
+    if (why_not := _why_expired(context, keyed)) is not None:  # this does not concern the others
         log.info("%s: %s", endpoint, why_not)
         return False
     content, client, settle = zlib.decompress(request.content), context.client, context.journal.settle
@@ -190,19 +183,16 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
 
 
 async def _repeat(
-    context: PurchaseContext, request: KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
+    context: PurchaseContext, request: _KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
 ) -> Reply:
-    """Repeat a request until it is answered; raise :class:`DoubtError` if it is not, or must not be repeated.
-
-    One at a time in a run: where the service is down for a while, many are in doubt at once, and one is enough to see
-    that it is back.
-    """
+    # one at a time in a run: if the service is down for a while, many are in doubt at once, and one is enough to see
+    # that it is back
     why: str | None = None
     dispatcher, wait = context.dispatcher, doubt.retry_after
     dispatcher.record_overload(doubt, slot)
     async with dispatcher.exclusively(context.repetition_gate) as is_free:
         for attempt in range(1, min(_MAX_REPETITIONS, REPEATS - request.repeats) + 1):
-            if not is_free or context.hopeless >= _HOPELESS or dispatcher.is_cancelled:
+            if not is_free or context.hopeless >= _MAX_HOPELESS or dispatcher.is_cancelled:
                 break
             try:
                 await dispatcher.back_off(attempt, wait)
@@ -228,8 +218,7 @@ async def _repeat(
     raise _with_reason(doubt, why)
 
 
-async def _why_not_repeatable(context: PurchaseContext, request: KeyedRequest) -> str | None:
-    """Return why a request must not be repeated now; ``None`` if it may."""
+async def _why_not_repeatable(context: PurchaseContext, request: _KeyedRequest) -> str | None:
     if (why := _why_expired(context, request)) is not None:
         return why
     promise = (await context.client.me()).idempotency
@@ -238,8 +227,8 @@ async def _why_not_repeatable(context: PurchaseContext, request: KeyedRequest) -
     return _why_expired(context, request, promise.keep_seconds)
 
 
-def _why_expired(context: PurchaseContext, request: KeyedRequest, promised: float = math.inf) -> str | None:
-    """Return why the promise does not hold for a request any more, as far as that can be known without asking."""
+def _why_expired(context: PurchaseContext, request: _KeyedRequest, promised: float = math.inf) -> str | None:
+    # as far as that is known without asking
     if context.client.account_mark(request.token) != request.account:
         return gettext("it was sent with another API key, so it is not repeated with this one")
     if request.is_old(context.ledger.now(), promised):
@@ -255,10 +244,10 @@ def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
 
 
 async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
-    """Buy each of the wanted lookups once; what became of one is in the ledger before its worker takes the next.
+    """Buy each of the wanted lookups once; its outcome is in the ledger before its worker takes the next.
 
-    While an answer is written down the next request is under way: there are two workers to a place. So a kill leaves no
-    more than twice ``terms.concurrency`` lookups in doubt.
+    There are two workers to a place, so that the next request is under way while an answer is recorded. A kill leaves
+    at most twice ``terms.concurrency`` lookups in doubt.
     """
     source = as_lookups(wanted)
 
@@ -271,8 +260,6 @@ async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
 
 
 class _SingleLookup(OutgoingRequest["Verified"]):
-    """One lookup, asked again only where it is certain that nothing was paid."""
-
     def __init__(self, context: PurchaseContext, lookup: Lookup) -> None:
         self._context, self._lookup = context, lookup
         self._request: StoredRequest | None = None
@@ -307,7 +294,7 @@ class _SingleLookup(OutgoingRequest["Verified"]):
             counts.doubts += 1
         elif action is Action.REFUSE:
             await settle(LookupRefused(key, str(error)))
-        else:  # not sent, or refused whatever is asked: as if it had not been tried
+        else:  # not sent, or refused whatever is asked: roll back
             await settle(LookupRetracted(key))
 
     async def record_interruption(self, note: str) -> None:

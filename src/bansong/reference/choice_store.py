@@ -1,4 +1,4 @@
-"""The store of address choices: what people chose in reviews, one for each business and spelling of its address."""
+"""The store of address choices made in reviews: one for each business and spelling of its address."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CREATE TABLE choices (
 )
 
 Choices = str | Path | Literal[False] | None
-"""A store of choices; ``None`` is the user's own, if there is one; ``False`` is none."""
+"""A store of choices; ``None``: the user's own, if there is one; ``False``: none."""
 
 _PUT: Final = """
 INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO UPDATE SET
@@ -49,9 +49,9 @@ INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO
 
 
 def read_choices(choices: Choices) -> pl.DataFrame | None:
-    """Read a store as :data:`~bansong.engine.address_choices.CHOICE_SCHEMA`; ``None`` where there is no store.
+    """Read a store as :data:`~bansong.engine.address_choices.CHOICE_SCHEMA`; ``None`` without a store.
 
-    Raises :class:`StoreError` where a file was given that does not exist, or the store cannot be read.
+    Raises :class:`StoreError` if a given file does not exist, or the store cannot be read.
     """
     if choices is False:
         return None
@@ -68,21 +68,21 @@ def read_choices(choices: Choices) -> pl.DataFrame | None:
 class ChoiceStore:
     """A store of choices at ``path``, ``BANSONG_CHOICES``, or ``choices.sqlite`` in the state directory.
 
-    It is made, mode 0600, when something is put in. All methods raise :class:`StoreError`.
+    It is made, mode 0600, by the first choice. All methods raise :class:`StoreError`.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = CHOICE_FILE.find(path)
 
     def read(self) -> pl.DataFrame:
-        """Return all choices: :data:`~bansong.engine.address_choices.CHOICE_SCHEMA`, by number and address."""
+        """Return all choices: :data:`~bansong.engine.address_choices.CHOICE_SCHEMA`."""
         with self._use() as db:
             rows = db.execute("SELECT * FROM choices").fetchall()
         schema = CHOICE_SCHEMA | {"chosen_on": pl.Int32}
         return pl.DataFrame(rows, schema=schema, orient="row").cast({"chosen_on": pl.Date})
 
     def put(self, choices: pl.DataFrame) -> None:
-        """Store choices, each in the place of an earlier one for its business and address; all of them or none."""
+        """Store choices in one step, replacing earlier ones for the same business and address."""
         rows = choices.select(*CHOICE_SCHEMA).with_columns(pl.col("chosen_on").to_physical())
         with CHOICE_FILE.errors(self.path):
             if not self.path.exists():
@@ -93,12 +93,12 @@ class ChoiceStore:
             db.executemany(_PUT, rows.iter_rows())
 
     def holdings(self, number: int) -> int:
-        """Return how many choices are stored of a number."""
+        """Return how many choices are stored for a number."""
         with self._use() as db:
             return int(db.execute("SELECT count(*) FROM choices WHERE b_no = ?", (number,)).fetchone()[0])
 
     def forget(self, *numbers: int) -> None:
-        """Erase all that is stored of numbers, and write the file anew."""
+        """Erase numbers, and write the file anew."""
         with self._use() as db:
             with db:
                 db.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""The numbers that a fetch run may ask for on a day: taken out of the budget in the store before they are asked."""
+"""Numbers that fetch runs may ask on a day, reserved in the store before they are asked."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from bansong.reference.status_store import StatusStore
 
 _SALT: Final = "bizverify status store"
 _PART: Final = 8
-"""At most so small a part of what the budget still allows is taken at a time."""
+"""Largest part of the remaining budget that is reserved at a time."""
 
 
 def account_of(key: NtsKey) -> str:
-    """Return the name under which the store counts what was asked with a key; no key follows from it."""
+    """Return the name under which the store counts a key's usage; it does not reveal the key."""
     return key.fingerprint(_SALT).hex()
 
 
 class DayAllowance:
-    """Takes numbers for calls out of the day's budget, so that runs beside each other never ask for more together.
+    """Reserves numbers of the day's budget, so that parallel runs never exceed it together.
 
-    A commit for each call would hold a fast run up, so ``block`` numbers are taken at a time, and what no call needed
-    is given back at the end (:meth:`close`). A run that is killed leaves at most that many counted too much. ``limit``:
-    numbers a day, ``None`` for no limit: then nothing is taken, and whoever asks counts it. ``account``: whose usage it
-    is. Methods raise :class:`bansong.errors.StoreError`.
+    Numbers are reserved in blocks of ``block``, since a commit for each call would be slow; unused ones are returned by
+    :meth:`close`. A killed run leaves at most a block counted too much. ``limit``: numbers a day, ``None`` for no limit
+    (then the caller counts). Methods raise :class:`bansong.errors.StoreError`.
     """
 
     def __init__(
@@ -46,11 +45,11 @@ class DayAllowance:
 
     @property
     def spare(self) -> int:
-        """Numbers that were taken, and that no call has yet."""
+        """Reserved numbers without a call yet."""
         return self._spare
 
     async def take(self, numbers: int) -> int:
-        """Take up to so many numbers for a call that is about to go; return how many it may ask for."""
+        """Return for how many of so many numbers a call may ask now."""
         if self.limit is None:
             return numbers
         async with self._lock:
@@ -62,16 +61,15 @@ class DayAllowance:
             return taken
 
     def count_sent(self, numbers: int) -> None:
-        """Note that a call went out with numbers that it had taken."""
+        """Note that a call with reserved numbers was sent."""
         self._unsent -= numbers if self.limit is not None else 0
 
     def close(self) -> None:
-        """Give back what was taken and not asked."""
+        """Return reserved numbers that were not asked."""
         left, self._spare, self._unsent = self._spare + self._unsent, 0, 0
         self._store.give_back_numbers(self._account, self._day, left)
 
     def _take_block(self, numbers: int) -> None:
-        """Take what a call lacks, and some for those to come."""
         day = self._today()
         if day != self._day:
             left, self._spare = self._spare, 0

@@ -1,4 +1,4 @@
-"""What a fetch run came to, and what it has come to so far."""
+"""The result of a fetch run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from bansong.translation import gettext, ngettext
 
 @dataclass(slots=True)
 class StatusFetch:
-    """What a fetch run came to; while it is under way, what it has come to so far.
+    """The result of a fetch run, so far or at its end.
 
-    ``numbers``: distinct numbers that were given. ``from_store``: of these, fresh in the store, or in what was known
-    besides. ``asked``: numbers that were to be asked and sent at least once; ``answered``, of which ``unregistered``
-    are a status as well; ``unanswered``: those the replies left out again and again, today. ``left``: numbers that are
-    still to be asked. ``calls``, of which ``retries`` were made again. ``seconds``: how long it asked. ``budget_left``:
-    numbers that the day's budget still allows (``None``: no budget). ``oldest``: the oldest day of a status that is
-    stored of the numbers. ``problems``: rows of replies that could not be used, by a sentence. ``halt``: why it ended
-    early, one sentence, or ``None``; ``refused``: the key was refused, or its requests of the day are used up;
-    ``exit_code``: of a command that does nothing else.
+    ``numbers``: distinct numbers given. ``from_store``: fresh ones. ``asked``: sent at least once; ``answered``, of
+    these ``unregistered``; ``unanswered``: left out by the replies again and again, today. ``left``: still to be asked.
+    ``calls`` include ``retries``. ``seconds``: duration. ``budget_left``: of the day's budget (``None``: none).
+    ``oldest``: oldest day of a stored status. ``problems``: unusable rows of replies, by a sentence. ``halt``: why it
+    ended early; ``refused``: the key was refused, or its day's requests are used up; ``exit_code``: of a command that
+    only fetches.
     """
 
     numbers: int = 0
@@ -41,12 +39,12 @@ class StatusFetch:
 
     @property
     def unasked(self) -> int:
-        """How many numbers were due and could not be asked."""
+        """Due numbers that could not be asked."""
         return self.left if self.halt is not None else 0
 
     @property
     def run_exit_code(self) -> int:
-        """Exit code of a run that went on with stored statuses: 5 where the next one asks, 3 for a refusal."""
+        """Exit code of a run with stored statuses: 5 if the next one asks, 3 for a refusal."""
         if not self.unasked:
             return 0
         return 5 if self.exit_code == 5 else 3

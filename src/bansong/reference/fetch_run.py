@@ -1,4 +1,4 @@
-"""A fetch run under way: it hands out calls to the tax authority's open API, and stores in groups what they bring."""
+"""A fetch run: hand out calls to the tax authority's API, and store the replies in groups."""
 
 # ruff: noqa: ARG002 - a request is told more than this one needs
 
@@ -27,24 +27,21 @@ from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bansong.reference.status_store import DayUsage, StatusStore
 from bansong.translation import gettext, ngettext
 
-_COMMIT_EVERY: Final = 0.2
-"""Seconds between two commits of what finished calls brought: a killed run asks no more than that again."""
-_MOST_TAKEN: Final = 10_000
-"""Numbers that are taken out of the day's budget at a time, at most: what a run asks in a second."""
-_TRIES: Final = 3
-"""How often a number is asked that the replies leave out, or a call that is refused though the key was good before."""
+_COMMIT_INTERVAL_S: Final = 0.2
+"""Seconds between commits; a killed run repeats no more than that."""
+_MAX_RESERVED_BLOCK: Final = 10_000
+_MAX_TRIES: Final = 3
+"""How often to ask a number that replies leave out, or to retry a refused call of a key that worked."""
 _CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
 _CLAIM_S: Final = 10.0
-"""Seconds for which a run claims numbers, again and again while it lasts: a killed run holds up others no longer."""
-_LOOK_EVERY_S: Final = 0.5
-_PAUSED: Final = 5
-_INTERRUPTED: Final = 130
+"""Seconds of a claim on numbers, renewed while the run lasts: a killed run delays others no longer."""
+_LOOK_INTERVAL_S: Final = 0.5
+_PAUSED_EXIT_CODE: Final = 5
+_INTERRUPTED_EXIT_CODE: Final = 130
 
 
 @dataclass(slots=True)
 class _Group:
-    """What is to be stored in one commit."""
-
     statuses: list[pl.DataFrame] = field(default_factory=list)
     in_vain: list[int] = field(default_factory=list)
     numbers: Counter[date] = field(default_factory=Counter)
@@ -53,7 +50,7 @@ class _Group:
 
 
 class FetchRun:
-    """One run over the numbers that are to be asked: it hands out calls, and stores in groups what they bring."""
+    """One run over the numbers to be asked."""
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class FetchRun:
         self._watch = watch
         self._today = today
         self._account = account_of(key)
-        block = max(MAX_NUMBERS, int(min(_MOST_TAKEN, options.rate * MAX_NUMBERS)))
+        block = max(MAX_NUMBERS, int(min(_MAX_RESERVED_BLOCK, options.rate * MAX_NUMBERS)))
         self._allowance = DayAllowance(store, self._account, options.budget, block, today)
         self._run_id = secrets.token_hex(8)
         self._queue = self._elsewhere = pl.Series("b_no", dtype=pl.UInt64)
@@ -85,7 +82,7 @@ class FetchRun:
         self._claimed: list[int] = []
         self._waits = False
         self._halves: list[tuple[list[int], int]] = []
-        self._again: list[list[int]] = [[] for _ in range(_TRIES)]
+        self._again: list[list[int]] = [[] for _ in range(_MAX_TRIES)]
         self._group = _Group()
         self._total = 0
         self.has_answered = store.has_answered(self._account)
@@ -97,7 +94,7 @@ class FetchRun:
         self._last_error: ServiceError | None = None
 
     async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
-        """Ask until nothing is left, or the run ends; the report says what came of it."""
+        """Ask until nothing is left or the run ends; the report has the result."""
         self._began, day = anyio.current_time(), self._today()
         self._read_usage()
         allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
@@ -114,10 +111,10 @@ class FetchRun:
             self._conclude()
 
     def next_call(self) -> Task | None:
-        """Return the next call, ``None`` if there is nothing to ask any more."""
+        """Return the next call, ``None`` if nothing is left to ask."""
         if self._halves:
             return self._call(*self._halves.pop(), is_first=False)
-        for tries in range(_TRIES):
+        for tries in range(_MAX_TRIES):
             numbers = self._take_again(tries) if tries else self._take_new()
             if numbers:
                 return self._call(numbers, tries, is_first=not tries)
@@ -135,7 +132,7 @@ class FetchRun:
         return taken
 
     def count_call(self, numbers: int, *, is_first: bool) -> None:
-        """Note that a call goes out."""
+        """Note that a call is sent."""
         day = self._today()
         self._allowance.count_sent(numbers)
         if self._allowance.limit is None:  # else it was counted when it was taken
@@ -146,7 +143,7 @@ class FetchRun:
             self._unanswered_since = anyio.current_time()
 
     def note_error(self, error: ServiceError) -> None:
-        """Note what a call came to; code 22, a limit without a time to wait, is the end of the key's day."""
+        """Note the error of a call; code 22, a limit without a time to wait, ends the key's day."""
         self._last_error = error
         if isinstance(error, QuotaError) and error.retry_after is None:
             self._spent = self._today()
@@ -162,18 +159,17 @@ class FetchRun:
             self._group.in_vain += numbers
 
     def keep(self, reply: StatusReply, tries: int) -> None:
-        """Keep what a call brought for the next commit; what it left out is asked again, or has no answer today."""
+        """Keep a reply for the next commit; missing numbers are asked again, up to :data:`_MAX_TRIES` times."""
         self._unanswered_since = None
         self._answers += reply.statuses.height
         self.has_answered |= bool(self._answers)
         self._group.statuses.append(reply.statuses)
         missing = [int(number) for number in reply.missing]
-        (self._again[tries + 1] if tries + 1 < _TRIES else self._group.in_vain).extend(missing)
+        (self._again[tries + 1] if tries + 1 < _MAX_TRIES else self._group.in_vain).extend(missing)
         for problem, count in reply.problems.items():
             self._report.problems[problem] = self._report.problems.get(problem, 0) + count
 
     def _take_new(self) -> list[int]:
-        """Return the next numbers that no other run asks, and that none has asked meanwhile."""
         while not self._claimed and self._place < len(self._queue):
             piece = self._queue.slice(self._place, _CLAIMED_AT_ONCE)
             self._place += len(piece)
@@ -182,7 +178,7 @@ class FetchRun:
         return found
 
     def _claim(self, piece: pl.Series) -> None:
-        """Claim the stale numbers of a piece for this run; those of another run are looked at again later."""
+        """Claim the stale numbers of a piece; those of another run are looked at again later."""
         now = time.time()
         mine = self._store.claim(piece, self._run_id, now, now + _CLAIM_S)
         # after the claim: an answer that came meanwhile has ended the claim of its run
@@ -198,10 +194,9 @@ class FetchRun:
             self._unanswered_since = None
 
     async def _look_again(self, _: Slot) -> None:
-        """Look for answers to numbers that other runs ask, and for claims that have ended; wait where none has."""
         if self._waits:
             self._unanswered_since = self._unanswered_since or anyio.current_time()
-            await self.dispatcher.sleep(_LOOK_EVERY_S)
+            await self.dispatcher.sleep(_LOOK_INTERVAL_S)
         if self._place == len(self._queue):
             self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
             self._elsewhere = self._elsewhere[_CLAIMED_AT_ONCE:]
@@ -227,10 +222,9 @@ class FetchRun:
                 self._store.release_claims(self._run_id)
 
     async def _store_often(self) -> None:
-        """Store what came in, again and again; an error, a full disk say, ends the run."""
         renewed = time.time()
         while True:
-            await anyio.sleep(_COMMIT_EVERY)
+            await anyio.sleep(_COMMIT_INTERVAL_S)
             try:
                 group = self._take_group()
                 with anyio.CancelScope(shield=True):
@@ -247,7 +241,7 @@ class FetchRun:
             self._tell()
 
     def _give_up_in_time(self) -> None:
-        """End the run where nobody has replied for long: whoever waits for it has other sources."""
+        """End the run after a long silence of the API: callers have other sources."""
         since, patience = self._unanswered_since, self._options.patience
         if since is not None and anyio.current_time() - since > patience:
             silence = gettext(
@@ -260,7 +254,6 @@ class FetchRun:
         return group
 
     def _write(self, group: _Group) -> None:
-        """Commit what came in since the last commit."""
         if not (group.calls or group.statuses or group.in_vain or group.exhausted):
             return
         statuses = pl.concat(group.statuses) if group.statuses else None
@@ -275,7 +268,7 @@ class FetchRun:
         self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
 
     def _count(self, group: _Group) -> None:
-        """Count in the report what has been committed; not in the thread that commits, which has company."""
+        """Count committed replies; not in the committing thread, which runs beside others."""
         answered = sum(statuses.height for statuses in group.statuses)
         self._report.answered += answered
         self._report.unregistered += sum(
@@ -285,7 +278,6 @@ class FetchRun:
         self._report.left -= answered + len(group.in_vain)
 
     def _read_usage(self) -> None:
-        """Heed what all processes have asked today with this key."""
         budget, used = self._options.budget, self._store.usage(self._account, self._today())
         self._report.budget_left = None if budget is None else max(0, budget - used.numbers + self._allowance.spare)
         if used.exhausted:
@@ -300,13 +292,11 @@ class FetchRun:
         )
 
     def _halt_for_day(self, note: str, day: date) -> None:
-        """End the run because nothing more may be asked on a day, unless it has ended for another reason."""
         if self.dispatcher.halt is None:
             self._spent = day
             self.dispatcher.cancel(Halt("quota", note))
 
     def _tell(self) -> None:
-        """Tell the callbacks how far the run is."""
         self._report.seconds = anyio.current_time() - self._began
         self._report.calls = self.dispatcher.counts.requests
         self._report.retries = self.dispatcher.counts.retries
@@ -316,7 +306,6 @@ class FetchRun:
             self._watch(self._report)
 
     def _conclude(self) -> None:
-        """Write into the report why the run ended early, if it did; raise what is a defect, or the store's."""
         self._tell()
         halt = self.dispatcher.halt
         if halt is not None and halt.why == "fault" and halt.error is not None:
@@ -332,15 +321,15 @@ class FetchRun:
             self._report.left,
             note=note,
         )
-        self._report.exit_code = _INTERRUPTED if halt is not None and halt.why == "interrupted" else _PAUSED
+        self._report.exit_code = (
+            _INTERRUPTED_EXIT_CODE if halt is not None and halt.why == "interrupted" else _PAUSED_EXIT_CODE
+        )
         if halt is not None and isinstance(halt.error, BansongError):  # a refused key
             self._report.exit_code = halt.error.exit_code
         self._report.refused = self._exhausted or self._report.exit_code == AuthenticationError.exit_code
 
 
 class _StatusCall(OutgoingRequest[StatusReply]):
-    """One call for up to 100 numbers: asking again is free, so nothing is recorded before it."""
-
     def __init__(self, run: FetchRun, numbers: list[int], tries: int, *, is_first: bool) -> None:
         self._run = run
         self._numbers = numbers
@@ -350,7 +339,7 @@ class _StatusCall(OutgoingRequest[StatusReply]):
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         is_refusal = isinstance(error, AuthenticationError | PlanError)
-        if is_refusal and self._run.has_answered and attempt < _TRIES - 1:
+        if is_refusal and self._run.has_answered and attempt < _MAX_TRIES - 1:
             return Action.RETRY
         return super().choose_action(error, attempt)
 

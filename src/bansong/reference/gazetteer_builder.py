@@ -1,4 +1,4 @@
-"""Builds the gazetteer from the official address files as they are downloaded: numbered, sorted, written."""
+"""Build the gazetteer from the official address files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from bansong.engine.address.gazetteer import (
-    FORMAT,
-    METADATA_KEY,
-    SCHEMA,
-    SECTIONS,
-    building_key,
-    compact_name,
-    lot_key,
-)
+from bansong.engine.address.gazetteer import FORMAT, METADATA_KEY, SCHEMA, SECTIONS, building_key, compact_name, lot_key
 from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.progress.display import Progress
@@ -50,19 +42,17 @@ SOURCE_COLUMN_MISSING: Final = Problem(
 REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
 _GROUP: Final = 1 << 20
-_LEVEL: Final = 6
+_COMPRESSION_LEVEL: Final = 6
 _BEHIND_STREET: Final = 10**11
 _ROAD_NUMBERS: Final = 10**7
-
 _ORDER: Final[tuple[Kind, ...]] = ("buildings", "postal", "lots", "changes", "lot changes", "admins")
 _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "admin", "동리명": "legal", "말소일자": "ended"}
 
 
 class PlaceNumbers:
-    """The numbers of regions, dongs and roads, given in the order of their names whatever the order of the files.
+    """Numbers of regions, dongs and roads, in the order of their names, whatever the order of the files.
 
-    ``streets`` (with present-day names) are those that buildings use (``in_use``) or used, ``lot_dongs`` those that
-    additional lots lie in.
+    ``streets`` (with present-day names) are used (``in_use``) or were; additional lots lie in ``lot_dongs``.
     """
 
     def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
@@ -93,7 +83,7 @@ class PlaceNumbers:
 
 
 def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """The rows in the order of their keys, with ``key``, ``dong``, ``region``; the place is the row's number."""
+    """Return the buildings sorted by key, with ``key``, ``dong``, ``region``; a row's place is its number."""
     return (
         rows.join(places.street, on="street", how="left")
         .with_columns(
@@ -105,9 +95,9 @@ def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
 
 
 def _street_code() -> pl.Expr:
-    """The first fifteen digits of a management number: district, town, road, behind which stand sign and numbers.
+    """Return the first fifteen digits of a management number: district, town, road.
 
-    Null unless the number is made so, as those of the address agency are; the post office's are other ones.
+    Null unless the number is composed so, as the address agency's are; the post office's differ.
     """
     street = pl.col("id_high") * 100 + pl.col("id_low") // _BEHIND_STREET
     numbers = (pl.col("under").cast(pl.UInt64) * 100_000 + pl.col("main")) * 100_000 + pl.col("sub")
@@ -116,7 +106,7 @@ def _street_code() -> pl.Expr:
 
 
 def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """All lots of the buildings, by key. An additional lot that is the representative one, too, is that."""
+    """Return all lots of the buildings, by key; a lot that is representative and additional is representative."""
     place = found.with_row_index("building")
     parts = [pl.col(name) for name in ("dong", *LOT[1:])]
     own = place.filter(pl.col("lot_main") > 0).select(
@@ -134,7 +124,7 @@ def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumb
 
 
 def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """The keys of abolished addresses that no building has, with the successor if all who had one have the same."""
+    """Return keys of abolished addresses without a building, with the successor if all agree on one."""
     empty = pl.DataFrame(schema={"key": pl.UInt64, "building": pl.UInt32})
     if abolished is None:
         return empty
@@ -151,7 +141,7 @@ def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: Pl
 
 
 def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
-    """The legal dongs of each administrative one, from the buildings' own column and from the official map."""
+    """Return the legal dongs of each administrative one, from the buildings and the official map."""
     named = places.named_dongs
     names = [*_TOWN, "ri"]
     found = [of_rows.join(named, on=names).select("region", "admin", "dong")]
@@ -185,7 +175,7 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
         path,
         schema,
         compression="zstd",
-        compression_level=_LEVEL,
+        compression_level=_COMPRESSION_LEVEL,
         use_dictionary=[name for name in schema.names if name not in ("key", "building")],
         column_encoding={"key": "DELTA_BINARY_PACKED"},
         write_page_checksum=True,
@@ -207,17 +197,14 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
 def build_gazetteer(
     sources: Iterable[str | Path], output: str | Path, *, progress: Progress | None = None
 ) -> GazetteerReport:
-    """Build a gazetteer from the official address files: files, folders of them, zips as they are downloaded.
+    """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
 
-    ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt`` (additional lots), the daily changes of both (applied in
-    the order of the date in their names), the post office's ``zipcode_DB`` (instead of the buildings, or beside them
-    for names they lack), ``KIKmix*.xlsx`` (which legal dongs an administrative one has). Names become those of the
-    present day. Single rows that cannot be used are left out, counted and listed; a file in which more than one in a
-    hundred is such, or that is cut off, of other columns or of another encoding, is an error that names file and line,
-    and so is a district that two files give. ``progress`` is called with the megabytes read and their total.
-
-    The same files give the same bytes. Raises :class:`GazetteerError`, :class:`~bansong.errors.OutputError`,
-    :class:`~bansong.errors.UsageError`.
+    ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt`` (additional lots), the daily changes of both (in order of
+    the date in their names), the post office's ``zipcode_DB`` (instead of the buildings, or for names they lack),
+    ``KIKmix*.xlsx`` (legal dongs of administrative ones). Names become present-day ones. Unusable rows are left out,
+    counted and listed; a file with more than one in a hundred, a damaged one, and a district given twice are errors.
+    ``progress`` gets the megabytes read and their total. The same files give the same bytes. Raises
+    :class:`GazetteerError`, :class:`~bansong.errors.OutputError`, :class:`~bansong.errors.UsageError`.
     """
     refuse_after_fork()
     output = Path(output)
@@ -257,7 +244,6 @@ def build_gazetteer(
 
 
 def _refuse_undated(found: list[SourceFile]) -> None:
-    """Several days of changes have an order, and only their names say which."""
     for kind in (gettext("changes"), "lot changes"):
         days = [source for source in found if source.kind == kind]
         undated = [source for source in days if source.named is None]
@@ -285,7 +271,6 @@ def _read(found: list[SourceFile], progress: Progress | None) -> Content:
 
 
 def _administrative(found: list[SourceFile]) -> pl.DataFrame | None:
-    """The official map of administrative and legal dongs, rows in force only."""
     parts = []
     for source in found:
         if source.kind != "admins":
@@ -323,7 +308,6 @@ def _provinces(made: dict[str, pl.DataFrame]) -> dict[str, int]:
 
 
 def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
-    """The metadata of the gazetteer."""
     dates = [source.dated for source in found if source.dated is not None and source.kind != "admins"]
     return {
         "format": FORMAT,
@@ -343,12 +327,11 @@ def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, 
 
 
 def _newest(found: list[SourceFile]) -> date:
-    """The newest date of the sources; the day a file was last changed counts only where no source has a date."""
     return max([source.dated for source in found if source.dated is not None] or [source.changed for source in found])
 
 
 def _digest(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> str:
-    """Of the files, and of the names made of them: another release may know of newer names."""
+    """Hash the files and the names made of them: another release may have newer names."""
     digest = hashlib.sha256(f"{FORMAT} {sorted(f'{source.kind} {source.digest}' for source in found)}".encode())
     for name in ("region", "dong", "admin", "road"):
         digest.update(made[name].write_csv().encode())

@@ -1,21 +1,21 @@
-"""What the building of a gazetteer read, refused and kept."""
+"""The report of building a gazetteer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
 from bansong.reference.source_files import format_counts
 from bansong.report_display import Shown
-from bansong.translation import gettext, ngettext
+from bansong.translation import gettext, gettext_of, ngettext
 
-_NAMED: Final = 5
-"""So many files that were passed over are named."""
+_MAX_FILES_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GazetteerReport(Shown):
-    """Counts of rows read, refused and kept. ``refused``: rows by what is wrong, ``examples`` names the first."""
+    """Counts of rows read, refused (by problem, first ``examples``) and kept."""
 
     output: str
     version: str
@@ -38,60 +38,40 @@ class GazetteerReport(Shown):
     provinces: dict[str, int]
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
-        found = self._kept_lines()
-        if any(self.changes.values()):
-            gone = gettext("{abolished:,} addresses that are known to be gone", abolished=self.abolished)
-            found += [(gettext("changes"), format_counts(self.changes)), (gettext("abolished"), gone)]
-        found += self._left_lines()
-        found += [(gettext("note"), note) for note in self.notes]
-        return [*found, (gettext("version"), self.version), (gettext("output"), self.output)]
-
-    def _kept_lines(self) -> list[tuple[str, str]]:
-        """What was read and kept."""
+    def _describe(self) -> Iterator[tuple[str, str]]:
         read = gettext("{counts} from {files} file(s)", counts=format_counts(self.read), files=len(self.sources))
-        buildings = gettext(
-            "{buildings:,} on {roads:,} roads in {districts:,} district(s)",
-            buildings=self.buildings,
-            roads=self.roads,
-            districts=self.districts,
-        )
-        lots = gettext(
-            "{lots:,}, {additional_lots:,} of them additional", lots=self.lots, additional_lots=self.additional_lots
-        )
-        dongs = gettext(
-            "{legal:,} legal, {administrative:,} administrative", legal=self.dongs, administrative=self.administrative
-        )
-        return [
-            (gettext("rows read"), read),
-            (gettext("buildings"), buildings),
-            (gettext("provinces"), format_counts(self.provinces)),
-            (gettext("lots"), lots),
-            (gettext("dongs"), dongs),
-        ]
+        yield gettext("rows read"), read
+        buildings = gettext_of(self, "{buildings:,} on {roads:,} roads in {districts:,} district(s)")
+        yield gettext("buildings"), buildings
+        yield gettext("provinces"), format_counts(self.provinces)
+        yield gettext("lots"), gettext_of(self, "{lots:,}, {additional_lots:,} of them additional")
+        yield gettext("dongs"), gettext_of(self, "{legal:,} legal, {administrative:,} administrative", legal=self.dongs)
+        if any(self.changes.values()):
+            yield gettext("changes"), format_counts(self.changes)
+            yield gettext("abolished"), gettext_of(self, "{abolished:,} addresses that are known to be gone")
+        yield from self._left_lines()
+        yield from ((gettext("note"), note) for note in self.notes)
+        yield gettext("version"), self.version
+        yield gettext("output"), self.output
 
-    def _left_lines(self) -> list[tuple[str, str]]:
-        """What was not kept: rows given twice, rows that are refused, files that are none of the official ones."""
-        found = []
+    def _left_lines(self) -> Iterator[tuple[str, str]]:
         if self.duplicates:
             repeated = ngettext(
                 "{count:,} row of the same management number",
                 "{count:,} rows of the same management number",
                 self.duplicates,
             )
-            found.append((gettext("repeated"), repeated))
+            yield gettext("repeated"), repeated
         if self.refused:
             lacking = {gettext("no {what}", what=gettext(what)): count for what, count in self.refused.items()}
-            found.append((gettext("refused"), format_counts(lacking)))
-            found += [("", example) for example in self.examples]
-            more = sum(self.refused.values()) - len(self.examples)
-            found += [("", gettext("and {more:,} more", more=more))] if more else []
+            yield gettext("refused"), format_counts(lacking)
+            yield from (("", example) for example in self.examples)
+            if more := sum(self.refused.values()) - len(self.examples):
+                yield "", gettext("and {more:,} more", more=more)
         if self.passed_over:
-            named, more = ", ".join(self.passed_over[:_NAMED]), len(self.passed_over) - _NAMED
+            named, more = ", ".join(self.passed_over[:_MAX_FILES_NAMED]), len(self.passed_over) - _MAX_FILES_NAMED
             others = gettext(" and {count:,} more", count=more) if more > 0 else ""
-            found.append((gettext("passed over"), f"{named}{others}"))
-        return found
+            yield gettext("passed over"), f"{named}{others}"

@@ -1,7 +1,7 @@
-"""Reads the official address files into compact frames: numbers as numbers, what repeats once.
+"""Read the official address files into compact frames.
 
-Columns from the layouts that the address agency (business.juso.go.kr) and the post office publish with the files. All
-of them use ``|``, no quoting: a quotation mark is part of a name.
+Columns follow the layouts that the address agency (business.juso.go.kr) and the post office publish. All use ``|`` and
+no quoting: a quotation mark is part of a name.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
     "postal": _POSTAL,
 }
 Refused = tuple[dict[str, int], pl.DataFrame]
-"""Of a block: how many rows have which problem, and the first of them."""
-
+"""Rows of a block by problem, and the first of them."""
 _BELOW_DISTRICT: Final = 10**8
-"""What is left of the upper half of a management number without this is the building's district, five digits."""
+"""The upper half of a management number divided by this is the building's district, five digits."""
 _NO_DATA: Final = b"no data"
 _NEITHER_BAR_NOR_END: Final = bytes(byte for byte in range(256) if byte not in b"|\n")
 _REFUSED_SHARE: Final = 100
@@ -71,12 +70,12 @@ _REFUSED_ALWAYS: Final = 10
 
 @dataclass(slots=True)
 class Content:
-    """The content of the files. Rows point to ``streets``, ``dongs``, ``admins`` by number or by code.
+    """The content of the files; rows point to ``streets``, ``dongs``, ``admins`` by number or code.
 
     ``rows``: street UInt32, id_high, id_low UInt64, under UInt8, main, sub, zipcode UInt32, apartment Boolean, name
-    String, san UInt8, lot_main, lot_sub UInt32, reason UInt8 (0 in a full file). ``lots``: id_high, id_low,
-    dong_code UInt64, san, lot_main, lot_sub, reason, and the names in ``dongs``. Daily changes of buildings have
-    dong_code and ``day`` (UInt16, the number of their file), too.
+    String, san UInt8, lot_main, lot_sub UInt32, reason UInt8 (0 in a full file). ``lots``: id_high, id_low, dong_code
+    UInt64, san, lot_main, lot_sub, reason, and the names in ``dongs``. Daily changes of buildings also have dong_code
+    and ``day`` (UInt16, the number of their file).
     """
 
     rows: dict[Kind, list[pl.DataFrame]] = field(default_factory=dict)
@@ -116,7 +115,6 @@ class Content:
         self.rows.setdefault(source.kind, []).extend(frames)
 
     def _sorted_out(self, source: SourceFile, frame: pl.DataFrame, first: int, refused: list[Refused]) -> pl.DataFrame:
-        """The usable rows, as numbers; the others go to ``refused`` with what is wrong."""
         judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
         bad = judged.filter(pl.col("problem").is_not_null())
         if bad.height:
@@ -135,7 +133,8 @@ class Content:
             )
             self.lot_districts.append(districts.with_columns(pl.lit(number, pl.UInt16).alias("source")))
             return frame.select(*ID, *LOT, "reason")
-        frame, streets = _number_streets(frame, self.street_count)
+        streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", self.street_count)
+        frame = frame.join(streets, on=list(STREET), how="left", maintain_order="left")
         self.street_count += streets.height
         self.streets.append(streets.with_columns(pl.lit(number, pl.UInt16).alias("source")))
         admins = frame.select(*DONG, "admin").filter(pl.col("admin") != "").unique(maintain_order=True)
@@ -165,7 +164,6 @@ class Content:
 
 
 def _frames(source: SourceFile) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
-    """Blocks of a file as frames of text columns, the wrong number of columns in a line being an error."""
     layout = _LAYOUTS[source.kind]
     wanted = COLUMNS[source.kind]
     for first, text in lines(source):
@@ -216,17 +214,12 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
 
 
 def _problem(kind: Kind) -> pl.Expr:
-    """The problem that makes a row unusable (String), null for a good row."""
     towns = ["town"] if kind == "postal" else []
     tests = [
         ("management number", "id", _digits("id", 1, 26)),
         (gettext_noop("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
         (gettext_noop("province"), "sido", pl.col("sido").is_not_null()),
-        (
-            gettext_noop("town or dong"),
-            "emd",
-            pl.coalesce("emd", *towns).is_not_null(),
-        ),
+        (gettext_noop("town or dong"), "emd", pl.coalesce("emd", *towns).is_not_null()),
         ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
         ("lot number", "lot_main", _number("lot_main")),
         ("lot number", "lot_sub", _number("lot_sub")),
@@ -302,12 +295,6 @@ def _numbers(columns: list[str]) -> list[pl.Expr]:
         apartment = (pl.col("apartment") == "1").fill_null(False) if "apartment" in columns else pl.lit(False)
         made.append(apartment.alias("apartment"))
     return made
-
-
-def _number_streets(frame: pl.DataFrame, start: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Replace what names a street in a dong by a number; the streets with theirs."""
-    streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", start)
-    return frame.join(streets, on=list(STREET), how="left", maintain_order="left"), streets
 
 
 def _date_of(source: SourceFile, newest: object) -> None:

@@ -1,7 +1,7 @@
-"""Puts the official files together: what is given twice, the post office's beside the agency's, the daily changes.
+"""Merge the official files: duplicates, the post office's beside the agency's, the daily changes.
 
-The last daily change of a building, and of an additional lot, counts. Buildings that a change abolishes are kept:
-letters still go to such addresses, and some of them have a successor.
+The last daily change of a building, and of an additional lot, counts. Abolished buildings are kept: letters still go to
+such addresses, and some have a successor.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ DISTRICT_GIVEN_TWICE: Final = Problem(
 )
 LOTS_WITHOUT_BUILDINGS: Final = Problem(
     "gazetteer.lots_without_buildings",
-    "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file "
-    "has; a rnaddrkor_*.txt file is missing, cut off, or of another month: give the full set "
-    "of one month",
+    "{shown}: {orphans:,} of {height:,} additional lots belong to buildings that no file has; a rnaddrkor_*.txt file "
+    "is missing, cut off, or of another month: give the full set of one month",
 )
 
 _DELETES = [int(reason) for reason in DELETE]
@@ -33,19 +32,21 @@ _INSERTS = [int(reason) for reason in INSERT]
 _HEIR: Final = {"id_high": "heir_high", "id_low": "heir_low"}
 _PLACE: Final = (*LOT, DAY)
 _REGION: Final = ("sido", "sigungu")
+_LOTS: Final = {
+    **dict.fromkeys((*ID, "dong_code"), pl.UInt64),
+    **{"san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "reason": pl.UInt8},
+}
 _ORPHANS_SHARE: Final = 20
 _ORPHANS_ALWAYS: Final = 10
-_SHOWN: Final = 5
+_MAX_FILES_SHOWN: Final = 5
 
 
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
-    """Buildings after ``events``, which are in the order in which they happened; what went; counts of the changes.
+    """Apply ``events`` in their order; return the buildings, those that left, and counts of the changes.
 
-    ``events`` have the legal dong's ``dong_code`` and the ``day`` of the change, too. What went has the columns of the
-    buildings and ``heir_high``, ``heir_low``: the management number of the successor, null where none is certain.
-
-    An update of a building that is not there inserts it, an insert of one that is there replaces it: a day may be
-    applied twice. The deletion of one that is not there is counted and does nothing else.
+    ``events`` also have the legal dong's ``dong_code`` and the ``day`` of the change. Buildings that left have
+    ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An update of an unknown building
+    inserts it, an insert of a known one replaces it: a day may be applied twice.
     """
     last = _last(events, ID)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
@@ -66,7 +67,7 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
-    """The deleted buildings, each with the one building that came on the same day to the same lot as its successor."""
+    """Return deleted buildings with the one building that came to the same lot on the same day as successor."""
     gone, came = (last.filter(pl.col("reason").is_in(reasons)) for reasons in (_DELETES, _INSERTS))
     alone = came.filter((pl.col("lot_main") > 0) & (pl.len().over(_PLACE) == 1))
     heirs = alone.select(*_PLACE, *(pl.col(name).alias(heir) for name, heir in _HEIR.items()))
@@ -74,7 +75,7 @@ def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
 
 
 def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Additional lots after ``events``; each is a pair of a building and a lot."""
+    """Apply ``events`` to additional lots; each is a pair of a building and a lot."""
     pair = (*ID, *LOT)
     last = _last(events, pair)
     kept = lots.join(last.select(pair), on=list(pair), how="anti", maintain_order="left")
@@ -87,9 +88,9 @@ def _last(events: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
 
 @dataclass(slots=True)
 class Together:
-    """Buildings (``rows``), additional ``lots``, and what they point to, with the names of the present day.
+    """Buildings (``rows``), additional ``lots``, and the places they point to, with present-day names.
 
-    ``gone``: the buildings that daily changes abolished, as :func:`changed_rows` returns them; null without changes.
+    ``gone``: buildings abolished by daily changes, as :func:`changed_rows` returns them.
     """
 
     rows: pl.DataFrame
@@ -102,21 +103,22 @@ class Together:
     notes: list[str] = field(default_factory=list)
 
     def of_street(self, rows: pl.DataFrame, name: str) -> pl.Series:
-        """A column of the street that each row is on; streets are numbered by their place."""
+        """Return a column of the street that each row is on; streets are numbered by their place."""
         return self.streets[name].gather(rows["street"])
 
 
 def put_together(content: Content, found: list[SourceFile]) -> Together:
-    """Buildings and additional lots of all sources, after the daily changes.
+    """Merge buildings and additional lots of all sources, and apply the daily changes.
 
-    Raises :class:`GazetteerError` where two files give the same district, or where lots have no buildings.
+    Raises :class:`GazetteerError` for a district in two files, or lots without buildings.
     """
     streets = present_day(pl.concat(content.streets), "emd")
     _refuse_twice(streets, found, "buildings")
     _refuse_twice(streets, found, "postal")
     _refuse_lots_twice(content, found)
     dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)
-    made = Together(pl.DataFrame(), _empty_lots(), streets, dongs.select(DONG).unique(maintain_order=True))
+    lots = pl.DataFrame(schema=_LOTS)
+    made = Together(pl.DataFrame(), lots, streets, dongs.select(DONG).unique(maintain_order=True))
     _add_buildings(made, content)
     _add_lots(made, content, found)
     _apply_changes(made, content)
@@ -128,7 +130,6 @@ def put_together(content: Content, found: list[SourceFile]) -> Together:
 
 
 def _keep_streets(made: Together) -> None:
-    """Keep the streets of buildings, and those of abolished ones in districts that have buildings; ``in_use`` which."""
     in_use = made.streets["street"].is_in(made.rows["street"].unique().implode())
     streets = made.streets.with_columns(in_use.alias("in_use"))
     if made.gone is not None:
@@ -141,7 +142,7 @@ def _keep_streets(made: Together) -> None:
 
 
 def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
-    """Give province, district and town (the column ``town``) the names they have today."""
+    """Give province, district and town (the column ``town``) their present-day names."""
     names = [*_REGION, town]
     old = frame.select(names).unique()
     new = old.with_columns(regions.present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
@@ -154,13 +155,13 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
 
 
 def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
-    """A district comes from one file: two months of a province mixed would be neither."""
+    """Refuse a district of two files: two months of a province mixed would be neither."""
     places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
     _refuse_districts_twice(places, found, kind)
 
 
 def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
-    """The building's district counts: an additional lot may lie across the border, in the next province."""
+    """Check the building's district: an additional lot may lie in the next province."""
     if content.lot_districts:
         places = pl.concat(content.lot_districts)
         _refuse_districts_twice(
@@ -179,7 +180,6 @@ def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind:
 
 
 def _add_buildings(made: Together, content: Content) -> None:
-    """The address agency's buildings; the post office's where it has none, elsewhere only the names that lack."""
     official, postal = (_rows(content, kind) for kind in ("buildings", "postal"))
     if official is None or postal is None:
         made.rows = _unique(made, pl.concat(rows for rows in (official, postal) if rows is not None))
@@ -214,7 +214,6 @@ def _unique(made: Together, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_postal_names(made: Together, official: pl.DataFrame, postal: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Names from the post office where the agency has none, by road code and number."""
     number = ["road_code", "under", "main", "sub"]
     names = (
         postal.with_columns(made.of_street(postal, "road_code"))
@@ -240,7 +239,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
     orphans = once.height - made.lots.height
     if orphans > max(_ORPHANS_ALWAYS, once.height // _ORPHANS_SHARE):
         files = [source.name for source in found if source.kind == "lots"]
-        shown = ", ".join(files[:_SHOWN]) + (", …" if len(files) > _SHOWN else "")
+        shown = ", ".join(files[:_MAX_FILES_SHOWN]) + (", …" if len(files) > _MAX_FILES_SHOWN else "")
         raise GazetteerError(LOTS_WITHOUT_BUILDINGS, shown=shown, orphans=orphans, height=once.height)
     if orphans:
         made.notes.append(
@@ -251,7 +250,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
 
 
 def _apply_changes(made: Together, content: Content) -> None:
-    """Changes of the provinces that are there: they are published for the whole country."""
+    """Apply changes of the provinces given: they are published for the whole country."""
     events = _rows(content, "changes")
     if events is not None:
         provinces = made.of_street(made.rows, "sido").unique()
@@ -283,10 +282,3 @@ def _say_old_changes(made: Together, found: list[SourceFile]) -> None:
 def _rows(content: Content, kind: Kind) -> pl.DataFrame | None:
     frames = content.rows.get(kind)
     return pl.concat(frames) if frames else None
-
-
-def _empty_lots() -> pl.DataFrame:
-    small, large = dict.fromkeys(ID, pl.UInt64), {"dong_code": pl.UInt64}
-    return pl.DataFrame(
-        schema={**small, **large, "san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "reason": pl.UInt8}
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -26,7 +26,7 @@ from bansong.tables.detect import EXTENSIONS
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import same_file
 from bansong.tables.role_content import role_cell
-from bansong.translation import gettext, ngettext, parameter
+from bansong.translation import gettext, gettext_of, ngettext, parameter
 
 OUTPUT_NOT_PARQUET: Final = Problem(
     "registry.output_not_parquet", "{output}: a registry is a Parquet file; call it .parquet"
@@ -49,16 +49,16 @@ ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
 _UNDATED: Final = "undated"
 _DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})[,)]"
-"""The day of the status in the reasons of an enriched file."""
+"""Day of the status in the reasons of an enriched file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryReport(Shown):
-    """Counts of rows read, left out and kept: ``left_out`` by problem, ``unknown_words`` by status not understood.
+    """Counts of rows read, kept and left out (by problem); ``unknown_words`` by status not understood.
 
-    ``known_besides``: of how many businesses taxation, merging and name are known; ``strange_words`` are words about
-    the first two that were not understood. ``newest``: the newest day of a status, ``None`` where no row has one;
-    ``undated``: businesses of which the day is not known, so that they never are a ground for sending.
+    ``known_besides``: businesses with known taxation, merging, name; ``strange_words``: words about the first two that
+    were not understood. ``newest``: newest day of a status; ``undated``: businesses with a status of an unknown day,
+    which never justifies sending.
     """
 
     output: str
@@ -77,49 +77,34 @@ class RegistryReport(Shown):
     undated: int
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
-        found = [
-            (
-                gettext("rows read"),
-                gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources)),
-            ),
-            (gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"),
-            (gettext("repeated"), gettext("{duplicates:,} older rows of the same number", duplicates=self.duplicates)),
-            (
-                gettext("statuses of"),
-                gettext("{newest} at the newest", newest=self.newest)
-                if self.newest
-                else gettext("a day that no source tells"),
-            ),
-        ]
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        counts = gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources))
+        yield gettext("rows read"), counts
+        yield gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"
+        yield gettext("repeated"), gettext_of(self, "{duplicates:,} older rows of the same number")
+        newest = gettext_of(self, "{newest} at the newest") if self.newest else gettext("a day that no source tells")
+        yield gettext("statuses of"), newest
         if self.undated:
             remedy = gettext(
                 "no ground for sending; {parameter} tells it where you know it", parameter=parameter("as_of")
             )
-            found.append(
-                (
-                    gettext("without a day"),
-                    ngettext("{count:,} status: {remedy}", "{count:,} statuses: {remedy}", self.undated, remedy=remedy),
-                )
+            undated = ngettext(
+                "{count:,} status: {remedy}", "{count:,} statuses: {remedy}", self.undated, remedy=remedy
             )
+            yield gettext("without a day"), undated
         if self.known_besides:
-            found.append((gettext("known besides"), format_counts(self.known_besides)))
+            yield gettext("known besides"), format_counts(self.known_besides)
         if self.left_out:
-            found.append((gettext("left out"), format_counts(self.left_out)))
+            yield gettext("left out"), format_counts(self.left_out)
         if self.unknown_words:
-            found.append((gettext("unknown words"), format_counts(self.unknown_words)))
+            yield gettext("unknown words"), format_counts(self.unknown_words)
         if self.strange_words:
-            found.append(
-                (
-                    gettext("passed over"),
-                    gettext("{counts} (said of taxation or merging)", counts=format_counts(self.strange_words)),
-                )
-            )
-        return [*found, (gettext("output"), self.output)]
+            strange = gettext("{counts} (said of taxation or merging)", counts=format_counts(self.strange_words))
+            yield gettext("passed over"), strange
+        yield gettext("output"), self.output
 
 
 def build_registry(
@@ -133,20 +118,17 @@ def build_registry(
 ) -> RegistryReport:
     """Build a registry snapshot from files (or folders of files) with a number and a status column.
 
-    Any table that :func:`bansong.enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files
-    that were enriched before. Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``,
-    ``as_of``, and if there are any ``taxation``, ``merged``, ``name``; ``columns`` overrides). A number that occurs
-    more than once gets the status of its newest ``as_of``, among equals that of the later row, and the newest taxation
-    and name that any row says; a source without such a column is as fresh as ``as_of``, by default the day (Korea's)
-    its file was last changed. In files enriched before, the reasons tell the day of each status; where they do not,
-    and for days to come, none is known. Names are not taken from files enriched before: those are the customer list's
-    own. Rows without a usable number or with a status that is not understood are left out and counted.
+    Any table that :func:`bansong.enrich` reads: lists of statuses, the mail-order registry's CSVs, enriched files.
+    Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``, ``as_of``, optional
+    ``taxation``, ``merged``, ``name``; ``columns`` overrides). A repeated number gets the status of its newest
+    ``as_of``, among equals of the later row, and the newest taxation and name. A source without that column is as fresh
+    as ``as_of``, by default the day (Korea's) of its last change. Enriched files date each status by their reasons,
+    else not at all, and give no names, since those are the customer list's own. Rows without a usable number or a known
+    status are left out and counted.
 
-    In folders hidden files and Excel's lock files are passed over, and so is ``output`` itself, which an earlier build
-    may have left there. As a source of its own ``output`` is refused, as is one that is not called ``.parquet``.
-
-    Raises :class:`RegistryError`, :class:`bansong.errors.InputError`, :class:`~bansong.errors.OutputError`,
-    :class:`~bansong.errors.UsageError`.
+    Folders skip hidden files, Excel's lock files and ``output``. As a source ``output`` is refused; it must be called
+    ``.parquet``. Raises :class:`RegistryError`, :class:`bansong.errors.InputError`,
+    :class:`~bansong.errors.OutputError`, :class:`~bansong.errors.UsageError`.
     """
     refuse_after_fork()
     output, fresh = Path(output), day_given("as_of", as_of)
@@ -184,8 +166,8 @@ def build_registry(
 def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) -> tuple[str, dict[str, Any]]:
     """Write a frame (a registry's columns, sorted by number) as a registry, in one step.
 
-    Returns its version, and the report's fields about the businesses in it. Raises
-    :class:`~bansong.errors.OutputError`, and :class:`UsageError` where ``output`` is not called ``.parquet``.
+    Returns its version, and the report's fields about the businesses. Raises :class:`~bansong.errors.OutputError`, and
+    :class:`UsageError` if ``output`` is not called ``.parquet``.
     """
     check_registry_name(output)
     newest = frame.select(pl.col("as_of").max()).item()
@@ -200,20 +182,30 @@ def check_registry_name(output: Path) -> None:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return what a registry's file says about itself: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
+    """Return the metadata of a registry's file: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
     with path.open("rb") as file:
         return parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
 
 
 def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
+    """Write the registry without empty columns; return the report's fields about its businesses."""
+    frame = found.collect(engine="streaming")
+    known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
+    frame = frame.drop([name for name, count in known.items() if not count])
     about = {
         "format": FORMAT,
         "version": version,
         "built": datetime.now(UTC).isoformat(timespec="seconds"),
         "sources": list(sources),
+        "rows": frame.height,
     }
     with publish_file(output) as temporary:
-        return _write(found, about, temporary)
+        frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(about, ensure_ascii=False)})
+    return {
+        "by_status": {status: int((frame["biz_status"] == status).sum()) for status in STATUSES},
+        "known_besides": {name: count for name, count in known.items() if count},
+        "undated": frame["as_of"].null_count(),
+    }
 
 
 def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
@@ -273,7 +265,7 @@ def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) ->
 
 
 def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: date | None) -> pl.Expr:
-    """The day on which each row's status was known (Date): see :func:`build_registry`; null where nothing tells it."""
+    """Return the day of each row's status (Date), see :func:`build_registry`; null if unknown."""
     ours = find_earlier_columns(table, "").nine
     if "as_of" in chosen:
         day = day_expr(pl.col(table.ids[chosen["as_of"].column]))
@@ -292,7 +284,6 @@ def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: dat
 
 
 def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
-    """The report's fields about the rows that were read, and how many of them are ``usable``."""
     usable = pl.col("problem").is_null()
     totals, problems, words, strange = pl.collect_all(
         [
@@ -315,23 +306,8 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
 
 
 def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
-    """The commonest words of a column and how often they occur."""
     counted = rows.group_by(column).len().sort("len", column, descending=[True, False])
     return counted.head(_UNKNOWN_WORDS_SHOWN)
-
-
-def _write(found: pl.LazyFrame, about: dict[str, object], path: Path) -> dict[str, Any]:
-    """Write the registry without columns that say nothing; return the report's fields about the businesses in it."""
-    frame = found.collect(engine="streaming")
-    known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
-    frame = frame.drop([name for name, count in known.items() if not count])
-    metadata = {METADATA_KEY: json.dumps(about | {"rows": frame.height}, ensure_ascii=False)}
-    frame.write_parquet(path, metadata=metadata)
-    return {
-        "by_status": {status: int((frame["biz_status"] == status).sum()) for status in STATUSES},
-        "known_besides": {name: count for name, count in known.items() if count},
-        "undated": frame["as_of"].null_count(),
-    }
 
 
 def _digest(paths: list[Path]) -> str:

@@ -1,8 +1,8 @@
-"""Registries out of fetched statuses: one of the numbers of a list, and one that is there, refreshed."""
+"""Registries from fetched statuses: for the numbers of a list, or a refreshed one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,20 +19,18 @@ from bansong.reference.registry_builder import publish_registry, read_about
 from bansong.reference.source_files import format_counts
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses
 from bansong.reference.status_store import StatusStore
-from bansong.translation import gettext
+from bansong.translation import gettext, gettext_of
 
 SOURCE: Final = "nts"
-"""What a registry's list of sources calls the tax authority's API."""
-
+"""Name of the tax authority's API in a registry's list of sources."""
 Watch = Callable[[StatusFetch], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRegistry:
-    """What was asked, and the registry that came of it.
+    """A fetch and the registry written from it.
 
-    ``output`` is ``None`` where nothing is known that could be written, or that is newer; ``updated``: businesses whose
-    status is another day's than before.
+    ``output`` is ``None`` if nothing new could be written; ``updated``: businesses with a status of another day.
     """
 
     fetch: StatusFetch
@@ -44,61 +42,43 @@ class FetchedRegistry:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is fresh, 4 for a refused key, 5 where the run is to go on later."""
+        """0 if all is fresh, 4 for a refused key, 5 if the run is to go on later."""
         return self.fetch.exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+        """Return the report as (what, how much) for people."""
+        return list(self._describe())
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
         fetch = self.fetch
-        found = [
-            (
-                gettext("numbers"),
-                gettext(
-                    "{numbers:,}, {from_store:,} of them fresh before",
-                    numbers=fetch.numbers,
-                    from_store=fetch.from_store,
-                ),
-            ),
-            (gettext("asked nts"), str(fetch)),
-        ]
+        yield gettext("numbers"), gettext_of(fetch, "{numbers:,}, {from_store:,} of them fresh before")
+        yield gettext("asked nts"), str(fetch)
         if fetch.budget_left is not None:
-            found.append((gettext("budget left"), gettext("{numbers:,} numbers today", numbers=fetch.budget_left)))
-        found += [
-            (gettext("passed over"), gettext("{rows:,} rows: {problem}", rows=count, problem=gettext(problem)))
-            for problem, count in fetch.problems.items()
-        ]
+            yield gettext("budget left"), gettext("{numbers:,} numbers today", numbers=fetch.budget_left)
+        for problem, count in fetch.problems.items():
+            yield gettext("passed over"), gettext("{rows:,} rows: {problem}", rows=count, problem=gettext(problem))
         if fetch.oldest is not None:
-            found.append((gettext("oldest status"), str(fetch.oldest)))
+            yield gettext("oldest status"), str(fetch.oldest)
         if self.by_status is not None:
-            found.append((gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"))
+            yield gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"
         if fetch.halt is not None:
-            found.append(
-                (
-                    gettext("refused") if fetch.exit_code == AuthenticationError.exit_code else gettext("paused"),
-                    fetch.halt,
-                )
-            )
-        return [*found, (gettext("output"), self.output or gettext("nothing was written"))]
+            is_refused = fetch.exit_code == AuthenticationError.exit_code
+            yield gettext("refused") if is_refused else gettext("paused"), fetch.halt
+        yield gettext("output"), self.output or gettext("nothing was written")
 
 
 def fetch_registry(
-    numbers: pl.Series,
-    output: Path,
-    sources: Sequence[str],
-    options: StatusOptions,
-    *,
-    watch: Watch | None = None,
-    cancel: CancelToken | None = None,
+    numbers: pl.Series, output: Path, sources: Sequence[str], options: StatusOptions, *, watch: Watch | None = None
 ) -> FetchedRegistry:
-    """Ask for the statuses of ``numbers`` (UInt64) that are not fresh; write all that are stored of them as a registry.
+    """Fetch stale statuses of ``numbers`` (UInt64), and write all stored ones as a registry.
 
-    ``sources``: names of the files that the numbers are from. A run that ended early writes what is known.
+    ``sources``: names of the files with the numbers. A run that ended early writes what is known.
     """
-    fetch = _fetch(numbers, None, options, watch, cancel)
+    fetch = _fetch(numbers, None, options, watch)
     with StatusStore(options.store) as store:
         found = store.read(numbers.unique()).sort("b_no")
     if found.is_empty():
@@ -106,17 +86,15 @@ def fetch_registry(
     return _publish(found, output, [*sources, SOURCE], fetch, found.height)
 
 
-def refresh_registry(
-    path: Path, options: StatusOptions, *, watch: Watch | None = None, cancel: CancelToken | None = None
-) -> FetchedRegistry:
-    """Ask for the numbers of a registry whose statuses are the oldest, and replace its file in one step.
+def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> FetchedRegistry:
+    """Ask for the numbers of a registry with the oldest statuses, and replace its file in one step.
 
-    What it knows besides (name, day of opening, a taxation that the tax authority does not say) stays.
+    Name, day of opening and a taxation that the tax authority does not say stay.
     """
     registry = Registry.open(path)
     registry.check()
     before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
-    fetch = _fetch(before["b_no"], before, options, watch, cancel)
+    fetch = _fetch(before["b_no"], before, options, watch)
     with StatusStore(options.store) as store:
         overlay = StatusOverlay(store.read(before["b_no"]))
     merged = overlay.attach(before.lazy().select("b_no"), "b_no", registry).drop(BY_NTS.values()).collect()
@@ -129,15 +107,9 @@ def refresh_registry(
     return _publish(merged, path, [*sources, SOURCE], fetch, updated)
 
 
-def _fetch(
-    numbers: pl.Series,
-    known: pl.DataFrame | None,
-    options: StatusOptions,
-    watch: Watch | None,
-    cancel: CancelToken | None,
-) -> StatusFetch:
-    """Run :func:`fetch_statuses` from blocking code; Ctrl-C settles what is under way, and says so."""
-    token = cancel or CancelToken()
+def _fetch(numbers: pl.Series, known: pl.DataFrame | None, options: StatusOptions, watch: Watch | None) -> StatusFetch:
+    """Run :func:`fetch_statuses` from blocking code; Ctrl-C waits for open calls."""
+    token = CancelToken()
     seen: list[StatusFetch] = []
 
     def watch_all(report: StatusFetch) -> None:

@@ -1,4 +1,4 @@
-"""Read what people chose in a review, and remember it."""
+"""Read choices from a review, and store them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bansong.errors import InputError, Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.reference.choice_store import ChoiceStore
 from bansong.report_display import Shown
-from bansong.run.review_list import MOST, headers
+from bansong.run.review_list import CANDIDATES, headers
 from bansong.schema import LANGS, seoul_day
 from bansong.tables import open_table
-from bansong.translation import gettext, ngettext, use_language
+from bansong.translation import gettext, gettext_of, ngettext, use_language
 
 NOT_A_REVIEW: Final = Problem(
     "reviews.not_a_review", "{path}: is no review; give a workbook that `bansong enrich --review` wrote"
@@ -33,18 +33,18 @@ REVIEWER_NAME_INVALID: Final = Problem(
     "`by=`: {by!r} cannot stand in a reason; give a name of at most {most} characters without | ( )",
 )
 
-_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, MOST + 1))
+_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _NEEDED: Final = ("row", "b_no", "address", "choice", *_CANDIDATES)
 _CHOSEN: Final = r"^(.+) \[([0-9]{5})\]$"
 _SHOWN: Final = 5
-_LONGEST_NAME: Final = 60
+_MAX_NAME_CHARACTERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewReport(Shown):
-    """What a review held: addresses with a new choice, another than before, the same as before, and none.
+    """Addresses of a review by choice: new, changed, same as before, and without one.
 
-    ``by``: who chose; ``store``: where it is kept.
+    ``by``: who chose; ``store``: where choices are kept.
     """
 
     path: str
@@ -56,36 +56,24 @@ class ReviewReport(Shown):
     open: int
 
     def as_dict(self) -> dict[str, object]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
-        counts = gettext(
-            "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}",
-            new=self.new,
-            changed=self.changed,
-            known=self.known,
-            open=self.open,
-        )
-        return [
-            (gettext("choices"), counts),
-            (gettext("chosen by"), self.by),
-            (gettext("kept in"), self.store),
-        ]
+        """Return the report as (what, how much) for people."""
+        counts = gettext_of(self, "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}")
+        return [(gettext("choices"), counts), (gettext("chosen by"), self.by), (gettext("kept in"), self.store)]
 
 
 def apply_review(
     path: str | Path, *, by: str | None = None, store: str | Path | None = None, today: date | str | None = None
 ) -> ReviewReport:
-    """Remember what was chosen in a review that ``enrich(review=…)`` wrote; the next runs use it.
+    """Store the choices of a review that ``enrich(review=…)`` wrote, for the next runs.
 
-    ``by``: who chose, by default the user of this machine; it stands in the reasons of those rows. ``store``: by
-    default ``BANSONG_CHOICES``, else ``choices.sqlite`` in the state directory. A later choice for the same business
-    and address replaces an earlier one; a line without a choice changes nothing.
-
-    Raises :class:`InputError` for a file that is no review, and where a choice is none of its line's candidates:
-    nothing is remembered then. :class:`UsageError`, :class:`bansong.errors.StoreError`.
+    ``by``: who chose, by default the user of this machine; it stands in the reasons. ``store``: by default
+    ``BANSONG_CHOICES``, else ``choices.sqlite`` in the state directory. A later choice for the same business and
+    address wins. Raises :class:`InputError` for a file that is no review or a choice that is no candidate (nothing is
+    stored then), :class:`UsageError`, :class:`bansong.errors.StoreError`.
     """
     refuse_after_fork()
     source, who = as_path(path), _name(by)
@@ -107,13 +95,12 @@ def apply_review(
 
 def _name(by: str | None) -> str:
     given = " ".join((getpass.getuser() if by is None else by).split())
-    if not given or len(given) > _LONGEST_NAME or any(mark in given for mark in "|()"):
-        raise UsageError(REVIEWER_NAME_INVALID, by=by, most=_LONGEST_NAME)
+    if not given or len(given) > _MAX_NAME_CHARACTERS or any(mark in given for mark in "|()"):
+        raise UsageError(REVIEWER_NAME_INVALID, by=by, most=_MAX_NAME_CHARACTERS)
     return given
 
 
 def _columns_of(found: tuple[str, ...], path: Path) -> Mapping[str, int]:
-    """Where the columns of a review are, in the language in which it was written."""
     for lang in LANGS:
         with use_language(lang):
             titles = headers()
@@ -124,7 +111,6 @@ def _columns_of(found: tuple[str, ...], path: Path) -> Mapping[str, int]:
 
 
 def _read_choices(chosen: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """The choices of lines that have one, the last of those for one address; refused if one is no candidate."""
     choice, offered = pl.col("choice").str.strip_chars(), pl.concat_list(_CANDIDATES)
     by_place = offered.list.get(choice.str.extract("^([1-9])$").cast(pl.Int64) - 1, null_on_oob=True)
     text = pl.coalesce(by_place, pl.when(offered.list.contains(choice)).then(choice))

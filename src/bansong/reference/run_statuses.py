@@ -1,4 +1,4 @@
-"""The statuses of a run's numbers: fetched as far as they are stale, then laid over the registry of its engine."""
+"""The statuses of a run's numbers: fetched if stale, and laid over the registry of its engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bansong.options import ENV_NTS_KEY_FILE, StatusOptions
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bansong.schema import seoul_day
-from bansong.translation import Phrase, gettext, join_clauses, ngettext
+from bansong.translation import Phrase, gettext, gettext_of, join_clauses, ngettext
 
 STATUS_FETCH_STOPPED: Final = Problem(
     "nts.status_fetch_stopped", "stopped while statuses were fetched; the same call goes on: {halt}"
@@ -31,10 +31,9 @@ STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing w
 
 @dataclass(frozen=True, slots=True)
 class RunStatuses:
-    """The statuses that a run uses, and what was asked for them.
+    """The statuses that a run uses, and the fetch behind them.
 
-    ``fetch``: what came of asking; of a run that is only ``planned``, what would be asked (``left``). ``day``: the day
-    of it in Korea.
+    ``fetch``: of a ``planned`` run, what would be asked (``left``). ``day``: its day in Korea.
     """
 
     overlay: StatusOverlay
@@ -43,14 +42,14 @@ class RunStatuses:
     planned: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures of asking as plain values for JSON."""
+        """Return the figures of the fetch as plain values for JSON."""
         found = asdict(self.fetch)
         oldest = self.fetch.oldest.isoformat() if self.fetch.oldest else None
         return found | {"oldest": oldest, "day": self.day.isoformat(), "seconds": round(self.fetch.seconds, 3)}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was wrong with answers, a sentence each."""
+        """Problems of replies, a sentence each."""
         problems = self.fetch.problems.items()
         return tuple(
             Phrase(
@@ -63,25 +62,21 @@ class RunStatuses:
         )
 
     def lines(self) -> list[tuple[str, str]]:
-        """What was asked, or would be, as (what, how much) for people."""
-        stored = gettext("{from_store:,} from the status store", from_store=self.fetch.from_store)
-        if self.planned:
-            return [
-                (
-                    gettext("would ask nts"),
-                    ngettext(
-                        "{count:,} number, at no cost; {stored}",
-                        "{count:,} numbers, at no cost; {stored}",
-                        self.fetch.left,
-                        stored=stored,
-                    ),
-                )
-            ]
-        return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
+        """Return what was or would be asked, as (what, how much) for people."""
+        stored = gettext_of(self.fetch, "{from_store:,} from the status store")
+        if not self.planned:
+            return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
+        free = ngettext(
+            "{count:,} number, at no cost; {stored}",
+            "{count:,} numbers, at no cost; {stored}",
+            self.fetch.left,
+            stored=stored,
+        )
+        return [(gettext("would ask nts"), free)]
 
 
 def status_files(options: StatusOptions) -> dict[str, Path | None]:
-    """Return the files that asking reads or keeps, by what they are: no output may replace one."""
+    """Return the files of a fetch by description: no output may replace one."""
     key = options.key_file or variable(ENV_NTS_KEY_FILE)
     return {
         gettext("status store"): STATUS_FILE.find(options.store),
@@ -90,9 +85,9 @@ def status_files(options: StatusOptions) -> dict[str, Path | None]:
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
-    """Return what is stored of the numbers of a run's rows, and how many would be asked; nobody is asked.
+    """Return stored statuses of a run's rows, and how many would be asked; nothing is asked.
 
-    Raises :class:`bansong.errors.UsageError` where there is no key.
+    Raises :class:`bansong.errors.UsageError` without a key.
     """
     load_nts_key(options)
     numbers, day = numbers_of(rows), seoul_day()
@@ -116,12 +111,12 @@ def fetch_for_rows(
     cancel: CancelToken | None = None,
     today: Callable[[], date] = seoul_day,
 ) -> RunStatuses:
-    """Ask the tax authority for the statuses of a run's rows, as far as stored ones are stale; return what is known.
+    """Ask the tax authority for stale statuses of a run's rows; return all known ones.
 
-    An outage is no error: what is stored goes on to count, and tells its age. ``watch`` is called with what it has come
-    to so far; ``today``: the day in Korea. Raises :class:`bansong.errors.UsageError` where there is no key,
-    :class:`~bansong.errors.AuthenticationError` for one that is refused where ``options.source`` says to ask, and
-    ``KeyboardInterrupt`` or :class:`~bansong.errors.StoppedError` when it was stopped; what was answered is stored.
+    If the API fails, stored statuses are used with their age. ``watch`` gets the report so far; ``today``: the day in
+    Korea. Raises :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.AuthenticationError` for a
+    refused one if ``options.source`` is ``nts``, ``KeyboardInterrupt`` or :class:`~bansong.errors.StoppedError` when
+    stopped; answers are stored.
     """
     load_nts_key(options)
     numbers, token = numbers_of(rows), cancel or CancelToken()
@@ -139,7 +134,7 @@ def fetch_for_rows(
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
-    """Return the distinct numbers of the rows that have a usable one (UInt64, sorted), whatever their check digit."""
+    """Return the distinct usable numbers of rows (UInt64, sorted), whatever their check digit."""
     if NUMBER not in rows.collect_schema().names():
         return pl.Series(NUMBER, dtype=pl.UInt64)
     usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()

@@ -1,9 +1,6 @@
-"""Finds the official address files in what a user downloaded (files, folders, zips) and yields their lines.
+"""Find the official address files in downloads (files, folders, zips), and yield their lines.
 
-Names as the address agency and the post office give them: ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt``
-(additional lots), ``AlterD.JUSUKR.YYYYMMDD.TH_SGCO_RNADR_MST.TXT`` and ``…_LNBR.TXT`` (daily changes of both), the
-``zipcode_DB`` (postal), ``KIKmix*.xlsx`` (administrative and legal dongs). A text file of another name is known by its
-columns.
+Files are known by the agency's and the post office's names, a text file of another name by its columns.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import IO, Final, Literal
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile
 
 from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.library_messages import describe_os_error
@@ -60,7 +57,6 @@ SOURCE_CUT_OFF: Final = Problem(
 )
 
 Kind = Literal["buildings", "lots", "changes", "lot changes", "postal", "admins"]
-
 COLUMNS: Final[dict[Kind, int]] = {"buildings": 24, "changes": 24, "lots": 14, "lot changes": 14, "postal": 26}
 REASON: Final[dict[int, tuple[int, Kind, Kind]]] = {24: (20, "buildings", "changes"), 14: (13, "lots", "lot changes")}
 BLOCK: Final = 32 << 20
@@ -77,15 +73,14 @@ _COUNTED: Final = (
     *(gettext_noop("postal"), gettext_noop("lot changes"), gettext_noop("admins")),
     *(gettext_noop("active"), gettext_noop("suspended"), gettext_noop("closed"), gettext_noop("unregistered")),
 )
-"""Kinds of files and statuses that :func:`format_counts` names, besides those that are words of reports."""
 _DATE: Final = re.compile(r"(?<![0-9])(20[0-9]{2})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])?(?![0-9])")
-_HEAD: Final = 1 << 16
+_HEAD_BYTES: Final = 1 << 16
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
 class SourceFile:
-    """One official file: on its own, or ``member`` of the zip at ``path``. ``digest`` fills while it is read."""
+    """One official file, or ``member`` of the zip at ``path``. ``digest`` fills while it is read."""
 
     path: Path
     member: str | None
@@ -97,22 +92,22 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """Path for people."""
         return str(self.path) if self.member is None else f"{self.path}: {shown_name(self.member)}"
 
     @property
     def short(self) -> str:
-        """The file's own name, for the metadata."""
+        """File name, for the metadata."""
         return Path(shown_name(self.member)).name if self.member else self.path.name
 
     @property
     def dated(self) -> date | None:
-        """The date in the name, else the newest date of its rows; null where it has neither."""
+        """Date in the name, else the newest date of its rows."""
         return self.named or self.newest
 
     @property
     def changed(self) -> date:
-        """The day in Korea on which the file was last changed."""
+        """Day in Korea of the file's last change."""
         return seoul_day(self.path.stat().st_mtime)
 
     @contextmanager
@@ -138,9 +133,9 @@ class SourceFile:
 
 
 def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[SourceFile], list[str]]:
-    """The official files in files, folders and zips, in a stable order, and the names of the files passed over.
+    """Return the official files in files, folders and zips, in a stable order, and the ignored names.
 
-    The same file twice (in a zip and beside it, say) is one source. Raises :class:`GazetteerError`.
+    A file that is there twice (in a zip and beside it) is one source. Raises :class:`GazetteerError`.
     """
     found: list[SourceFile] = []
     others: list[str] = []
@@ -148,17 +143,16 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
         if same_file(source, output):
             raise UsageError(OUTPUT_IS_SOURCE, output=output)
         try:
-            sources, left = _find_in(source)
+            source.stat()
+            parts = [_in_file(path) for path in (files_below(source) if source.is_dir() else [source])]
         except OSError as error:
-            reason = (
-                Phrase("there is no such file or folder")
-                if isinstance(error, FileNotFoundError)
-                else describe_os_error(error)
-            )
+            is_missing = isinstance(error, FileNotFoundError)
+            reason = Phrase("there is no such file or folder") if is_missing else describe_os_error(error)
             raise GazetteerError(Listed([error.filename or source, reason], ": ")) from error
-        if not source.is_dir() and not sources:
+        left = [name for _, names in parts for name in names]
+        if not source.is_dir() and not parts[0][0]:
             raise GazetteerError(NOT_ADDRESS_FILE, source=source, describe_expected=_describe_expected(left))
-        found += sources
+        found += [one for sources, _ in parts for one in sources]
         others += left
     if not found:
         raise GazetteerError(ADDRESS_FILES_MISSING, describe_expected=_describe_expected(others))
@@ -166,9 +160,9 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 
 
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines in UTF-8, each with the number of its first line.
+    """Yield blocks of whole lines in UTF-8, each with the number of its first line.
 
-    Raises :class:`GazetteerError` for text in another encoding, with the line.
+    Raises :class:`GazetteerError` for another encoding, with the line.
     """
     digest = hashlib.sha256()
     with source.open() as file:
@@ -178,7 +172,9 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
         block = head.removeprefix(_UTF8_BOM)
         digest.update(head)
         while block:
-            whole, rest = _cut(rest + block)
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            whole, rest = block[:end], block[end:]
             if whole:
                 yield first, _decode_block(source, whole, first, encoding)
             first += whole.count(b"\n")
@@ -192,26 +188,15 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
 
 
 def shown_name(member: str) -> str:
-    """A zip member's name; zips made in Korea hold CP949 where zipfile believes it to be CP437."""
+    """Return a zip member's name; zips made in Korea hold CP949 where zipfile assumes CP437."""
     try:
         return member.encode("cp437").decode("cp949")
     except (UnicodeEncodeError, UnicodeDecodeError):
         return member
 
 
-def _find_in(source: Path) -> tuple[list[SourceFile], list[str]]:
-    source.stat()
-    found: list[SourceFile] = []
-    others: list[str] = []
-    for path in files_below(source) if source.is_dir() else [source]:
-        sources, left = _in_file(path)
-        found += sources
-        others += left
-    return found, others
-
-
 def files_below(folder: Path) -> list[Path]:
-    """The files below a folder, in order, without hidden files and the lock files (``~$…``) of open workbooks."""
+    """Return the files below a folder, in order, without hidden files and lock files (``~$…``)."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -222,7 +207,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """``active 1,200, closed 3``; counts of zero are left out."""
+    """Format counts as ``active 1,200, closed 3``, without zeros."""
     return ", ".join(f"{gettext(name)} {count:,}" for name, count in counts.items() if count) or gettext("none")
 
 
@@ -239,7 +224,8 @@ def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
         raise _unzippable(path, error) from error
     found, others = [], []
     for member in sorted(members, key=lambda member: member.filename):
-        source = _of_member(path, member)
+        dated = _date(*reversed(Path(shown_name(member.filename)).parts), path.name)
+        source = SourceFile(path, member.filename, "buildings", member.file_size, dated)
         if _recognise_kind(source):
             found.append(source)
         else:
@@ -247,13 +233,7 @@ def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
     return found, others
 
 
-def _of_member(path: Path, member: ZipInfo) -> SourceFile:
-    parts = Path(shown_name(member.filename)).parts
-    return SourceFile(path, member.filename, "buildings", member.file_size, _date(*reversed(parts), path.name))
-
-
 def _recognise_kind(source: SourceFile) -> bool:
-    """Find out the kind of a source, by its name, else by its first line; whether it has one."""
     name = source.short.lower()
     for pattern, kind in _NAMES:
         if re.search(pattern, name):
@@ -262,7 +242,7 @@ def _recognise_kind(source: SourceFile) -> bool:
     if not name.endswith(".txt"):
         return False
     with source.open() as file:
-        first = file.read(_HEAD).removeprefix(_UTF8_BOM).split(b"\n", 1)[0].rstrip(b"\r")
+        first = file.read(_HEAD_BYTES).removeprefix(_UTF8_BOM).split(b"\n", 1)[0].rstrip(b"\r")
     fields = first.split(b"|")
     if len(fields) == COLUMNS["postal"] and fields[0] in ("우편번호".encode(), "우편번호".encode("cp949")):
         source.kind = "postal"
@@ -275,7 +255,6 @@ def _recognise_kind(source: SourceFile) -> bool:
 
 
 def _once(found: list[SourceFile]) -> list[SourceFile]:
-    """Leave out what is there twice, byte for byte."""
     sizes = [(source.kind, source.size) for source in found]
     kept: dict[tuple[object, ...], SourceFile] = {}
     for place, source in enumerate(found):
@@ -295,7 +274,7 @@ def _checksum(source: SourceFile) -> int:
 
 
 def _date(*names: str) -> date | None:
-    """The date in the first name that has one; of a month alone its last day, as a full set is made at its end."""
+    """Return the date in the first name with one; a month alone means its last day, when a full set is made."""
     for name in names:
         for year, month, day in reversed(_DATE.findall(name)):
             last = calendar.monthrange(int(year), int(month))[1]
@@ -305,8 +284,8 @@ def _date(*names: str) -> date | None:
 
 
 def _encoding(source: SourceFile, head: bytes) -> str:
-    """CP949 as the official files are; the post office gives UTF-8 as well."""
-    start = head.removeprefix(_UTF8_BOM)[:_HEAD]
+    """Return CP949, as the official files are; the post office also gives UTF-8."""
+    start = head.removeprefix(_UTF8_BOM)[:_HEAD_BYTES]
     if start.isascii():
         return "cp949"
     try:
@@ -316,11 +295,6 @@ def _encoding(source: SourceFile, head: bytes) -> str:
     if source.kind != "postal":
         raise GazetteerError(SOURCE_NOT_CP949, name=source.name)
     return "utf-8"
-
-
-def _cut(block: bytes) -> tuple[bytes, bytes]:
-    end = block.rfind(b"\n") + 1
-    return block[:end], block[end:]
 
 
 def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -> bytes:

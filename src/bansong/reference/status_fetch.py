@@ -1,7 +1,7 @@
-"""The statuses of many numbers from the tax authority's open API, fetched into the status store.
+"""Fetch statuses of many numbers from the tax authority's open API into the status store.
 
-What is stored and fresh is not asked; what a finished call brought is stored within a moment, so that a run that is
-killed goes on where it was. An outage ends a run in good order: the caller goes on with what is stored.
+Fresh statuses are not asked again; replies are stored at once, so that a killed run goes on where it was. If the API
+fails, the run ends and the caller uses stored statuses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["StatusFetch", "fetch_statuses", "load_nts_key"]
 
 
 def load_nts_key(options: StatusOptions) -> NtsKey:
-    """Return the key of a fetch run; raise :class:`UsageError` saying how to get one where there is none."""
+    """Return the key of a fetch run; raise :class:`UsageError` with instructions if there is none."""
     key = NtsKey.find(options.key_file) if options.key is None else options.key
     if key is not None and not isinstance(key, NtsKey):
         raise UsageError(KEY_TYPE_WRONG, parameter=Option("key"), name=type(key).__name__)
@@ -56,16 +56,15 @@ async def fetch_statuses(
     tries_spent: bool = False,
     today: Callable[[], date] = seoul_day,
 ) -> StatusFetch:
-    """Ask for the statuses of ``numbers`` (UInt64) that are not fresh, and store what is answered.
+    """Ask for stale statuses of ``numbers`` (UInt64), and store the answers.
 
-    ``known``: days of statuses known besides those stored (``b_no``, ``as_of``, each number once); a number that is
-    fresh there is not asked. Unknown numbers are asked first, then the oldest. ``progress`` and ``watch`` are called
-    whenever calls came to an end, the latter with the report so far. ``tries_spent``: a key whose requests of the day
-    are used up is tried once more. ``today``: the day in Korea.
+    ``known``: days of statuses known elsewhere (``b_no``, ``as_of``, each number once), which may be fresh as well.
+    Unknown numbers are asked first, then the oldest. ``progress`` and ``watch`` are called after calls, the latter with
+    the report. ``tries_spent``: try a key whose day's requests are used up once more. ``today``: the day in Korea.
 
-    A run that cannot go on (a refused key, the budget or the day's allowance used up, an outage, ``cancel``) ends with
-    ``halt`` in its report, and what was answered is stored. Raises :class:`UsageError` without a key where there is
-    something to ask, and :class:`~bansong.errors.StoreError`.
+    A run that cannot go on (refused key, used budget or allowance, outage, ``cancel``) ends with ``halt`` in its
+    report. Raises :class:`UsageError` without a key if there is something to ask, and
+    :class:`~bansong.errors.StoreError`.
     """
     options = options or StatusOptions()
     report = StatusFetch()
@@ -91,7 +90,6 @@ async def fetch_statuses(
 def _stale_numbers(
     store: StatusStore, numbers: pl.Series, known: pl.DataFrame | None, max_age: float, today: date
 ) -> pl.DataFrame:
-    """Return what is to be asked, what comes first first: ``b_no``, ``as_of`` (null: unknown)."""
     stale = store.stale(numbers, max_age, today)
     if known is None:
         return stale

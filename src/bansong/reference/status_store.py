@@ -1,7 +1,6 @@
-"""The status store: one SQLite file of the statuses that were fetched, a row a number, and of what was asked when.
+"""The status store: one SQLite file of fetched statuses, a row a number, and of usage.
 
-A status is free, so there is no ledger: what is stored is not asked again while it is fresh, and that is all. Several
-processes use one file beside each other. Decision 033 says why it is SQLite, and no registry file.
+Fresh statuses are not asked again. Several processes use one file. Decision 033 says why it is SQLite, and no registry.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import polars as pl
@@ -53,7 +51,7 @@ MIGRATIONS: Final = {
     1: "ALTER TABLE usage ADD COLUMN answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1));"
     "CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;"
 }
-"""``answered``: whether a call with the key was answered; ``claims``: numbers that a run is about to ask, or asks."""
+"""``answered``: a call with the key was answered; ``claims``: numbers that a run is about to ask."""
 
 STATUS_FILE: Final = FileKind(
     gettext_noop("a status store"),
@@ -68,7 +66,7 @@ STATUS_FILE: Final = FileKind(
 
 _OF_A_NUMBER: Final = ("statuses", "unanswered", "claims")
 _PIECE: Final = 50_000
-"""Rows that are read or written in one statement: a reader holds up nobody for long, and memory stays flat."""
+"""Rows read or written in one statement, so that others wait briefly and memory stays flat."""
 _EPOCH: Final = date(1970, 1, 1)
 _ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
@@ -80,7 +78,7 @@ _ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 _DAYS: Final = {"b_no": pl.UInt64, "as_of": pl.Int32}
 _OF_NUMBERS: Final = "FROM json_each(?) AS wanted CROSS JOIN {table} AS found ON found.b_no = wanted.value"
-"""Numbers are handed over as one JSON array, which SQLite reads faster than Python fills a table."""
+"""Numbers are passed as one JSON array, which SQLite reads faster than Python fills a table."""
 _UPSERT: Final = """
 INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
     biz_status = excluded.biz_status, since = excluded.since, as_of = excluded.as_of,
@@ -102,10 +100,9 @@ WHERE run = excluded.run OR until < ?
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """What was asked with one key on one day in Korea: numbers and calls, those asked again counted again.
+    """Usage of one key on one day in Korea, repetitions included.
 
-    ``exhausted``: whether the tax authority said that the day's allowance is used up. ``answered``: whether a call was
-    answered.
+    ``exhausted``: the tax authority said that the day's allowance is used up. ``answered``: a call was answered.
     """
 
     numbers: int = 0
@@ -116,7 +113,7 @@ class DayUsage:
 
 @dataclass(frozen=True, slots=True)
 class StoreSummary:
-    """How many numbers a store has a status of, and the oldest and newest day of one (``None``: there is none)."""
+    """Number of stored statuses, and their oldest and newest day."""
 
     numbers: int
     oldest: date | None
@@ -124,7 +121,7 @@ class StoreSummary:
 
 
 def find_status_store(path: str | Path | None = None) -> StatusStore | None:
-    """Open the store as :class:`StatusStore` does if it is there; return ``None`` if it is not, and make none."""
+    """Open the store if it exists; make none."""
     found = STATUS_FILE.find(path)
     with STATUS_FILE.errors(found):
         return StatusStore(found) if found.exists() else None
@@ -133,8 +130,8 @@ def find_status_store(path: str | Path | None = None) -> StatusStore | None:
 class StatusStore:
     """A status store, open: ``with StatusStore(path) as store: store.read(numbers)``; any thread may use it.
 
-    The file is ``path``, ``BANSONG_STATUS_STORE``, or ``statuses.sqlite`` in the state directory; one that is not
-    there is made, mode 0600. All methods raise :class:`StoreError`.
+    The file is ``path``, ``BANSONG_STATUS_STORE``, or ``statuses.sqlite`` in the state directory, made with mode 0600.
+    All methods raise :class:`StoreError`.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -147,23 +144,18 @@ class StatusStore:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the file; closing twice is closing."""
+        """Close the file; may be called twice."""
         with self._lock:
             self._connection.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def read(self, numbers: pl.Series | None = None) -> pl.DataFrame:
-        """Return the statuses of ``numbers`` (UInt64, each once) that are stored, or all: :data:`STATUS_SCHEMA`.
-
-        Sorted by number if all are read, else in the order of ``numbers``.
-        """
+        """Return stored statuses of ``numbers`` (UInt64, each once), in their order, or all: :data:`STATUS_SCHEMA`."""
         query = f"SELECT {', '.join(f'found.{name}' for name in _ROWS)} "
         if numbers is None:
             rows = self._read_all(query + "FROM statuses AS found WHERE b_no > ? ORDER BY b_no LIMIT ?")
@@ -177,11 +169,11 @@ class StatusStore:
         ).select(*STATUS_SCHEMA)
 
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
-        """Return which of ``numbers`` (UInt64, each once) are to be asked: ``b_no``, ``as_of`` (Date, null: unknown).
+        """Return which of ``numbers`` (UInt64, each once) to ask: ``b_no``, ``as_of`` (Date, null: unknown).
 
-        Those are left out of which the status is ``max_age`` days old at most on the day ``today`` in Korea, and those
-        that were asked on that day without an answer. Unknown numbers come first, then the oldest. A status of a day to
-        come, which a wrong clock left, is none.
+        Left out: statuses at most ``max_age`` days old on the day ``today`` in Korea, and numbers asked on that day
+        without an answer. Unknown numbers come first, then the oldest. A future status, left by a wrong clock, does not
+        count.
         """
         known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
         known = known.filter(pl.col("as_of") <= _days(today))
@@ -191,21 +183,19 @@ class StatusStore:
         return wanted.join(in_vain.to_frame(), on="b_no", how="anti").sort("as_of", "b_no").cast({"as_of": pl.Date})
 
     def find_unanswered(self, numbers: pl.Series, today: date) -> pl.Series:
-        """Return which of ``numbers`` were asked on the day ``today`` in Korea without an answer (UInt64)."""
+        """Return which of ``numbers`` were asked on ``today`` in Korea without an answer (UInt64)."""
         query = "SELECT found.b_no, found.day " + _OF_NUMBERS.format(table="unanswered")
         rows = self._read_of(numbers, query, _DAYS)
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
 
     def oldest(self, numbers: pl.Series) -> date | None:
-        """Return the oldest day of a status that is stored of ``numbers``; ``None`` where there is none."""
+        """Return the oldest day of a stored status of ``numbers``, if any."""
         query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
-        day = (
-            self._read_of(numbers, query, _DAYS)["as_of"].cast(pl.Date).to_frame().select(pl.col("as_of").min()).item()
-        )
-        return day if isinstance(day, date) else None
+        day: date | None = self._read_of(numbers, query, _DAYS).select(pl.col("as_of").min().cast(pl.Date)).item()
+        return day
 
     def usage(self, key: str, day: date) -> DayUsage:
-        """Return what was asked on a day in Korea with the key of that fingerprint, by all processes."""
+        """Return the usage of a key's fingerprint on a day in Korea, by all processes."""
         query = "SELECT numbers, calls, exhausted, answered FROM usage WHERE key = ? AND day = ?"
         with self._use() as db:
             found = db.execute(query, (key, _days(day))).fetchone()
@@ -217,13 +207,13 @@ class StatusStore:
             return bool(db.execute("SELECT max(answered) FROM usage WHERE key = ?", (key,)).fetchone()[0])
 
     def lift_limit(self, key: str, day: date) -> bool:
-        """Forget that the key's requests of a day are used up, so that it is tried again; return whether it was so."""
+        """Forget that the key's requests of a day are used up; return whether they were."""
         statement = "UPDATE usage SET exhausted = 0 WHERE key = ? AND day = ? AND exhausted"
         with self._transaction() as db:
             return bool(db.execute(statement, (key, _days(day))).rowcount)
 
     def claim(self, numbers: pl.Series, run: str, now: float, until: float) -> pl.Series:
-        """Claim ``numbers`` (UInt64) for a run until a time; return those that no other run has claimed before."""
+        """Claim ``numbers`` (UInt64) for a run until a time; return those not claimed by another run."""
         values = _json(pl.DataFrame([numbers.alias("b_no")]))
         with self._transaction() as db:
             db.execute(_CLAIM, (run, until, values, now))
@@ -232,7 +222,7 @@ class StatusStore:
         return numbers.filter(numbers.is_in(mine.implode()))
 
     def renew_claims(self, run: str, until: float) -> None:
-        """Keep all claims of a run until a later time."""
+        """Extend all claims of a run."""
         with self._transaction() as db:
             db.execute("UPDATE claims SET until = ? WHERE run = ?", (until, run))
 
@@ -242,7 +232,7 @@ class StatusStore:
             db.execute("DELETE FROM claims WHERE run = ?", (run,))
 
     def take_numbers(self, key: str, day: date, numbers: int, limit: int) -> int:
-        """Count up to so many numbers as asked, in one step, as far as the day's ``limit`` allows; return how many."""
+        """Reserve up to so many numbers within the day's ``limit``; return how many."""
         with self._transaction() as db:
             used = db.execute("SELECT numbers, exhausted FROM usage WHERE key = ? AND day = ?", (key, _days(day)))
             before, is_exhausted = used.fetchone() or (0, 0)
@@ -252,7 +242,7 @@ class StatusStore:
         return granted
 
     def give_back_numbers(self, key: str, day: date, numbers: int) -> None:
-        """Count numbers no more that were taken and not asked."""
+        """Return reserved numbers that were not asked."""
         if numbers:
             with self._transaction() as db:
                 statement = "UPDATE usage SET numbers = max(0, numbers - ?) WHERE key = ? AND day = ?"
@@ -273,12 +263,11 @@ class StatusStore:
         usage: Mapping[tuple[str, date], DayUsage] | None = None,
         today: date | None = None,
     ) -> None:
-        """Write in one commit what finished calls came to; it is on the disk when this returns.
+        """Write the results of calls in one durable commit.
 
-        ``statuses`` (:data:`STATUS_SCHEMA`, without null in ``b_no``, ``biz_status``, ``as_of``): the newest ``as_of``
-        of a number wins, among equals the later write, and over one of a day after ``today`` any. ``unanswered``:
-        numbers that the day ``today`` brought no answer to. ``usage``: what is added to the usage, by fingerprint of
-        the key and day in Korea.
+        ``statuses`` (:data:`STATUS_SCHEMA`): the newest ``as_of`` of a number wins, among equals the later write; one
+        after ``today`` always loses. ``unanswered``: numbers without an answer on ``today``. ``usage``: additions by
+        fingerprint of the key and day in Korea.
         """
         to_come = pl.lit(_days(today or _NEVER)).alias("to_come")
         with self._transaction() as db:
@@ -299,7 +288,7 @@ class StatusStore:
                 db.execute(_COUNT_USAGE, (key, _days(day), *counts))
 
     def holdings(self, number: int) -> int:
-        """Return how many rows are stored of a number."""
+        """Return how many rows are stored for a number."""
         with self._use() as db:
             return sum(
                 db.execute(f"SELECT count(*) FROM {table} WHERE b_no = ?", (number,)).fetchone()[0]  # noqa: S608
@@ -307,7 +296,7 @@ class StatusStore:
             )
 
     def forget(self, *numbers: int) -> int:
-        """Erase all that is stored of numbers, and write the file anew; return how many rows that were."""
+        """Erase numbers, and write the file anew; return how many rows there were."""
         with self._transaction() as db:
             rows = sum(
                 db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
@@ -319,7 +308,6 @@ class StatusStore:
         return rows
 
     def _read_all(self, query: str) -> pl.DataFrame:
-        """Return the rows of a query that gives the next ``LIMIT`` numbers above one, piece by piece."""
         pieces, last = [pl.DataFrame(schema=_ROWS)], -1
         while True:
             with self._use() as db:
@@ -330,7 +318,6 @@ class StatusStore:
             last = rows[-1][0]
 
     def _read_of(self, numbers: pl.Series, query: str, schema: Mapping[str, Any]) -> pl.DataFrame:
-        """Return the rows of a query that takes numbers as a JSON array, piece by piece."""
         pieces = [pl.DataFrame(schema=schema)]
         for piece in pl.DataFrame([numbers.alias("b_no")]).iter_slices(_PIECE):
             with self._use() as db:
@@ -340,29 +327,19 @@ class StatusStore:
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread at a time."""
         with self._lock, STATUS_FILE.errors(self.path):
             yield self._connection
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: on the disk when the block ends, undone if it raises."""
-        with self._use() as db:
+        with self._use() as db, db:
             db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+            yield db
 
 
 def _days(day: date) -> int:
-    """Return a day as SQLite has it: days since 1970."""
     return (day - _EPOCH).days
 
 
 def _json(frame: pl.DataFrame) -> str:
-    """Return the numbers of a frame as a JSON array."""
     return "[" + str(frame["b_no"].cast(pl.String).str.join(",").item()) + "]"

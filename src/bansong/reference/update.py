@@ -1,4 +1,4 @@
-"""Brings reference data up to date as far as that can be done from here, and says for the rest what to download."""
+"""Refresh reference data, and say what must be downloaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from bansong.translation import gettext, gettext_noop, ngettext
 
 EARLIER_SOURCES_MISSING: Final = Problem(
     "data.earlier_sources_missing",
-    "{path}: was built from {lost}, too, which are not among the files given, so their "
-    "addresses would be lost; put them there, or build it with `bansong data "
-    "build-gazetteer`",
+    "{path}: was built from {lost}, too, which are not among the files given, so their addresses would be lost; put "
+    "them there, or build it with `bansong data build-gazetteer`",
 )
 
 _DOWNLOAD: Final = gettext_noop(
@@ -32,14 +31,14 @@ BY_HAND: Final = {
     ),
     gettext_noop("all of them"): gettext_noop("step by step: docs/data-sources.md"),
 }
-"""What cannot be fetched from here, and how it is had."""
+"""Data that must be downloaded by hand, and how."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataUpdate:
-    """What became of one file: ``refreshed``, or ``current`` because nothing newer is there; ``said`` describes it.
+    """The update of one file: ``refreshed``, or ``current``; ``said`` describes it.
 
-    ``remedy``: what to do for more, ``exit_code``: what a command ends with.
+    ``remedy``: what else to do; ``exit_code``: of a command.
     """
 
     what: str
@@ -51,9 +50,9 @@ class DataUpdate:
 
 
 def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> DataUpdate:
-    """Ask the tax authority for the statuses of a registry that are the oldest; raises what it raises.
+    """Refresh the oldest statuses of a registry from the tax authority; raises its errors.
 
-    ``exit_code`` is 4 where the key is refused, 5 where the same call goes on later, and ``remedy`` says why.
+    ``exit_code`` is 4 for a refused key, 5 if the same call goes on later; ``remedy`` says why.
     """
     report = refresh_registry(path, options, watch=watch)
     said = ngettext(
@@ -68,11 +67,10 @@ def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None =
 
 
 def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progress | None = None) -> DataUpdate:
-    """Build the gazetteer at ``path`` anew if the address files are newer than those it was built from.
+    """Build the gazetteer at ``path`` anew if the address files are newer, or there is none.
 
-    It is built where there is none. Files of a month before are no reason. A set that lacks files of buildings that
-    the gazetteer was built from is refused: provinces would be lost. The gazetteer there stays until the new one is
-    whole. Raises what :func:`build_gazetteer` raises.
+    A set without building files of the old gazetteer is refused: provinces would be lost. The old one stays until the
+    new one is whole. Raises the errors of :func:`build_gazetteer`.
     """
     found, _ = find_sources(addresses, path)
     before = Gazetteer.open(path) if path.exists() else None
@@ -82,7 +80,8 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
             source_date=before.source_date or gettext("a day that is not known"),
         )
         return DataUpdate("gazetteer", str(path), "current", said, gettext(_DOWNLOAD))
-    if before is not None and (lost := _lost_files(found, before)):
+    needed = [one["name"] for one in _sources(before) if one["kind"] in ("buildings", "lots")] if before else []
+    if lost := [name for name in needed if name not in {one.short for one in found}]:
         raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)
     return DataUpdate(
@@ -96,7 +95,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
 
 
 def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:
-    """Return whether files are of a later day than the gazetteer's; without days, others than its and changed since."""
+    """Whether files are of a later day than the gazetteer's; without days, other files changed since."""
     days = [one.named for one in found if one.named is not None]
     if days and before.source_date is not None and max(days) != before.source_date:
         return max(days) > before.source_date
@@ -108,14 +107,6 @@ def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:
     return any(one.path.stat().st_mtime > built for one in found)
 
 
-def _lost_files(found: Sequence[SourceFile], before: Gazetteer) -> list[str]:
-    there = {one.short for one in found}
-    return [
-        one["name"] for one in _sources(before) if one["kind"] in ("buildings", "lots") and one["name"] not in there
-    ]
-
-
 def _sources(gazetteer: Gazetteer) -> list[dict[str, Any]]:
-    """Return name, kind, size and date of the files that a gazetteer was built from; none where it does not say."""
     found = gazetteer.about.get("sources")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

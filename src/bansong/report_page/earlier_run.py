@@ -1,4 +1,4 @@
-"""What changed since an earlier run over the same list, for its page."""
+"""Changes since an earlier run over the same list, for its page."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from bansong.storage.filesystem import private_folder
 from bansong.tables.publish import same_file
 
 SHOWN: Final = 20
-"""Rows of the list: the worst kinds first."""
+"""Rows of the list, the worst kinds first."""
 BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")
-"""Columns of an enriched file that its letters do not have by themselves, and a comparison needs."""
+"""Columns that letters lack and a comparison needs."""
 _SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"
 _TOGETHER: Final = 250_000
-"""Rows that differ and are compared at a time."""
+"""Differing rows that are compared at a time."""
 _DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RunChanges:
-    """What is another than in an earlier run: ``counts`` of rows by kind, and the first ``rows`` of them.
+    """Changes since an earlier run: ``counts`` of rows by kind, and the first ``rows`` of them.
 
-    ``run``: the earlier run, ``None`` where only its file is known; ``file``: its output. ``rows``: ``b_no``, ``name``,
-    ``changes`` (List of kinds), and status and action before and now, masked unless asked otherwise.
+    ``run``: the earlier run, if known; ``file``: its output. ``rows``: ``b_no``, ``name``, ``changes`` (List of kinds),
+    and status and action before and now, masked by default.
     """
 
     file: Path
@@ -66,10 +66,10 @@ def find_changes(
     besides: Path | None = None,
     unmask: bool = False,
 ) -> RunChanges | None:
-    """Return what changed in the rows of a run since an earlier one, ``None`` where there is none to compare with.
+    """Return the changes of a run's rows since an earlier one, ``None`` without one to compare with.
 
-    ``after``: the columns of a record and of the answers. ``earlier``: the enriched file of the run before; by default
-    that of the last run before ``run_id`` over the same ``source`` whose output is still there, and not ``besides``.
+    ``after``: the columns of record and answers. ``earlier``: an enriched file; by default that of the last run before
+    ``run_id`` over the same ``source`` whose output still exists, other than ``besides``.
     """
     run, file = None, earlier
     if file is None:
@@ -81,13 +81,15 @@ def find_changes(
     try:
         with open_mailing(run.id if run else None, file, besides=BESIDES) as mailing:
             counts, worst = _compare(_snapshot(mailing.letters), _snapshot(after))
-            return RunChanges(file, run or mailing.by, counts, worst if unmask else _mask(worst))
+            if not unmask:
+                worst = worst.with_columns(b_no=mask_number(pl.col("b_no")), name=mask_name(pl.col("name")))
+            return RunChanges(file, run or mailing.by, counts, worst)
     except BansongError:  # no enriched file, or one that was edited since
         return None
 
 
 def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows as :data:`SNAPSHOT`; ``input`` is the row's place in its file, so that texts sort as rows stand."""
+    """Return rows as :data:`SNAPSHOT`; ``input`` is the padded place in the file, so that texts sort as rows stand."""
     there = rows.collect_schema().names()
     texts = [name for name in (*RECORD, *ANSWER, "row_status") if name != "b_no"]
     cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
@@ -100,10 +102,7 @@ def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:
-    """Return what :func:`bansong.run.changes.compare` says: how many rows of each kind, and the first of them.
-
-    No more rows are in memory at a time than :data:`_TOGETHER`, of those that differ.
-    """
+    """Count changes by kind, with the first rows; at most :data:`_TOGETHER` differing rows are in memory."""
     seen = pl.struct(KEY, *ANSWER, "row_status").hash().alias(_SEEN)
     hashes = [rows.select(pl.struct(KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
     old, new = pl.collect_all(hashes, engine="streaming")
@@ -125,7 +124,7 @@ def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, in
 
 
 def _parts(sides: list[pl.LazyFrame], parts: int, folder: Path) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Yield rows of both sides in parts; those of one business are in one part, for edited rows are known by it."""
+    """Yield rows of both sides in parts; those of one business are in one part, since edited rows are matched by it."""
     if parts == 1:
         was, now = pl.collect_all(sides, engine="streaming")
         yield was, now
@@ -146,10 +145,5 @@ def _read_part(folder: Path) -> pl.DataFrame:
 
 
 def _first(changed: pl.DataFrame) -> pl.DataFrame:
-    """The first rows of the list: the worst kinds before others, the rows of one kind as they stand in the file."""
     order = pl.col(CHANGE).list.first().replace_strict(CHANGES, range(len(CHANGES)), return_dtype=pl.Int8)
     return changed.sort(order, "input", maintain_order=True).head(SHOWN)
-
-
-def _mask(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_columns(mask_number(pl.col("b_no")).alias("b_no"), mask_name(pl.col("name")).alias("name"))

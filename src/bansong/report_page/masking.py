@@ -1,4 +1,4 @@
-"""What a page shows of people: enough to find a row in the list, too little to write to anybody."""
+"""Masks of personal data on a page: enough to find a row in the list, too little to write to anybody."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bansong.engine.address.regions import names_region
 _HIDDEN = "…"
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
-_WORD = 7
-"""Characters of a word of an address that are shown, as many as 전북특별자치도 has: an address may be one word."""
+_MAX_WORD_CHARACTERS = 7
+"""Shown characters of a word of an address, as many as 전북특별자치도 has: an address may be one word."""
 
 
 def mask_number(number: pl.Expr) -> pl.Expr:
@@ -30,12 +30,12 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    """Three words of an address from its region on, without digits: ``서울특별시 종로구 종로 …``.
+    """Return three words of an address from its region on, without digits: ``서울특별시 종로구 종로 …``.
 
-    What stands before the region may be somebody's name, so none of it is shown, nor any of an address without one.
+    Text before the region may be somebody's name, so it is hidden, as is an address without a region.
     """
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
-    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _WORD))
+    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
     return pl.concat_str(hidden.list.join(" "), pl.lit(f" {_HIDDEN}")).str.strip_chars_start(" ")

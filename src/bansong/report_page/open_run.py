@@ -1,4 +1,4 @@
-"""The page of a run that was made before, or of an enriched file."""
+"""The page of an earlier run, or of an enriched file."""
 
 from __future__ import annotations
 
@@ -41,16 +41,12 @@ def report_page(
     delimiter: str | None = None,
     before: str | Path | None = None,
 ) -> Path:
-    """Write the page of a run as HTML and return where it is.
+    """Write the page of a run as HTML (mode 0600, in the current language) and return where it is.
 
-    ``run``: its id, its manifest, or the enriched file, which is read for it; the output of a run must still be there.
-    ``before``: the enriched file of an earlier run, with which it is compared; by default that of the last run over the
-    same input whose output is still there. ``letter_cost``: won a letter, for the money at stake. Names, numbers and
-    addresses are masked unless ``unmask``.
-    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. The page is in the current
-    language, mode 0600.
-
-    Raises :class:`bansong.errors.BansongError`.
+    ``run``: its id, its manifest, or the enriched file; the output of a run must still be there. ``before``: the
+    enriched file of an earlier run to compare with; by default the last one over the same input. ``letter_cost``: won a
+    letter, for the money at stake. Names, numbers and addresses are masked unless ``unmask``. ``sheet``, ``encoding``,
+    ``json_path``, ``delimiter``: of the enriched file. Raises :class:`bansong.errors.BansongError`.
     """
     check_letter_cost(letter_cost)
     target = check_page(as_path(output))
@@ -71,7 +67,7 @@ def report_page(
 
 
 def read_figures(run: Path | None, file: Path) -> PageFigures:
-    """Return the figures of an enriched file, which the manifest ``run`` describes if there is one.
+    """Return the figures of an enriched file, described by the manifest ``run`` if there is one.
 
     Raises :class:`bansong.errors.BansongError`.
     """
@@ -88,7 +84,6 @@ def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> R
 
 
 def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
-    """What a manifest says of its run, or of the table with an id that it wrote; nothing where there is none."""
     if not is_remote(manifest) and not manifest.is_file():
         return {}
     with fetch_file(manifest) as data:

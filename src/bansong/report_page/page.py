@@ -1,4 +1,4 @@
-"""The page: one HTML file with its style and drawings in it, which a browser may load nothing for."""
+"""The page: one HTML file with style and drawings inside, which loads nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bansong.report_page.tags import Markup, join, tag
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.schema import SEOUL, seoul_day
 from bansong.tables.publish import publish_file
-from bansong.translation import current_language, end_sentence, gettext, gettext_noop, ngettext
+from bansong.translation import count_rows, current_language, end_sentence, gettext, gettext_noop, gettext_of, ngettext
 
 NAME_NOT_HTML: Final = Problem("report.name_not_html", "{path}: a report is a web page; call it .html")
 
@@ -66,12 +66,12 @@ _WIDTHS: Final = {
     "change": "long",
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
-"""How wide a cell is at least, by its column: classes of the style."""
+"""CSS classes of minimal cell widths, by column."""
 _UNKNOWN: Final = "–"
 
 
 def check_page(target: Path) -> Path:
-    """Return where a page goes; raise :class:`OutputError` for a name that is no page's."""
+    """Return the page's path; raise :class:`OutputError` for a name that is no page's."""
     if target.suffix.lower() not in (".html", ".htm"):
         raise OutputError(NAME_NOT_HTML, path=target)
     return target
@@ -84,7 +84,7 @@ def write_page(
     letter_cost: float | None,
     changes: RunChanges | None = None,
 ) -> None:
-    """Write a page of figures and of what a manifest says of the run, mode 0600; raise :class:`OutputError`."""
+    """Write a page of figures and of a manifest's facts, mode 0600; raise :class:`OutputError`."""
     with publish_file(target) as temporary:
         render_into(temporary, figures, facts, letter_cost, changes)
 
@@ -104,10 +104,7 @@ def render_into(
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
-    """Return the page as HTML in the current language; ``facts``: what :func:`bansong.manifest.record_of` says.
-
-    ``changes``: what changed since the run before, if there is one.
-    """
+    """Return the page as HTML in the current language; ``facts`` are of :func:`bansong.manifest.record_of`."""
     style = Markup(files("bansong.report_page").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -118,6 +115,7 @@ def render(
         tag("title", title),
         Markup(f"<style>{style}</style>"),
     )
+    corrected = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
     sections = (
         _summary(figures, facts),
         *([_changes(changes)] if changes is not None else []),
@@ -126,24 +124,20 @@ def render(
         _counts(figures),
         _charts(figures),
         _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
-        _corrections(figures),
+        _rows(corrected, figures.corrections.sort("row"), _CORRECTIONS),
         _origin(figures, facts),
     )
+    rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
+    subtitle = gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
     body = join(
-        tag("header", tag("h1", title), tag("p", _subtitle(figures, facts), class_="soft")),
+        tag("header", tag("h1", title), tag("p", subtitle, class_="soft")),
         tag("main", *sections),
         tag("footer", tag("p", _privacy(figures))),
     )
     return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
 
 
-def _subtitle(figures: PageFigures, facts: Mapping[str, Any]) -> str:
-    rows, started = ngettext("{count:,} row", "{count:,} rows", figures.rows), _in_korea(facts.get("started"))
-    return gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
-
-
 def _in_korea(written: object) -> datetime | None:
-    """A time of a manifest as clocks in Korea show it; the days of a page are Korea's."""
     return datetime.fromisoformat(str(written)).astimezone(SEOUL) if written else None
 
 
@@ -207,22 +201,16 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
 
 
 def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
-    """How old the statuses were when the run began, or are today where that is not known."""
+    """How old the statuses were when the run began, or are today if that is not known."""
     day = started.date() if started else seoul_day()
     most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
     if oldest == newest:
-        return gettext(
-            "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.",
-            dated=figures.dated,
-            newest=newest,
-            age=least,
-            day=day,
+        return gettext_of(
+            figures, "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.", age=least, day=day
         )
-    return gettext(
+    return gettext_of(
+        figures,
         "{dated:,} rows have a status of {oldest} to {newest}: {least:,} to {most:,} days old on {day}.",
-        dated=figures.dated,
-        oldest=oldest,
-        newest=newest,
         least=least,
         most=most,
         day=day,
@@ -256,37 +244,27 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
 
 
 def _counts(figures: PageFigures) -> Markup:
-    tables = [
-        _count_table(gettext(title), _with_rest(name, figures.counts[name], figures.rows), figures.rows)
-        for name, title in _TITLES.items()
-        if any(figures.counts[name].values())
-    ]
+    tables = []
+    for name, title in _TITLES.items():
+        counts = figures.counts[name]
+        if any(counts.values()):
+            # an answer without a readable address has no grade
+            rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
+            whole = {**counts, rest: figures.rows - sum(counts.values())}
+            tables.append(_count_table(gettext(title), whole, figures.rows))
     return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
-
-
-def _with_rest(name: str, counts: Mapping[str, int], rows: int) -> dict[str, int]:
-    """The counts, which add up to all rows; an answer without a readable address has no grade."""
-    rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
-    return {**counts, rest: rows - sum(counts.values())}
 
 
 def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
     head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
-    said = {_say_word(word): count for word, count in counts.items()}
-    return tag("table", head, tag("tbody", *_count_lines(said, rows)))
-
-
-def _count_lines(counts: Mapping[str, int], rows: int) -> list[Markup]:
-    return [
-        tag(
-            "tr",
-            tag("th", what, scope="row"),
-            tag("td", f"{count:,}", class_="number"),
-            tag("td", f"{count / (rows or 1):.1%}", class_="number"),
-        )
-        for what, count in counts.items()
-        if count
+    lines = [
+        _line(_say_word(word), f"{count:,}", f"{count / (rows or 1):.1%}") for word, count in counts.items() if count
     ]
+    return tag("table", head, tag("tbody", *lines))
+
+
+def _line(what: str, *figures: str) -> Markup:
+    return tag("tr", tag("th", what, scope="row"), *(tag("td", figure, class_="number") for figure in figures))
 
 
 def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
@@ -309,18 +287,10 @@ def _charts(figures: PageFigures) -> Markup:
 
 
 def _provinces(figures: PageFigures) -> Markup:
-    """What the tiles show, the provinces with most rows first."""
     head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
+    rows = figures.regions.sort("rows", "region", descending=[True, False]).select("region", "rows", "expected")
     lines = [
-        tag(
-            "tr",
-            tag("th", _province(level), scope="row"),
-            tag("td", f"{rows:,}", class_="number"),
-            tag("td", f"{expected / rows:.1%}", class_="number"),
-        )
-        for level, rows, expected in figures.regions.sort("rows", "region", descending=[True, False])
-        .select("region", "rows", "expected")
-        .iter_rows()
+        _line(_province(level), f"{count:,}", f"{expected / count:.1%}") for level, count, expected in rows.iter_rows()
     ]
     return tag("table", head, tag("tbody", *lines))
 
@@ -350,14 +320,9 @@ def _cell(name: str, value: object, label: str) -> Markup:
 
 
 def _say_word(word: str) -> str:
-    """A word of a column as the page says it; any other text as it is."""
+    """Translate a word of a column; return other text unchanged."""
     said = word_of(word, current_language())
     return word if said == word else f"{said} ({word})"
-
-
-def _corrections(figures: PageFigures) -> Markup:
-    title = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
-    return _rows(title, figures.corrections.sort("row"), _CORRECTIONS)
 
 
 def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
@@ -385,7 +350,6 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
 
 
 def _accounting(figures: PageFigures) -> str:
-    """The states of the rows, which add up to all of them."""
     parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
     return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
 

@@ -1,9 +1,8 @@
-"""What a page counts and lists, from the answered rows of a run or of an enriched file."""
+"""Counts and lists of a page, from the answered rows of a run or of an enriched file."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from bansong.report_page.tags import Markup
 from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
 
 SHOWN: Final = 20
-"""Rows of a list: a page shows what is typical, the enriched file has the rest."""
+"""Rows of a list."""
 
 COLUMNS: Final = (
     "row_id",
@@ -33,15 +32,14 @@ COLUMNS: Final = (
     "reasons",
     "row_status",
 )
-"""What is read of each row; what a file does not have is null."""
-
+"""Columns read; missing ones are null."""
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
 _REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
-"""The first reason, up to what is the row's own: a date in brackets, an address behind a colon."""
+"""First reason, without the row's own parts: a date in brackets, an address behind a colon."""
 _CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
-"""What differs between an address and the one that it was corrected to."""
+"""Difference between an address and its correction."""
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
-_LONG: Final = 60
+_MAX_REASON_CHARACTERS: Final = 60
 _BATCH: Final = 100_000
 """Rows that are counted together."""
 _EXPECTED: Final = pl.col("bounce_prob").sum()
@@ -56,18 +54,17 @@ _TOTALS: Final = {
     "newest": pl.col("day").max().alias("newest"),
     "corrected": pl.col("corrected").sum().cast(pl.Int64).alias("corrected"),
 }
-"""Counts of all rows; what is summed may be added up over batches."""
+"""Counts of all rows; sums add up over batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFigures:
-    """What a page says of the rows.
+    """Figures of the rows on a page.
 
-    ``counts``: rows by each word, by column. ``expected``: letters expected back if every row were mailed (the sum of
-    the probabilities), and ``expected_sent`` if those that say ``send`` are. ``oldest`` and ``newest`` day (ISO) on
-    which a status was known, and the ``dated`` rows that say one. ``corrected``: rows whose address was corrected.
-    ``reasons``: what weighs most, with rows; ``regions``: as :func:`bansong.charts.regions` takes it; ``worst`` and
-    ``corrections``: the lists, masked unless asked otherwise.
+    ``counts``: rows by word, by column. ``expected``: letters expected back if every row were mailed (sum of the
+    probabilities), ``expected_sent`` of those to ``send``. ``oldest`` and ``newest``: days (ISO) of the ``dated``
+    statuses. ``corrected``: rows with a corrected address. ``reasons``: weightiest ones, with rows; ``regions``: as
+    :func:`bansong.charts.regions` takes it; ``worst`` and ``corrections``: the lists, masked by default.
     """
 
     rows: int
@@ -86,10 +83,10 @@ class PageFigures:
 
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
-    """Count and list answered rows (:data:`COLUMNS`, as far as they are there), in one streaming pass.
+    """Count and list answered rows (:data:`COLUMNS`) in one streaming pass, batch by batch.
 
-    ``reasons`` are joined to one text a row. ``first_row``: the number of the first row. Batches are counted one after
-    the other: a query that counts several things at once keeps all rows in memory for them.
+    ``reasons`` is one text a row; ``first_row``: number of the first row. A single query of several counts would keep
+    all rows in memory.
     """
     found = _tally(_readable(answers.clear()).collect())
     for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
@@ -115,7 +112,6 @@ def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return what is counted and listed of rows, by what it is: ``totals``, groups, lists."""
     rows = batch.with_columns(
         _is_corrected().alias("corrected"),
         _first_reason().alias("reason"),
@@ -132,7 +128,6 @@ def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _merge(*tallies: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Return the tally of the rows of several."""
     found = {name: pl.concat([tally[name] for tally in tallies]) for name in tallies[0]}
     ends = {"oldest": pl.col("oldest").min(), "newest": pl.col("newest").max()}
     return {
@@ -148,7 +143,6 @@ def _pick_worst(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_corrected() -> pl.Expr:
-    """Whether the corrected address differs in its letters and digits, brackets behind it aside."""
     fixed = pl.col("fixed_address").str.replace(r"\s*\([^()]*\)$", "")
     written = pl.col("address").str.replace(r"\s*\([^()]*\)$", "")
     return (address_key(fixed) != address_key(written)).fill_null(False)
@@ -156,21 +150,16 @@ def _is_corrected() -> pl.Expr:
 
 def _first_reason() -> pl.Expr:
     said = pl.col("reasons").str.extract(_REASON).str.replace_all(r"\p{N}{5,}", "…")
-    return said.str.strip_chars().str.slice(0, _LONG)
+    return said.str.strip_chars().str.slice(0, _MAX_REASON_CHARACTERS)
 
 
 def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
-    """Rows by word: those that are known first, then the service's own; those without one are left out."""
     name, count = table.columns
     found: dict[str, int] = dict(table.drop_nulls(name).sort(name).select(name, count).iter_rows())
     return {word: found.pop(word, 0) for word in known} | found
 
 
 def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame:
-    """The rows of a list, in the order of the list, masked unless ``unmask``; ``row`` counts from ``first_row``.
-
-    ``reason``: the weightiest; ``change``: what was corrected in the address.
-    """
     number = business_number.compact_expr(pl.col("b_no"))
     masked: dict[str, Any] = {
         "b_no": mask_number(number),
@@ -189,24 +178,18 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     )
 
 
-_ROOT: Final = re.compile(r"<svg ")
-
-
 def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
-    """Return the charts as (name, SVG): grades, reasons, provinces; an empty list where nothing draws.
+    """Return the charts as (name, SVG): grades, reasons, provinces; none if nothing draws.
 
     The tables of the page say the same, so the drawings are hidden from screen readers.
     """
-    wanted: dict[str, Callable[[], Any]] = {
-        "grades": lambda: charts.grades(figures.counts["grade"], figures.rows),
-        "reasons": lambda: charts.reasons(figures.reasons.select("reason", "rows")),
-        "regions": lambda: charts.regions(figures.regions.select("region", "rows", "expected")),
-    }
     try:
-        return [(name, _svg(chart())) for name, chart in wanted.items()]
+        drawn = {
+            "grades": charts.grades(figures.counts["grade"], figures.rows),
+            "reasons": charts.reasons(figures.reasons.select("reason", "rows")),
+            "regions": charts.regions(figures.regions.select("region", "rows", "expected")),
+        }
+        images = {name: charts.as_svg(chart) for name, chart in drawn.items()}
     except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
         return []
-
-
-def _svg(chart: Any) -> Markup:
-    return Markup(_ROOT.sub('<svg aria-hidden="true" ', charts.as_svg(chart), count=1))
+    return [(name, Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))) for name, svg in images.items()]

@@ -1,4 +1,4 @@
-"""HTML made of tags: every text is escaped, and only what a tag has made is taken as it is."""
+"""HTML made of tags: every text is escaped, except what a tag has made."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Markup(str):
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
-    """Return an element; children that are not :class:`Markup` are escaped, attributes always are.
+    """Return an element; children other than :class:`Markup`, and attributes, are escaped.
 
-    An attribute ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
+    ``class_`` means ``class``, ``aria_label`` means ``aria-label``.
     """
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     return Markup(f"<{name}{given}>{join(*children)}</{name}>")
 
 
 def join(*children: str) -> Markup:
-    """Return children one after the other, escaped unless they are :class:`Markup`."""
+    """Join children, escaped unless they are :class:`Markup`."""
     return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))

@@ -1,4 +1,4 @@
-"""Accounting of a run: what its rows ask for, what became of them, and whether rows in and rows out agree."""
+"""Accounting of a run: the plan of its lookups, the counts of its rows, and the balance of rows in and rows out."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ ROWS_NOT_BALANCED: Final = Problem(
 )
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
-"""Why a row is not asked about: its number cannot be one, or it is no row of the list."""
-
+"""Reasons why a row is not asked about."""
 
 OTHER: Final = "other"
-"""Under which words are counted that are not in the local vocabulary: the service may have its own."""
+"""Words outside the local vocabulary, which the service may use, are counted under this one."""
 
 _OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """What would be looked up.
+    """Lookups that a run would make.
 
-    ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``: rows that cannot be business numbers, rows with
-    a wrong check digit that are not bought for it, distinct records, and rows that repeat one of those.
-    ``invalid_by_problem`` counts by the codes of :data:`PROBLEMS`; ``wrong_check_digits`` and ``without_address`` are
-    among the valid rows.
+    ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``: no business number, a wrong check digit that
+    is not bought, distinct records, and repeated records. ``invalid_by_problem`` counts by :data:`PROBLEMS`;
+    ``wrong_check_digits`` and ``without_address`` count valid rows.
     """
 
     rows: int
@@ -53,20 +51,19 @@ class LookupPlan:
     suspect: int = 0
 
     def as_dict(self) -> dict[str, object]:
-        """The plan as plain values for JSON."""
+        """Return the plan as plain values for JSON."""
         return asdict(self)
 
 
 def plan(rows: pl.LazyFrame) -> LookupPlan:
-    """Count what the rows of :func:`bansong.run.records.records` ask for, in one streaming pass."""
+    """Count the lookups of rows of :func:`bansong.run.records.records` in one streaming pass."""
     return plan_of(with_plan_columns(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
 
 
 def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add to the rows of :func:`bansong.run.records.records` what a plan is counted from, as columns ``plan:…``.
+    """Add the columns ``plan:…`` that :data:`PLAN_COUNTS` aggregates to rows of :func:`bansong.run.records.records`.
 
-    Rows that have :data:`bansong.run.lookups.LOOKUP` are counted by it; where lookups are free, a cheaper hash
-    will do.
+    Lookups are counted by :data:`bansong.run.lookups.LOOKUP` if the rows have it, else by a cheaper hash.
     """
     names = rows.collect_schema().names()
     if "b_no" not in names:
@@ -90,7 +87,6 @@ def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _lookup_key(names: list[str]) -> pl.Expr:
-    """A hash of a row's canonical (b_no, name, address): equal records are one lookup."""
     if LOOKUP in names:
         return pl.col(LOOKUP).hash(seed=0)
     texts = [
@@ -112,7 +108,7 @@ PLAN_COUNTS: Final = (
 
 
 def plan_of(counts: Mapping[str, int]) -> LookupPlan:
-    """Return the plan that the aggregations of :data:`PLAN_COUNTS` say."""
+    """Return the plan from the aggregations of :data:`PLAN_COUNTS`."""
     rows, valid, asked, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "asked", "lookups"))
     problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
     return LookupPlan(
@@ -129,7 +125,7 @@ def plan_of(counts: Mapping[str, int]) -> LookupPlan:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """The counts of a finished run, taken from the very rows that were written."""
+    """Counts of a finished run, taken from the rows that were written."""
 
     rows: int
     in_order: bool
@@ -140,27 +136,22 @@ class RowCounts:
 
 
 def number_rows(answered: pl.LazyFrame) -> pl.LazyFrame:
-    """Number the answered rows as they leave, to be held against the number they came in with."""
+    """Number the answered rows in the order of the output."""
     return answered.with_row_index(_OUT_ID)
 
 
 def order_counts() -> tuple[pl.Expr, pl.Expr]:
-    """Aggregations over rows of :func:`number_rows`: how many (``rows``), and whether ``in_order``."""
+    """Return aggregations over rows of :func:`number_rows`: their number ``rows``, and whether ``in_order``."""
     return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
 
 
 def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
-    """Return a one-row query that counts rows of :func:`number_rows`, with more aggregations beside.
+    """Return a one-row query that counts rows of :func:`number_rows`, with the aggregations ``more``.
 
-    Rows by each known word, and in all (``biz_status:``): what is left over are the service's own words. There is no
-    other ``row_status``.
+    Columns: ``<column>:<word>`` for each word of the vocabularies, and ``<column>:`` for all rows with a value, so that
+    the words of the service can be counted too.
     """
-    counted = {
-        "row_status": ROW_STATUSES,
-        "biz_status": BIZ_STATUSES,
-        "grade": GRADES,
-        "action": ACTIONS,
-    }
+    counted = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
     return answered.select(
         *order_counts(),
         *(
@@ -174,7 +165,7 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
 
 
 def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
-    """Return the account that a tally says."""
+    """Return the counts of a row of :func:`tally`."""
 
     def by(name: str) -> dict[str, int]:
         counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
@@ -193,7 +184,7 @@ def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
 
 
 def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
-    """Raise :class:`AccountingError` unless every row that came in went out, once, in order, with one status."""
+    """Raise :class:`AccountingError` unless each row of the input was written once, in order, with one status."""
     faults = []
     counted = sum(account.by_row_status.values())
     if counted != rows_in:
@@ -202,7 +193,7 @@ def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
 
 
 def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: Phrase, in_order: bool) -> None:
-    """Raise :class:`AccountingError` where rows were lost, added or moved, or other ``faults`` are known already."""
+    """Raise :class:`AccountingError` if rows were lost, added or moved, or for the ``faults`` found before."""
     found = []
     if rows_out != rows_in:
         found.append(_fault(rows_in, Phrase("{count:,} answered", count=rows_out)))

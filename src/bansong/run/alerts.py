@@ -1,4 +1,4 @@
-"""What the reader must know before using an output: statuses that nobody checked, rows that are mostly of no use."""
+"""Alerts of a run: statuses that were not checked, rows that are mostly useless."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMON_FAILURE: Final = "common_failure"
 FAILURE_COUNTS: Final = (
     pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
 )
-"""The note that most failed rows of a run bear, as an aggregation over its rows."""
+"""The most frequent note of failed rows, as an aggregation over a run's rows."""
 
 _UNREAD_COLUMN: Final = gettext_noop(
     "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
@@ -129,12 +129,12 @@ BOUGHT_COUNTS: Final = (
     _GARBLED.sum().alias(GARBLED),
     pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
 )
-"""How many rows the service lets go though it says "closed" or "unknown", and how many answers are not all UTF-8 (and
-the first of these rows), as aggregations over a run's rows."""
+"""Rows with `send` that the service calls closed or unknown, and answers that are not all UTF-8 (and the first such
+row), as aggregations over a run's rows."""
 
 
 def how_to_check_statuses() -> Phrase:
-    """Return how to get statuses that are checked."""
+    """Return how to get checked statuses."""
     return Phrase(
         "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
         "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
@@ -144,27 +144,26 @@ def how_to_check_statuses() -> Phrase:
 
 
 def no_gazetteer() -> Notice:
-    """Return what it means that no gazetteer was given, and how to get one."""
+    """Return the effect of a missing gazetteer, and how to get one."""
     return Notice(GAZETTEER_MISSING, gazetteer=Option("gazetteer", "gazetteer.parquet"))
 
 
 def is_majority(part: int, rows: int) -> bool:
-    """Return whether a part of the rows is more than half of them."""
+    """Whether a part of the rows is more than half of them."""
     return 2 * part > rows
 
 
 def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Notice | None:
-    """Return what is to be said where not even the newest status of a registry is a ground for sending."""
+    """Alert if even the newest status of the registry is too old for sending."""
     if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
         return None
     return Notice(REGISTRY_STALE, path=registry.path, day=registry.newest, days=stale_after)
 
 
 def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Notice, ...]:
-    """Return what is to be said of a local engine's registry: that it is too old for a plan, or that there is none.
+    """Alert if the registry is too old for a plan, or missing; not if the tax authority's statuses lie over it.
 
-    Where statuses of the tax authority lie over it, nothing is. ``missing``: what it means that there is none, ``None``
-    if nothing need be said of it.
+    ``missing``: effect of a missing registry, ``None`` for no alert.
     """
     if local.status is not None:
         return ()
@@ -177,7 +176,7 @@ def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Notice | None:
-    """Return what is to be said where the service says `send` of businesses that it calls closed or does not know."""
+    """Alert if the service says `send` for businesses that it calls closed or unknown."""
     found = int(tallied.get(UNCHECKED_SENDS) or 0)
     if not found:
         return None
@@ -185,10 +184,7 @@ def bought_alert(tallied: Mapping[str, int]) -> Notice | None:
 
 
 def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Notice | None:
-    """Return what is to be said where answers of the service held bytes that are not UTF-8.
-
-    ``first_row``: the number of the first row.
-    """
+    """Alert if answers of the service are not all UTF-8; ``first_row``: number of the first row."""
     found = int(tallied.get(GARBLED) or 0)
     if not found:
         return None
@@ -196,7 +192,7 @@ def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Notice | None:
 
 
 def vanished_alert(tallied: Mapping[str, int]) -> Notice | None:
-    """Return what is to be said where addresses that were chosen in a review are not in the gazetteer any more."""
+    """Alert if addresses chosen in a review have left the gazetteer."""
     found = int(tallied.get("choice:vanished") or 0)
     if not found:
         return None
@@ -204,7 +200,7 @@ def vanished_alert(tallied: Mapping[str, int]) -> Notice | None:
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
-    """Return what is to be said where most rows are invalid; ``header``: of the column with the business numbers."""
+    """Alert if most rows are invalid; ``header``: of the column with the business numbers."""
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
@@ -216,10 +212,9 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
 
 
 def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Notice | None:
-    """Return what is to be said before lookups are bought at ``address`` that the ledger knows at other addresses.
+    """Alert before lookups are bought at ``address`` that the ledger holds under another origin.
 
-    ``name`` is what the ledger calls the service; ``known``: (origin, how many of the ``wanted`` lookups), the most
-    first in the message.
+    ``name``: the service's name in the ledger; ``known``: (origin, number of the ``wanted`` lookups).
     """
     if not known:
         return None
@@ -231,10 +226,7 @@ def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]
 
 
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
-    """Return what is to be said of answers that are used though too old, because they were bought since ``begun``.
-
-    ``begun``: when the run began that this one continues, in unix seconds.
-    """
+    """Note that answers are used though too old: they were bought since ``begun`` (unix time) of the continued run."""
     if not answers or begun is None:
         return ()
     day = datetime.fromtimestamp(begun, SEOUL)
@@ -252,12 +244,12 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
 
 
 def unknown_quota_alert(problem: object) -> Notice:
-    """Return what is to be said where ``/me`` cannot be read and a budget limits the run."""
+    """Alert if ``/me`` cannot be read and a budget limits the run."""
     return Notice(QUOTA_UNKNOWN, problem=problem)
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
-    """Return what is to be said where most rows failed; ``note``: :data:`COMMON_FAILURE`."""
+    """Alert if most rows failed; ``note``: :data:`COMMON_FAILURE`."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):
         return None
@@ -265,10 +257,10 @@ def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
 
 
 def emptied_alert(path: Path, backup: Path) -> Notice:
-    """Return what to say of a file of letters to be sent that has no row now."""
+    """Alert for a file of letters to be sent that has no row now."""
     return Notice(FILE_EMPTIED, path=path, backup=backup, option=Option("allow_empty", True))
 
 
 def kept_alert(path: Path, backup: Path) -> Notice:
-    """Return what to say of a file that held what bansong is not known to have written."""
+    """Alert for a replaced file that somebody had edited."""
     return Notice(FILE_KEPT, path=path, backup=backup)

@@ -1,8 +1,8 @@
-"""What changed between two runs over the same rows: pure functions over frames of answers.
+"""Changes between two runs over the same rows: pure functions over frames of answers.
 
-A *snapshot* has one row a key and input (:data:`SNAPSHOT`): the last answer. A row whose question was left open this
-time (pending, failed, status unknown) keeps the earlier answer, so that nothing is told twice. A row that left the list
-stays in the snapshot for :data:`KEEP_GONE_DAYS`. Closures are compared by business number, whatever its rows are.
+A *snapshot* (:data:`SNAPSHOT`) has the last answer of each key and input. A row that is left open this time (pending,
+failed, status unknown) keeps its earlier answer, so that nothing is reported twice. A row that left the list stays for
+:data:`KEEP_GONE_DAYS`. Closures are compared by business number.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from bansong.translation import current_language, gettext, gettext_noop
 Change = Literal[
     "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"
 ]
-"""What may have become of a row since the run before."""
 CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 KEY: Final = "key"
 CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
 ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
-"""What is compared: a probability moves a little every day, and the grade says when that matters."""
+"""Compared columns: a probability moves a little every day; the grade shows when that matters."""
 GONE: Final = "gone"
-"""The day on which a row was missed first; null for a row of the list."""
+"""Day on which a row was first missed; null for a row of the list."""
 KEEP_GONE_DAYS: Final = 30
 SNAPSHOT: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
@@ -44,25 +43,24 @@ _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
 _NOW: Final = "_now"
 BEFORE: Final = "_before"
-"""What stands behind the name of a column that says how it was before."""
+"""Suffix of a column with the earlier value."""
 CHANGE_SCHEMA: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
     | dict.fromkeys(RECORD, pl.String())
     | {CHANGE: pl.List(pl.String())}
     | {f"{name}{end}": SNAPSHOT[name] for name in _SHOWN for end in (BEFORE, "")}
 )
-"""One row a key whose answer is another than before; ``changes`` names the kinds, and may be empty."""
+"""One row for each key whose answer changed; ``changes`` names the kinds and may be empty."""
 _ANSWERED: Final = ("verified", "cached", "invalid")
 _BETWEEN: Final = "\x1f"
 _NUMBER: Final = "_number"
 _NUMBER_EXPR: Final = pl.coalesce("b_no", KEY).alias(_NUMBER)
 _STATUS: Final = "_status"
-_SEVEREST: Final = ("closed", "suspended", "active")
-"""Statuses of rows of one number, the one that counts first."""
+_SEVEREST_FIRST: Final = ("closed", "suspended", "active")
 
 
 def key_expr(columns: Iterable[str]) -> pl.Expr:
-    """Return the text by which a row is known again: its cells in these columns, without white space."""
+    """Return the text that identifies a row: its cells in these columns, without white space."""
     cells = [pl.col(name).cast(pl.String).fill_null("") for name in columns]
     return without_space(pl.concat_str(cells, separator=_BETWEEN))
 
@@ -74,17 +72,17 @@ def without_space(text: pl.Expr) -> pl.Expr:
 
 
 def status_code_expr(status: pl.Expr) -> pl.Expr:
-    """Return the code of a status by what its word means, in Korean or English; a word that is not known stays."""
+    """Return the code of a status word, Korean or English; unknown words stay."""
     return pl.coalesce(meaning_expr(status), status)
 
 
 def advance(
     before: pl.DataFrame, after: pl.DataFrame, today: date, other_columns: Collection[str] = ()
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the settled snapshot ``after``, with the rows that left the list, and what changed.
+    """Return the settled snapshot ``after``, with the rows that left the list, and the changes.
 
-    ``other_columns``: inputs of which other columns were found than before (:func:`rebase`). Most rows are as they
-    were: they are known by a hash of 64 bits of all that is compared, and joined with nothing.
+    ``other_columns``: inputs whose columns changed (:func:`rebase`). Most rows are unchanged: they are found by a
+    64-bit hash of the compared columns and not joined.
     """
     before = recognize(rebase(before, after, other_columns), after)
     compared = (KEY, *ANSWER, "row_status")
@@ -107,11 +105,10 @@ def advance(
 
 
 def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
-    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the status of their numbers.
+    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the statuses of their numbers.
 
-    Where another column was found, rows have other keys, grades and addresses for this reason alone. Rows without a
-    number cannot be known again then: the present ones count as those of before. So do all rows of an input of which
-    no number was known before.
+    When other columns are read, keys, grades and addresses differ for this reason alone. Rows without a number, and
+    all rows of an input without known numbers, cannot be matched: the present ones replace the earlier ones.
     """
     if not inputs:
         return before
@@ -128,10 +125,9 @@ def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -
 
 
 def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Return ``before`` with the keys that its rows have ``after``: an edited name or address makes no other row.
+    """Return ``before`` with the keys of ``after``, where one row of a business number left and one came.
 
-    Such a row is known by its business number, where one row of it went and one came. Otherwise a closure of the same
-    night would be a row gone and a row new, and told to nobody.
+    Without this, a closure in the same night as an edit of the name or address would go unreported.
     """
     listed = before.filter(pl.col(GONE).is_null())
     gone, came = (
@@ -149,8 +145,9 @@ def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the status of each number of a snapshot: that of a row of the list before that of one that left it."""
-    severity = pl.col("biz_status").replace_strict(_SEVEREST, range(len(_SEVEREST)), default=len(_SEVEREST))
+    """Return the status of each number of a snapshot; rows of the list take precedence over those that left it."""
+    places = dict(zip(_SEVEREST_FIRST, range(len(_SEVEREST_FIRST)), strict=True))
+    severity = pl.col("biz_status").replace_strict(places, default=len(places))
     is_unknown = pl.col("biz_status").fill_null("unknown") == "unknown"
     ranked = rows.sort(is_unknown, pl.col(GONE).is_not_null(), severity, maintain_order=True)
     return ranked.select(_NUMBER_EXPR, pl.col("biz_status").fill_null("unknown").alias(_STATUS)).unique(
@@ -170,10 +167,10 @@ def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
 
 
 def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows ``after`` with what was known ``before`` where a question was left open.
+    """Return the rows ``after`` with the earlier values of what was left open.
 
-    A row that was not answered keeps its whole answer. A status that could not be found out keeps the status, and what
-    is judged by it unless the address is another: an outage would raise the risk of all, and its end lower it again.
+    An unanswered row keeps its whole answer. A row with an unknown status keeps the status, and unless its address
+    changed the risk too: else an outage would raise all risks, and its end lower them again.
     """
     known = before.unique(KEY, keep="first", maintain_order=True)
     names = (*_SHOWN, "address")
@@ -195,11 +192,10 @@ def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
 def compare(
     before: pl.DataFrame, after: pl.DataFrame, known: pl.DataFrame | None = None, now: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Return what is another in ``after`` than ``before``: :data:`CHANGE_SCHEMA`, rows in the order of ``after``.
+    """Return the changes from ``before`` to ``after``: :data:`CHANGE_SCHEMA`, ordered as ``after``, then gone rows.
 
-    Both are settled snapshots; of a key that several inputs have, the first counts. Rows that are gone come last.
-    ``known`` and ``now``: the rows that say how the numbers were and are, by default the same. A closure of a number is
-    a change of one row alone: the first of the number's rows that says so.
+    Both are settled snapshots; of a key in several inputs the first counts. ``known`` and ``now``: rows with the
+    statuses of the numbers, by default the same. A number's closure is a change of its first row that shows it.
     """
     known, now = number_statuses(before if known is None else known), number_statuses(after if now is None else now)
     before, after = (frame.unique(KEY, keep="first", maintain_order=True) for frame in (before, after))
@@ -224,14 +220,12 @@ def compare(
 
 
 def _rules(is_new: pl.Expr, is_gone: pl.Expr, bears_news: pl.Expr) -> dict[Change, pl.Expr]:
-    """Return when a row counts as each kind; ``bears_news``: it is the row that stands for its number."""
     status, status_before = pl.col("biz_status"), pl.col(_STATUS)
     stayed = ~is_new & ~is_gone
     grade, grade_before = _rank("grade", GRADES)
     action, action_before = _rank("action", ACTIONS)
-    moved = pl.any_horizontal(
-        pl.col(name) != pl.col(f"{name}{BEFORE}") for name in ("fixed_zipcode", "fixed_address")
-    )  # null where one of the two has none: a correction that was not there before is no change of the address
+    # null if only one of them is filled: a new correction is no change of the address
+    moved = pl.any_horizontal(pl.col(name) != pl.col(f"{name}{BEFORE}") for name in ("fixed_zipcode", "fixed_address"))
     return {
         "closed": bears_news & (status == "closed") & (status_before != "closed"),
         "suspended": bears_news & (status == "suspended") & (status_before != "suspended"),
@@ -247,7 +241,6 @@ def _rules(is_new: pl.Expr, is_gone: pl.Expr, bears_news: pl.Expr) -> dict[Chang
 
 
 def _rank(name: str, words: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
-    """The place of a word in its vocabulary, now and before; null for others."""
     places = dict(zip(words, range(len(words)), strict=True))
     now, before = (
         pl.col(column).replace_strict(places, default=None, return_dtype=pl.Int8)
@@ -257,10 +250,7 @@ def _rank(name: str, words: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
 
 
 def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return what changed over several runs, from what changed in each, the oldest first.
-
-    What went and came back is no change.
-    """
+    """Return the changes over several runs from those of each, the oldest first; what came back is no change."""
     steps = pl.concat([frame.with_columns(pl.lit(place).alias("step")) for place, frame in enumerate(changes)])
     first, last = (steps.unique(KEY, keep=keep, maintain_order=True) for keep in ("first", "last"))
     was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")
@@ -272,20 +262,19 @@ def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:
-    """The snapshot of one side of changes: how the rows were before, or are now."""
     sides = [pl.col(f"{name}{end}").alias(name) for name in _SHOWN]
     rest = (pl.lit("verified").alias("row_status"), pl.lit(None, pl.Date).alias(GONE))
     return changes.select(KEY, "input", *RECORD, *sides, *rest).select(SNAPSHOT.names())
 
 
 def of_kinds(changes: pl.DataFrame, kinds: Sequence[Change]) -> pl.DataFrame:
-    """Return the rows of :func:`compare` that count as one of ``kinds``, which alone are named in them."""
+    """Return the rows of :func:`compare` of these ``kinds``, and only these kinds in them."""
     named = pl.col(CHANGE).list.set_intersection(list(kinds))
     return changes.with_columns(named.alias(CHANGE)).filter(pl.col(CHANGE).list.len() > 0)
 
 
 def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
-    """Return how many rows count as each kind."""
+    """Return the number of rows of each kind."""
     found = dict(changes[CHANGE].explode(empty_as_null=False).value_counts().iter_rows())
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
@@ -302,7 +291,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "new": gettext_noop("new"),
     "gone": gettext_noop("gone"),
 }
-"""A kind of change → its word for people; the English ones are the codes."""
+"""Words for the kinds of change; the English ones are the codes."""
 _HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
     CHANGE: gettext_noop("changes"),
     "b_no": gettext_noop("b_no"),
@@ -312,12 +301,12 @@ _HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Return how many rows count as each kind, in words; nothing where none does."""
+    """Return the number of rows of each kind in words; empty for no change."""
     return ", ".join(f"{gettext(KIND_WORDS[kind])} {counts[kind]:,}" for kind in CHANGES if counts.get(kind))
 
 
 def write_changes(changes: pl.DataFrame, target: Path) -> None:
-    """Write what changed as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
+    """Write the changes as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
@@ -332,7 +321,6 @@ def write_changes(changes: pl.DataFrame, target: Path) -> None:
 
 
 def _in_current_language(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return what changed with headers and words for people; the English ones are names of columns and codes."""
     if current_language() == "ko":
         words = {f"{name}{end}": KOREAN_WORDS[name] for name in _SHOWN if name in KOREAN_WORDS for end in (BEFORE, "")}
         rows = rows.with_columns(pl.col(name).replace(pairs) for name, pairs in words.items())

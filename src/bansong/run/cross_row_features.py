@@ -1,8 +1,7 @@
-"""What only the whole file tells of a row: many businesses at its address, several addresses of its number.
+"""Features of a row that only the whole file shows: a crowded address, several addresses of one number.
 
-Both cost points, and points that are not deserved do more harm than points that are missed: where the file is not
-plain, nothing is found. Two passes at most look at few columns, and hold 16 bytes a row while they do; what stays are
-two Booleans a row.
+Both cost points, and undeserved points harm more than missed ones, so only plain cases count. At most two passes read a
+few columns and hold 16 bytes a row; two Booleans a row stay.
 """
 
 from __future__ import annotations
@@ -23,19 +22,16 @@ CROWDED: Final = "crowded"
 SEVERAL: Final = "several_addresses"
 
 CROWD: Final = 10
-"""From how many businesses on an address is crowded.
+"""Businesses at one address from which on it is crowded.
 
-The recipe says "many". A family with its firms, or a firm with its branches under one roof, has a handful of numbers;
-shared offices and addresses for hire, where nobody may know the addressee, have dozens.
+A family with its firms, or a firm with its branches, has a handful of numbers under one roof; shared offices and
+addresses for hire have dozens.
 """
 
 ALIKE: Final = 3
-"""How many businesses must spell an address in the very same way before other spellings of it are looked for.
+"""Businesses with the very same spelling of an address before other spellings of it, which is costly, are compared."""
 
-So the costly comparison is only for the few addresses that may be crowded at all.
-"""
-
-_AT_ONCE: Final = 500_000
+_PAIRS_AT_ONCE: Final = 500_000
 _NUMBER: Final = "number"
 _PLACE: Final = "place"
 _KEY: Final = "key"
@@ -43,12 +39,10 @@ _TEXT: Final = "text"
 _WRITTEN: Final = "number:written"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
-"""What :func:`bansong.engine.address.parse.forms.plain_numbers` tells of an address."""
 
 KEYS: Final = (_NUMBER, "business", _PLACE, _KEY, *_BUILDINGS)
-"""Columns of :func:`row_keys`: the number (Int64; some are none), the same where it can be a business (Int64), the
-address as it is written and as it is compared (String), the numbers of its building and of its lot (Int64). Each is
-null where there is none."""
+"""Columns of :func:`row_keys`, null where unknown: number (Int64), number of a possible business (Int64), address as
+written and as compared (String), building and lot number (Int64)."""
 
 _NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
@@ -57,14 +51,13 @@ _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Add :data:`CROWDED` and :data:`SEVERAL` (Boolean) to rows of :func:`bansong.run.records.records`.
 
-    The rows are read for it, at once; without a number or an address column nothing is read or added. Null in rows that
-    have no number or no address.
+    The rows are read at once. Null for rows without number or address; without one of the columns nothing is added.
 
-    *Crowded*: :data:`CROWD` different businesses (numbers with the right check digit) at one
+    *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at one
     :func:`~bansong.engine.letter_history.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
-    addresses*: the number stands in the file with two building numbers, or with two lot numbers, in addresses that are
-    plain (:func:`bansong.engine.address.parse.forms.plain_numbers`); so neither another spelling, a missing province,
-    unit or postal code, nor the lot address beside the road address counts as another place.
+    addresses*: the number has two building numbers, or two lot numbers, in plain addresses
+    (:func:`bansong.engine.address.parse.forms.plain_numbers`); other spellings, a missing province, unit or postal
+    code, and the lot address beside the road address do not count.
     """
     if not _has_records(rows):
         return rows
@@ -72,11 +65,10 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order.
-
-    See :func:`with_cross_row_features`.
-    """
-    found = _hash_rows(rows)
+    """Return :data:`CROWDED` and :data:`SEVERAL` of each row with ``b_no`` and ``address``, in order."""
+    address = pl.col("address").cast(pl.String)
+    work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
+    found = _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
     says = pl.all_horizontal(pl.col(_NUMBER, _PLACE).is_not_null())
     marks = {CROWDED: _find_crowded(rows, found), SEVERAL: _find_several(rows, found)}
     return found.select(
@@ -86,10 +78,7 @@ def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame) -> pl.LazyFrame:
-    """Add what :func:`find_cross_row_features` found to the rows with these ``row_id``.
-
-    Rows without a number or an address column get nothing.
-    """
+    """Add the result of :func:`find_cross_row_features` to the rows with these ``row_id``."""
     if not _has_records(rows):
         return rows
     looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
@@ -97,10 +86,9 @@ def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame) -> pl.LazyFrame
 
 
 def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
-    """Take features that somebody else found in the whole file: columns of :data:`CROWDED` and :data:`SEVERAL`.
+    """Complete features that another engine found: Boolean columns of :data:`CROWDED` and :data:`SEVERAL`.
 
-    ``found``: which of them the rows have (Boolean, null for no). They become what :func:`with_cross_row_features`
-    adds: nothing without a number or an address column, null in rows that have no number or no address.
+    ``found``: those that the rows have (null for no). The result is that of :func:`with_cross_row_features`.
     """
     if not _has_records(rows):
         return rows.drop(found)
@@ -115,10 +103,9 @@ def _has_records(rows: pl.LazyFrame) -> bool:
 
 
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the columns :data:`KEYS` of each row, for those who look for the features with an engine of their own.
+    """Return the columns :data:`KEYS` of rows with ``b_no`` and ``address``, for features found by another engine.
 
-    ``rows`` have ``b_no`` and ``address``. It looks at one row at a time, and hashes nothing: polars' hashes differ
-    from release to release.
+    Each row is read alone, and nothing is hashed: polars' hashes differ between releases.
     """
     address = pl.col("address").cast(pl.String)
     said = pl.when(~is_masked(address)).then(address)
@@ -132,18 +119,8 @@ def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _hash_rows(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Each row's number and the hash of its address as it is written (UInt64 both), null where there is none."""
-    address = pl.col("address").cast(pl.String)
-    work = rows.select("b_no", pl.when(address.is_not_null()).then(address.hash()).alias(_PLACE))
-    return _with_number(work).select(_NUMBER, _PLACE).collect(engine="streaming")
-
-
 def _with_number(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the number (UInt64), null where there is none.
-
-    Numbers that are equal are equal here, whatever their spelling; some that are none are here as well.
-    """
+    # equal numbers become equal, whatever their spelling; some are no business numbers
     digits = pl.col(_WRITTEN).str.replace_all("-", "", literal=True).cast(pl.UInt64, strict=False)
     work = rows.with_columns(pl.col("b_no").cast(pl.String).alias(_WRITTEN)).with_columns(digits.alias(_NUMBER))
     odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_WRITTEN))  # few, and on nulls the rule costs nothing
@@ -151,7 +128,6 @@ def _with_number(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
-    """The ``row_id`` of the rows at a crowded address."""
     alike = _find_with_different(_with_repeated(found, _PLACE, ALIKE), _PLACE, ALIKE)
     if alike.is_empty():
         return _NO_ROWS
@@ -166,7 +142,6 @@ def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
 
 
 def _find_several(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
-    """The ``row_id`` of the rows whose number has several addresses."""
     respelled = _find_with_different(_with_repeated(found, _NUMBER, 2), _NUMBER, 2)
     if respelled.is_empty():
         return _NO_ROWS
@@ -180,29 +155,25 @@ def _find_several(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
 
 
 def _business_expr() -> pl.Expr:
-    """The number, null where it is none: with a wrong check digit, or, as telephone numbers, from 0 on."""
+    # null with a wrong check digit, and below 10^9, as telephone numbers
     key = pl.col(_NUMBER)
     return pl.when(business_number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
 
 
 def _with_repeated(found: pl.DataFrame, column: str, times: int) -> pl.DataFrame:
-    """The numbers and addresses, both known, whose value in a column stands there at least so often; no others."""
     often = find_repeated(found[column], times)
     return found.filter(_is_among(column, often)).drop_nulls() if len(often) else found.clear()
 
 
 def _find_with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
-    """The values of an integer column that stand beside at least so many different values of the other one.
-
-    A part of them at a time: to find what is different takes ten times the memory of what is looked at.
-    """
-    parts = 1 + pairs.height // _AT_ONCE
+    # in parts: finding distinct pairs takes ten times the memory of the pairs
+    parts = 1 + pairs.height // _PAIRS_AT_ONCE
     of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
     return pl.concat([find_repeated(part[column], times) for part in of_part])
 
 
 def find_repeated(values: pl.Series, times: int) -> pl.Series:
-    """The values that stand there at least so often, sorted: to sort them costs half of what it costs to count them."""
+    """Return the values that occur at least so often, sorted: sorting costs half of counting."""
     ordered = values.sort()
     return ordered.filter(ordered == ordered.shift(times - 1)).unique()
 
@@ -212,14 +183,13 @@ def _is_among(column: str, values: pl.Series) -> pl.Expr:
 
 
 def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
-    """The rows of the file for which ``which`` holds of what was found."""
     holds = found.select(which.fill_null(False)).to_series()
     wanted = pl.col(ROW_ID).map_batches(partial(gather_values, holds), pl.Boolean, is_elementwise=True)
     return rows.select(ROW_ID, "address").filter(wanted)
 
 
 def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
-    """The values at the places ``ids``."""
+    """Return the values at the positions ``ids``."""
     return values.gather(ids)
 
 

@@ -1,4 +1,4 @@
-"""The list that goes to the mail house: a row for each letter that is to be sent; and how many letters that is."""
+"""The list for the mail house: a row for each letter; and the number of letters."""
 
 from __future__ import annotations
 
@@ -29,26 +29,24 @@ LETTER_COST_IMPOSSIBLE: Final = Problem(
 )
 
 LETTER: Final = "bv:letter"
-"""Whether a letter is to be sent for a row (Boolean)."""
+"""Whether a row gets a letter (Boolean)."""
 
-_LINE: Final = 30
-"""Characters of an address that stay on one line: what a window envelope has room for."""
+_LINE_CHARS: Final = 30  # of an address that fit on one line of a window envelope
+# an official address: up to the building's number; then the unit, or the reference in brackets
 _BUILDING: Final = r"^(.+?[0-9])(?:, (.+)| (\(.+))$"
-"""An official address: up to the building's number; behind it the unit, or what stands in brackets."""
-_WORDS: Final = rf"^(.{{1,{_LINE}}})\s(.+)$"
+_WORDS: Final = rf"^(.{{1,{_LINE_CHARS}}})\s(.+)$"
 _UNPRINTABLE: Final = r"[\s\p{C}]+"
 _GAPS: Final = {"name": "without_name", "line1": "without_address", "code": "without_postal_code"}
-"""What a letter needs, and what it is called where it is not there."""
+"""Needed cells of a letter, and the name of the count of those that are empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterCounts:
-    """How many letters are to be sent, and what becomes of the other rows: all in all they are the rows.
+    """Number of letters, and of the other rows; they add up to ``rows``.
 
-    ``repeated``: rows that would be sent, but repeat another letter; ``stopped``: rows with ``do_not_send``;
-    ``waiting``: rows with ``confirm``, ``fix_address`` or ``hold``; ``unanswered``: rows without an action, or with one
-    of the service's own. ``cost``: won a letter, ``None`` where it was not given. ``without_name``,
-    ``without_address``, ``without_postal_code``: letters of a list whose cell for it is empty.
+    ``repeated``: rows with ``send`` that repeat another letter; ``stopped``: ``do_not_send``; ``waiting``: ``confirm``,
+    ``fix_address`` or ``hold``; ``unanswered``: other actions or none. ``cost``: won a letter, if given.
+    ``without_name``, ``without_address``, ``without_postal_code``: letters of a list with an empty cell.
     """
 
     rows: int
@@ -63,33 +61,32 @@ class LetterCounts:
 
     @property
     def unanswered(self) -> int:
-        """Rows of which nothing is known."""
+        """Rows without a usable action."""
         return self.rows - self.letters - self.repeated - self.stopped - self.waiting
 
     @property
     def fewer(self) -> int:
-        """Letters fewer than if each row were mailed: those that repeat another, and those that are not to be sent."""
+        """Letters saved against mailing each row."""
         return self.repeated + self.stopped
 
     @property
     def saved(self) -> float | None:
-        """What the letters that are not sent would have cost, in won."""
+        """Cost of the saved letters, in won."""
         return None if self.cost is None else self.fewer * self.cost
 
     def as_dict(self) -> dict[str, object]:
-        """The counts as plain values for JSON."""
+        """Return the counts as plain values for JSON."""
         names = ("letters", "fewer", "repeated", "stopped", "waiting", "unanswered", "cost", "saved", *_GAPS.values())
         return {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[tuple[str, str]]:
-        """The counts as (what, how much) for people."""
+        """Return the counts as (label, text) for people."""
         fewer = ngettext("{count:,} letter fewer", "{count:,} letters fewer", self.fewer)
         if self.saved is not None:
             fewer = gettext("{fewer}, ₩{saved:,.0f} saved", fewer=fewer, saved=self.saved)
-        why = gettext("repeat another {repeated:,} · not to be sent {stopped:,}", **_parts(self))
-        rest = gettext(
-            "to be sent {letters:,} · waiting {waiting:,} · without an answer {unanswered:,}", **_parts(self)
-        )
+        counts = {name: getattr(self, name) for name in ("letters", "repeated", "stopped", "waiting", "unanswered")}
+        why = gettext("repeat another {repeated:,} · not to be sent {stopped:,}", **counts)
+        rest = gettext("to be sent {letters:,} · waiting {waiting:,} · without an answer {unanswered:,}", **counts)
         lines = [(gettext("letters"), rest), (gettext("saved"), f"{fewer} ({why})")]
         if any(getattr(self, gap) for gap in _GAPS.values()):
             lines.append((gettext("incomplete"), self._gaps_line()))
@@ -105,20 +102,16 @@ class LetterCounts:
         )
 
 
-def _parts(counts: LetterCounts) -> dict[str, object]:
-    return {name: getattr(counts, name) for name in ("letters", "repeated", "stopped", "waiting", "unanswered")}
-
-
 def check_letter_cost(cost: float | None) -> None:
-    """Raise :class:`UsageError` for a cost that cannot be one."""
+    """Raise :class:`UsageError` for an impossible cost."""
     if cost is not None and not 0 <= cost < 1e9:
         raise UsageError(LETTER_COST_IMPOSSIBLE, cost=cost)
 
 
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`LETTER` to rows with :data:`bansong.run.duplicates.FIRST`, which are read for it, at once.
+    """Add :data:`LETTER` to rows with :data:`bansong.run.duplicates.FIRST`, which are read at once.
 
-    Of rows that are the same and say ``send``, the first with a name gets the letter, or the first if all lack one.
+    Of equal rows with ``send``, the first with a name gets the letter, or the first if all lack one.
     """
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     sent = (pl.col("action") == "send").fill_null(False)
@@ -131,13 +124,11 @@ def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _recipient(names: Collection[str]) -> pl.Expr:
-    """The name on a letter, null where it is missing, blank or masked."""
     name = pl.col("name").cast(pl.String) if "name" in names else pl.lit(None, pl.String)
-    return _tidy(pl.when(~is_blank(name) & ~is_masked(name)).then(name))
+    return _one_line(pl.when(~is_blank(name) & ~is_masked(name)).then(name))
 
 
-def letter_counts() -> tuple[pl.Expr, ...]:
-    """Aggregations over rows of :func:`mark_letters`, to be read by :func:`letter_counts_of`."""
+def _letter_counts() -> tuple[pl.Expr, ...]:
     action = pl.col("action")
     waits = action.is_in(["confirm", "fix_address", "hold"])
     return (
@@ -150,46 +141,41 @@ def letter_counts() -> tuple[pl.Expr, ...]:
 
 
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
-    """Count the letters of rows of :func:`mark_letters`; where they are ``listed``, also what their list lacks."""
-    found = answers.select(*letter_counts()).collect(engine="streaming").row(0, named=True)
+    """Count the letters of rows of :func:`mark_letters`; if they are ``listed``, also the empty cells of the list."""
+    found = answers.select(*_letter_counts()).collect(engine="streaming").row(0, named=True)
     lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
     gaps = _letter_rows(answers).select(lacking).collect(engine="streaming").row(0, named=True) if listed else {}
     return LetterCounts(**found, **gaps, cost=cost)
 
 
 def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a row for each letter of rows of :func:`mark_letters`: name, two lines of address, postal code.
+    """Return a row for each letter of rows of :func:`mark_letters`: name, two lines of address, postal code (texts).
 
-    Sorted by postal code, those without one last; of one code, in the order of the list. All are texts.
+    Sorted by postal code, those without one last; within a code in the order of the rows.
     """
     headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
     return _letter_rows(answers).sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
 
 
 def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """A row for each letter, in the order of the list: its row, name, two lines of address, postal code."""
     names = answers.collect_schema().names()
     given = {
         name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String)
         for name in ("address", "zipcode")
     }
-    address = _tidy(pl.coalesce("fixed_address", given["address"]))
+    address = _one_line(pl.coalesce("fixed_address", given["address"]))
     first, second = _address_lines(address, pl.col("fixed_address").is_not_null())
     return answers.filter(LETTER).select(
         ROW_ID,
         _recipient(names).alias("name"),
         first.alias("line1"),
         second.alias("line2"),
-        _postal_code(pl.coalesce("fixed_zipcode", given["zipcode"])).alias("code"),
+        postal_digits(_one_line(pl.coalesce("fixed_zipcode", given["zipcode"]))).alias("code"),
     )
 
 
-def write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
-    """Write the letters of rows of :func:`mark_letters` to a file of the format that its name asks for.
-
-    No cell begins a formula in a spreadsheet, and postal codes are texts. Raises :class:`AccountingError` unless just
-    so many ``letters`` are in the file.
-    """
+def _write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
+    # no cell begins a formula, and postal codes are texts
     rows, format = letters_of(answers), output_format(target)
     if format == "csv":
         rows = rows.with_columns(pl.coalesce(escape_formula(pl.col(name)), name).alias(name) for name in _headers())
@@ -199,11 +185,11 @@ def write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
 
 
 def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
-    """Write the letters to the temporary file that takes the place of ``path``; return whether they are in it.
+    """Write the letters to the temporary file that replaces ``path``; return whether they are in it.
 
-    An earlier list that would become empty is put there instead, unless that is allowed.
+    An earlier list that would become empty is kept instead, unless ``allow_empty``.
     """
-    write_letters(answers, temporary, letters)
+    _write_letters(answers, temporary, letters)
     if letters or allow_empty or not replaces_other(path, temporary):
         return True
     with fetch_file(path) as earlier:
@@ -212,7 +198,7 @@ def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters:
 
 
 def replaces_other(path: Path, temporary: Path) -> bool:
-    """Return whether an earlier file is at ``path`` that is not the same as the finished one."""
+    """Whether ``path`` has an earlier file that differs from the finished one."""
     if not (look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()):
         return False
     with fetch_file(path) as earlier:
@@ -222,7 +208,7 @@ def replaces_other(path: Path, temporary: Path) -> bool:
 
 
 def _parts_of(workbook: Path) -> dict[str, int]:
-    """Checksums of a workbook's parts without the one that has the time of writing."""
+    # without the part that holds the time of writing
     with zipfile.ZipFile(workbook) as parts:
         return {part.filename: part.CRC for part in parts.infolist() if part.filename != "docProps/core.xml"}
 
@@ -231,22 +217,14 @@ def _headers() -> tuple[str, str, str, str]:
     return gettext("recipient"), gettext("address 1"), gettext("address 2"), gettext("postal code")
 
 
-def _tidy(text: pl.Expr) -> pl.Expr:
-    """A text on one line: white space and what cannot be printed become one space."""
+def _one_line(text: pl.Expr) -> pl.Expr:
     tidy = text.str.replace_all(_UNPRINTABLE, " ").str.strip_chars()
     return pl.when(tidy != "").then(tidy)
 
 
-def _postal_code(code: pl.Expr) -> pl.Expr:
-    return postal_digits(_tidy(code))
-
-
 def _address_lines(address: pl.Expr, official: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Two lines of an address: the road and number, then the unit; of one that is not official, after a word.
-
-    The second is null where all of it has room on the first.
-    """
-    long = address.str.len_chars() > _LINE
+    # road and number, then the unit; other addresses break at a space; one line if all fits on it
+    long = address.str.len_chars() > _LINE_CHARS
     road, unit, reference = (address.str.extract(_BUILDING, group) for group in (1, 2, 3))
     head, rest = (address.str.extract(_WORDS, group) for group in (1, 2))
     by_building = official & road.is_not_null()

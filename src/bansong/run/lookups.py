@@ -1,4 +1,4 @@
-"""What is paid for: rows that say the same are one lookup, and a lookup has one key in every file and every year."""
+"""Distinct lookups of the rows, and the key by which a lookup is found again in every file and year."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ LOOKUP: Final = "lookup"
 """A row's canonical record as one text; null where nothing may be asked."""
 
 Record = tuple[str | None, str | None, str | None]
-"""Number, name and address as somebody says them."""
+"""Number, name and address."""
 
 SHORT: Final = "lookup_hash"
 KEY: Final = "key"
 BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)
-"""What stands beside a record for the local engine alone: it is no part of a lookup, and is never sent."""
+"""Columns for the local engine alone: no part of a lookup, and never sent."""
 PRIORITY: Final = "priority"
 
 _BETWEEN: Final = "\x1f"
 _SPACES: Final = r"[\s\p{Cc}]+"
-_UNSEEN: Final = r"\p{Cf}+"
-"""What has no width: marks of byte order and direction, soft hyphens."""
+_ZERO_WIDTH: Final = r"\p{Cf}+"  # byte order and direction marks, soft hyphens
 _KEY_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One distinct record to be verified; ``key`` is what the ledger knows it by."""
+    """One distinct record to be verified; ``key`` identifies it in the ledger."""
 
     key: bytes
     b_no: str
@@ -47,11 +46,11 @@ class Lookup:
 
 
 def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
-    """The canonical text of each row of :func:`bansong.run.records.records` (String).
+    """Return the canonical text of each row of :func:`bansong.run.records.records` (String).
 
-    Number, name and address, in Unicode's composed form, without what has no width, and with every run of white space
-    or control characters one space; a name or address that says nothing counts as none. Null for rows that are none,
-    and, unless ``suspect``, for numbers whose check digit is wrong.
+    Number, name and address in Unicode's composed form, without zero-width characters, each run of white space or
+    control characters as one space, blank names and addresses as "". Null for rows without a business number, and
+    unless ``suspect`` for numbers with a wrong check digit.
     """
     names = rows.collect_schema().names()
     if DIGITS not in names:
@@ -66,9 +65,8 @@ def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
 def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
     """Return the distinct lookups of rows that have :data:`LOOKUP`, in the order of their first row.
 
-    Columns: :data:`LOOKUP`, ``row_id`` of the first row, :data:`BESIDE` (the first row's, as far as the rows have them;
-    ``zipcode`` as text), and
-    :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
+    Columns: :data:`LOOKUP`, ``row_id``, those of :data:`BESIDE` that the rows have (of the first row; ``zipcode`` as
+    text), and :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
     """
     names = rows.collect_schema().names()
     found = [pl.col(ROW_ID).min()]
@@ -82,28 +80,26 @@ def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
 
 
 def telling_seed(lookups: pl.DataFrame) -> int:
-    """The first seed under which no two of these lookups have the same :func:`short_expr`."""
+    """Return the first seed under which :func:`short_expr` differs for all these lookups."""
     return next(seed for seed in count() if lookups.select(short_expr(seed)).to_series().n_unique() == lookups.height)
 
 
 def short_expr(seed: int) -> pl.Expr:
-    """A number (UInt64) for each :data:`LOOKUP`, null for none: a join by it takes a fraction of the text's memory."""
+    """Return a number (UInt64) for each :data:`LOOKUP`, null for null: joins by it need a fraction of the memory."""
     return pl.when(pl.col(LOOKUP).is_not_null()).then(pl.col(LOOKUP).hash(seed)).alias(SHORT)
 
 
 def with_keys(lookups: pl.DataFrame, scope: str) -> pl.DataFrame:
-    """Add :data:`KEY` (Binary, 16 bytes) to lookups."""
+    """Add :data:`KEY` (Binary) to lookups."""
     key = _hasher(scope)
     return lookups.with_columns(pl.Series(KEY, [key(text) for text in lookups[LOOKUP]], pl.Binary))
 
 
 def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
-    """The keys of records, by their ten digits, name and address; one without ten digits has none."""
+    """Return the keys of those records that have a business number."""
     frame = pl.DataFrame(list(records), schema=dict.fromkeys(("b_no", "name", "address"), pl.String), orient="row")
-    digits, texts = (
-        business_number.compact_expr(pl.col("b_no")).alias("b_no"),
-        [_clean_text(pl.col(name)) for name in ("name", "address")],
-    )
+    digits = business_number.compact_expr(pl.col("b_no")).alias("b_no")
+    texts = [_clean_text(pl.col(name)) for name in ("name", "address")]
     found = frame.with_columns(digits, pl.concat_str(digits, *texts, separator=_BETWEEN).alias(LOOKUP))
     key = _hasher(scope)
     rows = found.drop_nulls("b_no").iter_rows()
@@ -111,19 +107,19 @@ def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
 
 
 def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
-    """What a key holds beside the record: the service, and the flags that may change its answer."""
+    """Return what a key holds beside the record: the service, and the flags that may change its answer."""
     return _BETWEEN.join((origin, f"offline={offline}", f"paid={paid}"))
 
 
 def as_lookups(lookups: pl.DataFrame) -> Iterator[Lookup]:
-    """Yield the lookups of a frame with :data:`LOOKUP` and :data:`KEY`, in its order."""
+    """Yield the lookups of a frame with :data:`LOOKUP` and :data:`KEY` in its order."""
     for part in lookups.iter_slices(10_000):
         for key, (b_no, name, address) in zip(part[KEY], split(part).iter_rows(), strict=True):
             yield Lookup(key, b_no, name, address)
 
 
 def split(lookups: pl.DataFrame) -> pl.DataFrame:
-    """The columns ``b_no``, ``name``, ``address`` of lookups, null where there is none."""
+    """Return the columns ``b_no``, ``name``, ``address`` of lookups, null for blanks."""
     parts = lookups.select(
         pl.col(LOOKUP).str.split_exact(_BETWEEN, 2).struct.rename_fields(["b_no", "name", "address"])
     )
@@ -133,13 +129,13 @@ def split(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _clean_text(text: pl.Expr) -> pl.Expr:
-    seen = text.cast(pl.String).str.replace_all(_UNSEEN, "")
+    seen = text.cast(pl.String).str.replace_all(_ZERO_WIDTH, "")
     plain = seen.str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
     return pl.when(is_blank(plain)).then(pl.lit("")).otherwise(plain)
 
 
 def _hasher(scope: str) -> Callable[[str], bytes]:
-    """A hash that is the same in every version and year: polars' own may change, and then all would be paid again."""
+    # not polars' hash, which may change between releases: then all would be paid again
     begun = blake2b(scope.encode(), digest_size=_KEY_BYTES)
     begun.update(b"\0")
 

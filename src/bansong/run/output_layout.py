@@ -1,4 +1,4 @@
-"""Layout of an output: where it goes, which columns it has, and what it cannot have of its input."""
+"""Layout of an output: its place, its columns, and losses from its input."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ COLUMN_DOUBLED: Final = Problem(
 )
 
 _JSON: Final = ("json", "ndjson")
-_SHOWN: Final = 5
+_RENAMED_HEADERS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run's output goes, and as what; ``streamed``: to standard output, once it is finished at ``path``.
+    """Place and format of an output.
 
-    ``private``: nobody but the run sees the file at ``path``.
+    ``streamed``: goes to standard output once it is finished at ``path``; ``private``: only the run sees the file.
     """
 
     path: Path
@@ -80,20 +80,21 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What the output is called in the report."""
+        """Name of the output in the report."""
         return str(STREAM if self.streamed else self.path)
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
-    """Where the output goes; raise :class:`UsageError` where what is asked for does not go together.
+    """Return the output's place; raise :class:`UsageError` for options that exclude each other.
 
-    :class:`OutputError` for a URL of a kind that is not written.
+    Raises :class:`OutputError` for a URL that cannot be written.
     """
     if in_place and output is not None:
         raise UsageError(IN_PLACE_AND_OUTPUT)
     if in_place:
         refuse_in_place(path, format)
-        _refuse_backup(path, options["backup"])
+        if options["backup"] and is_remote(path):
+            raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
         raise UsageError(BACKUP_NOT_NEEDED)
@@ -103,16 +104,8 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
     return _check_target(Target(target, output_format(target), **options | {"backup": False}))
 
 
-def _refuse_backup(path: Path, backup: bool) -> None:
-    if backup and is_remote(path):
-        raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
-
-
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
-    """Where an output is finished in ``folder`` before it goes to standard output, in the input's own format.
-
-    Raises what :func:`choose_target` raises.
-    """
+    """Return the place in ``folder`` of an output for standard output, in the input's format; raise as above."""
     target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
     check_terminal(target.format)
     return replace(target, streamed=True, private=True)
@@ -139,10 +132,9 @@ def lay_out_columns(
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return the output's columns as (column, header), and warnings.
 
-    The file's columns at the positions ``kept`` come first, in their order, ``names``, by default the nine, behind
-    them, under their headers in the language ``lang``. Columns of an earlier enrichment or labelling (``ours``:
-    contract name → position) are replaced where they stand. Where a column of the user's that is kept bears our name,
-    in upper or lower case, ours is called ``<name>_bv``; if that is taken too, ``<name>_bv2`` and so on.
+    First the file's columns at the positions ``kept``, then ``names`` under their headers in ``lang``. Columns of an
+    earlier enrichment or labelling (``ours``: contract name → position) are replaced where they stand. If a kept column
+    of the user has our name, in any case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
     """
     replaced = {place: name for name, place in ours.items()}
     columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
@@ -164,9 +156,9 @@ def lay_out_columns(
 
 
 def refuse_wide(table: Table, target: Target, prefix: str) -> None:
-    """Raise :class:`OutputError` where a sheet cannot have all of a table's columns and ours.
+    """Raise :class:`OutputError` if a sheet cannot have all of a table's columns and ours.
 
-    To choose among thousands of columns takes seconds, so this is asked before.
+    Called first, since choosing among thousands of columns takes seconds.
     """
     if target.format == "xlsx":
         from bansong.tables import excel
@@ -178,12 +170,11 @@ def refuse_wide(table: Table, target: Target, prefix: str) -> None:
 def find_losses(
     table: Table, target: Target, in_place: bool, *, leaves_out: bool, header_unsure: bool
 ) -> tuple[str, ...]:
-    """Warnings about what the output cannot have of the file around its table.
+    """Return warnings about parts of the input around its table that the output lacks.
 
-    ``leaves_out``: whether it lacks columns of the user's; ``header_unsure``: whether no header says for certain that
-    it is one, so that what stands above may be rows. Columns cannot be cut out of a workbook without changing its
-    formulas, so such an output is a new one. Raises :class:`UsageError` where that is to replace the old one,
-    :class:`OutputError` for a workbook that cannot be written as is asked.
+    ``leaves_out``: the output lacks columns of the user; ``header_unsure``: the lines above may be rows. Columns cannot
+    be cut out of a workbook without changing its formulas, so such an output is a new workbook. Raises
+    :class:`UsageError` if that would replace the old one, :class:`OutputError` for an impossible workbook.
     """
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     if table.format == target.format == "xlsx" and anew and in_place:
@@ -217,7 +208,6 @@ def _note_rebuilt(table: Table) -> str:
 
 
 def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
-    """Notes on the lines above the rows that the output lacks; ``titles``: whether title lines are among these."""
     joined = table.above - table.titles + 1
     notes = [Phrase("the {count} lines of the header are one line in the output", count=joined)] if joined > 1 else []
     if table.titles and titles:
@@ -234,7 +224,7 @@ def _note_lost_lines(table: Table, *, titles: bool) -> tuple[str, ...]:
 
 
 def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Warnings about what JSON and Parquet cannot hold as it is: headers that repeat or are blank, NaN and infinity.
+    """Return warnings about headers (repeated, blank) and values (NaN, infinity) that JSON and Parquet cannot hold.
 
     ``layout``: the output's columns as (column, header). Raises :class:`OutputError` for more than a sheet has.
     """
@@ -249,10 +239,10 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
     headers = [header for _, header in layout]
     renamed = [pair for pair in zip(headers, unique_names(headers), strict=True) if pair[0] != pair[1]]
     if renamed:
-        named: Phrase = Listed(
-            (Phrase("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN]), ", "
-        )
-        named = Phrase("{named} and so on", named=named) if len(renamed) > _SHOWN else named
+        shown = renamed[:_RENAMED_HEADERS_SHOWN]
+        named: Phrase = Listed((Phrase("{header!r} is {name!r}", header=old, name=new) for old, new in shown), ", ")
+        if len(renamed) > len(shown):
+            named = Phrase("{named} and so on", named=named)
         warnings = (
             Phrase(
                 "headers that repeat or are blank get names of their own, as {format} needs: {named}",
@@ -269,7 +259,7 @@ def find_changes(table: Table, target: Target, layout: Sequence[tuple[str, str]]
 
 
 def open_elsewhere(source: Path | None, target: Target) -> Iterator[Notice]:
-    """Yield what to say where input or output is open in Excel or LibreOffice, as a lock beside it shows."""
+    """Yield alerts if input or output is open in Excel or LibreOffice, shown by a lock file beside it."""
     if source is not None and (lock := _lock_beside(source)):
         yield Notice(INPUT_OPEN, path=source, lock=lock.name)
     if not target.private and target.path != source and (lock := _lock_beside(target.path)):
@@ -284,9 +274,9 @@ def _lock_beside(path: Path) -> Path | None:
 
 
 def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
-    """Raise :class:`UsageError` where a file that is written is one that is read, or both that are written are one.
+    """Raise :class:`UsageError` if a written file is also read, or two written files are one.
 
-    Only ``in_place`` may, and does, write the output over the input.
+    Only ``in_place`` writes the output over the input.
     """
     others = dict(read)
     for use, path in written.items():
@@ -307,15 +297,10 @@ def _same(path: Path, use: str, other: str) -> str:
 _USES: Final = (
     *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
     *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
-    *(
-        gettext_noop("letter list"),
-        gettext_noop("report"),
-        gettext_noop("review"),
-        gettext_noop("status store"),
-        gettext_noop("key file"),
-    ),
+    *(gettext_noop("letter list"), gettext_noop("report"), gettext_noop("review"), gettext_noop("status store")),
+    gettext_noop("key file"),
 )
-"""What files are for, as messages call them."""
+"""Uses of files in messages."""
 
 
 def _use(name: str) -> str:

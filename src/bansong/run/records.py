@@ -1,4 +1,4 @@
-"""The user's rows as records, and which of them are none: totals below or between the rows, headers again."""
+"""The user's rows as records; totals and repeated headers among them are marked."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9]
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
     """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
 
-    The record's columns are ``b_no``, ``name``, ``address``, ``zipcode`` and, beside it, ``confirmed``, as far
-    as a column was chosen, as written; where several columns were, joined.
-    Where there is a number column, :data:`DIGITS` (String), :data:`RIGHT` (Boolean) and what the engine reads as
-    :data:`bansong.engine.local.ROW_PROBLEM` (String) are beside them. ``ours``: positions of columns from an earlier
-    enrichment, which say nothing about a row. Rows of a list with addresses and without numbers are marked by
-    :data:`bansong.engine.local.ADDRESS_LIST`.
+    The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as far as columns were chosen, as
+    written; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
+    (Boolean) and :data:`bansong.engine.local.ROW_PROBLEM` (String); rows with addresses alone are marked by
+    :data:`bansong.engine.local.ADDRESS_LIST`. ``ours``: positions of columns from an earlier enrichment.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
@@ -76,7 +74,7 @@ def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection[int], unsure: pl.Expr) -> pl.Expr:
-    """Whether a label stands in a column up to the number's or in the name's, in a row whose number is not right."""
+    # a label in a column up to the number's or in the name's, in a row whose number is not right
     number_place, name = chosen["b_no"].column, chosen.get("name")
     places = [place for place in texts if place <= number_place or (name and place == name.column)]
     ids = table.ids
@@ -85,5 +83,4 @@ def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection
 
 
 def _is_header(table: Table, place: int, cell: pl.Expr) -> pl.Expr:
-    """Whether a cell of text says what its column's header says, blank for blank."""
     return cell.cast(pl.String).fill_null("").str.strip_chars() == table.headers[place].strip()

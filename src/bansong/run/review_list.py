@@ -1,4 +1,4 @@
-"""The list of addresses that a person is to decide on: what each may mean, and a cell for the choice."""
+"""The list of addresses for a person to decide on: candidates of each, and a cell for the choice."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REVIEW_WITHOUT_GAZETTEER: Final = Problem(
 )
 REVIEW_TOO_LONG: Final = Problem("outputs.review_too_long", "{path}: {count:,} addresses are more than a sheet holds")
 
-MOST: Final = 5
-"""Candidates of an address."""
+CANDIDATES: Final = 5
+"""Most candidates of an address."""
 
 COLUMNS: Final = {
     "row": gettext_noop("row"),
@@ -33,7 +33,7 @@ COLUMNS: Final = {
     "zipcode": gettext_noop("postal code"),
     "why": gettext_noop("what is not sure"),
     "choice": gettext_noop("choice"),
-    **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, MOST + 1)},
+    **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, CANDIDATES + 1)},
     "changes": gettext_noop("what differs"),
 }
 """The columns of a review, with their headers."""
@@ -52,12 +52,15 @@ _WIDTHS: Final = {
     "choice": 44,
     "changes": 60,
 }
+_CANDIDATE_WIDTH: Final = 36
+_EMPTY_CANDIDATE_WIDTH: Final = 12
+_RECORD: Final = ("name", "address", "zipcode")
 _UNPRINTABLE: Final = r"[\s\p{C}]+"
 _ROWS_OF_A_SHEET: Final = 1_048_575
 
 
 def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
-    """Raise :class:`OutputError` for a name that is no workbook's, :class:`UsageError` without a gazetteer."""
+    """Raise :class:`OutputError` unless the name ends in ``.xlsx``, :class:`UsageError` without a gazetteer."""
     if path.suffix.lower() != ".xlsx":
         raise OutputError(REVIEW_NOT_WORKBOOK, path=path)
     if gazetteer is None:
@@ -72,10 +75,10 @@ def headers() -> dict[str, str]:
 
 
 def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
-    """Write a workbook of the addresses of answered rows that are not sure; return how many there are.
+    """Write a workbook of the unsure addresses of answered rows; return their number.
 
-    ``answers``: rows of :meth:`bansong.engine.LocalEngine.answer` with a gazetteer, with the record's columns and
-    ``row_id``. A line an address of a business, the first of its rows, in the order of the list.
+    ``answers``: rows of :meth:`bansong.engine.LocalEngine.answer` with a gazetteer, the record's columns and
+    ``row_id``. One line for each business and address, in the order of the rows.
     """
     unsure = _unsure_addresses(answers)
     lines = unsure.hstack(_candidates(unsure, gazetteer))
@@ -100,13 +103,9 @@ def _unsure_addresses(answers: pl.LazyFrame) -> pl.DataFrame:
     return found.unique(["b_no", "key"], keep="first", maintain_order=True).drop(ROW_ID, "key")
 
 
-_RECORD: Final = ("name", "address", "zipcode")
-
-
 def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
-    """The candidates of each address, what differs, and an empty cell for the choice."""
     found = (
-        suggest(unsure, gazetteer, current_language(), MOST)
+        suggest(unsure, gazetteer, current_language(), CANDIDATES)
         if not unsure.is_empty()
         else pl.DataFrame(schema=SUGGESTED)
     )
@@ -121,16 +120,18 @@ def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
     every = pl.DataFrame({"row": pl.int_range(unsure.height, dtype=pl.UInt32, eager=True)})
     joined = every.join(by_row, on="row", how="left", maintain_order="left")
     return joined.select(
-        *(pl.col("text").list.get(place, null_on_oob=True).alias(f"candidate{place + 1}") for place in range(MOST)),
+        *(
+            pl.col("text").list.get(place, null_on_oob=True).alias(f"candidate{place + 1}")
+            for place in range(CANDIDATES)
+        ),
         pl.col("changes"),
         pl.lit(None, pl.String).alias("choice"),
     )
 
 
 def _width(column: pl.Series) -> int:
-    """Characters; a place for a candidate that no line has is narrow."""
     is_empty = column.name.startswith("candidate") and column.null_count() == len(column)
-    return 12 if is_empty else _WIDTHS.get(column.name, 36)
+    return _EMPTY_CANDIDATE_WIDTH if is_empty else _WIDTHS.get(column.name, _CANDIDATE_WIDTH)
 
 
 def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
@@ -140,7 +141,7 @@ def _as_sheet(lines: pl.DataFrame) -> ChoiceSheet:
         widths=tuple(_width(lines[name]) for name in COLUMNS),
         lines=lines,
         choice="choice",
-        offered=tuple(f"candidate{place}" for place in range(1, MOST + 1)),
+        offered=tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1)),
         prompt=gettext("Choose the right address; leave the cell empty if none is."),
         refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
     )

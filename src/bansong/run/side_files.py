@@ -1,4 +1,4 @@
-"""Files that a run writes beside its output: a file an action, the list for the mail house, the page, the review."""
+"""Files beside an output: a file for each action, the list for the mail house, the page, the review."""
 
 from __future__ import annotations
 
@@ -32,24 +32,22 @@ SPLIT_COLUMN_INVALID: Final = Problem(
 )
 
 PARTS: Final = (*ACTIONS, OTHER)
-"""What the files are called by: the actions, and ``other`` for rows without one, or with one of the service's own."""
+"""Names of the files: the actions, and ``other`` for rows with none of them."""
 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
-_NEW: Final = ("xlsx", "parquet")
-"""Formats whose writers would put the columns back into the user's own file, with all of its rows."""
+_RENDERED: Final = (
+    "xlsx",
+    "parquet",
+)  # their writers would put the columns back into the user's file with all its rows
 
 
-def check_split(by: str | None) -> None:
-    """Raise :class:`UsageError` for what a file cannot be split by."""
+def _check_split(by: str | None) -> None:
     if by not in (None, "action", KOREAN_SPLIT):
         raise UsageError(SPLIT_COLUMN_INVALID, by=by)
 
 
-def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
-    """Where the files go: ``OUT.csv.gz`` → ``OUT.send.csv.gz``, ``OUT.발송.csv.gz``, for each of :data:`PARTS`.
-
-    All are always written, so that no file of an earlier run stands among them with rows of its own.
-    """
+def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
+    # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; all are written, so that no file of an earlier run stays among them
     plain = unpacked_name(output)
     suffix = ".xlsx" if plain.suffix.lower() == ".xlsm" else plain.suffix
     packed = output.name.removeprefix(plain.name)
@@ -59,10 +57,10 @@ def split_paths(output: Path, lang: Lang) -> dict[str, Path]:
     }
 
 
-def write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
-    """Write the rows of an enriched table to the file of their action; return how many each has.
+def _write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
+    """Write the rows of an enriched table to the file of their action; return the number of rows of each.
 
-    Raises :class:`AccountingError` unless each row is in one file, and each file has its rows in their order.
+    Raises :class:`AccountingError` unless each row is in one file, in order.
     """
     action = pl.col("action")
     part_of = pl.when(action.is_in(ACTIONS)).then(action).otherwise(pl.lit(OTHER))
@@ -72,7 +70,7 @@ def write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, row
 
 
 def _write_part(result: Enriched, which: pl.Expr, path: Path, target: Target) -> int:
-    table = replace(result.table, source=None) if target.format in _NEW else result.table
+    table = replace(result.table, source=None) if target.format in _RENDERED else result.table
     rows = result.frame.filter(which)
     ascending = (pl.col(ROW_ID).diff().fill_null(1) > 0).all()
     tally = rows.select(pl.len().alias("rows"), ascending.alias("in_order"))
@@ -98,13 +96,11 @@ UNMASK_WITHOUT_REPORT: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class WrittenSides:
-    """What was written beside an output.
+    """Files written beside an output.
 
-    ``parts``: the file of each action with its rows; ``letters``: how many letters there are, where that was asked for;
-    ``letter_list``: the file for the mail house; ``kept_letters``: an earlier one that would have become empty and was
-    kept instead; ``review``: the one of addresses to be decided on, ``unsure`` of them. ``kept``: files of several
-    inputs that somebody had edited, and where each is now. ``emptied``: the part of the letters to be sent, where it
-    has no row now and replaces an earlier one.
+    ``parts``: file and number of rows of each action; ``letters``: counts, if asked for; ``letter_list``: file for the
+    mail house; ``kept_letters``: an earlier one, kept because the new one would be empty; ``review``: file of the
+    ``unsure`` addresses; ``kept``: edited files, and their copies; ``emptied``: list of letters that became empty.
     """
 
     parts: Mapping[str, tuple[Path, int]]
@@ -119,18 +115,18 @@ class WrittenSides:
 
     @property
     def lacks_letters(self) -> bool:
-        """Whether no row gets a letter now, and an earlier list of letters was kept."""
+        """Whether no row gets a letter now, though earlier ones did."""
         return self.kept_letters is not None or self.emptied is not None
 
     @property
     def alerts(self) -> tuple[Notice, ...]:
-        """What the reader must know before using the files."""
+        """Alerts about the files."""
         if self.kept_letters is None:
             return ()
         return (Notice(LETTERS_KEPT, path=self.kept_letters, option=Option("allow_empty", True)),)
 
     def as_dict(self) -> dict[str, object]:
-        """The files and counts as plain values for JSON: what was not asked for is not there."""
+        """Return the files and counts as plain values for JSON, without those that were not asked for."""
         found: dict[str, Any] = {}
         if self.parts:
             found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
@@ -145,7 +141,7 @@ class WrittenSides:
         return found
 
     def lines(self) -> list[tuple[str, str]]:
-        """The files and counts as (what, how much) for people."""
+        """Return the files and counts as (label, text) for people."""
         files = " · ".join(f"{path.name} {rows:,}" for path, rows in self.parts.values())
         return [
             *(self.letters.lines() if self.letters else []),
@@ -168,10 +164,7 @@ class WrittenSides:
 
 @dataclass(frozen=True, slots=True)
 class SideFiles:
-    """The files that are asked for beside an output, and where they are to be.
-
-    ``at``: where each is written before it is published, by its path.
-    """
+    """Files asked for beside an output; ``at``: the temporary file of each."""
 
     parts: Mapping[str, Path] = field(default_factory=dict)
     letters: Path | None = None
@@ -185,17 +178,17 @@ class SideFiles:
 
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return what the options ask for; raise :class:`UsageError`, :class:`OutputError` for what cannot be.
+        """Return the files that the options ask for; raise :class:`UsageError` or :class:`OutputError`.
 
-        ``gazetteer``: the one by which addresses are corrected, if they are.
+        ``gazetteer``: the one by which addresses are corrected, if any.
         """
-        check_split(write.split)
+        _check_split(write.split)
         letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(UNMASK_WITHOUT_REPORT)
         korean = write.headers == "ko" or write.split == KOREAN_SPLIT
-        parts = split_paths(target.path, "ko" if korean else "en") if write.split else {}
+        parts = _split_paths(target.path, "ko" if korean else "en") if write.split else {}
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
@@ -203,16 +196,16 @@ class SideFiles:
 
     @property
     def counts_letters(self) -> bool:
-        """Whether it is worked out which rows get a letter."""
+        """Whether rows with letters must be found."""
         return self.letters is not None or self.letter_cost is not None
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether any file is asked for."""
         return bool(self.parts) or self.counts_letters or self.page is not None or self.review is not None
 
     def paths_by_use(self) -> dict[str, Path | None]:
-        """The files by what they are."""
+        """Return the files by their use."""
         words = {word_of(part, current_language()): path for part, path in self.parts.items()}
         return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
             "letter list": self.letters,
@@ -221,20 +214,18 @@ class SideFiles:
         }
 
     def reserve(self, files: ExitStack) -> SideFiles:
-        """Return the same with a temporary file for each, published when ``files`` are closed without an error."""
+        """Return a copy with a temporary file for each, published when ``files`` closes without an error."""
         single = (self.letters, self.page, self.review)
         paths = [path for path in (*self.parts.values(), *single) if path is not None]
         return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
 
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
-        """Write the files of an enriched table; raise :class:`AccountingError` where they do not balance."""
+        """Write the files of an enriched table; raise :class:`AccountingError` if they do not balance."""
         at = {part: self.at[path] for part, path in self.parts.items()}
-        counts = write_parts(result, at, target, rows) if at else {}
-        letters = (
-            count_letters(result.frame, self.letter_cost, listed=self.letters is not None)
-            if self.counts_letters
-            else None
-        )
+        counts = _write_parts(result, at, target, rows) if at else {}
+        letters = None
+        if self.counts_letters:
+            letters = count_letters(result.frame, self.letter_cost, listed=self.letters is not None)
         listed, kept = self.letters, None
         if letters is not None and listed is not None:
             rows_of, count = result.frame, letters.letters
@@ -244,17 +235,14 @@ class SideFiles:
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
-        sent = self.parts.get("send")
-        emptied = (
-            sent
-            if sent is not None and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent])
-            else None
-        )
+        sent, emptied = self.parts.get("send"), None
+        if sent and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent]):
+            emptied = sent
         return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept, emptied=emptied)
 
 
 def letter_list_of(write: WriteOptions) -> Path | None:
-    """Return where the list for the mail house goes; raise :class:`UsageError`, :class:`OutputError` for no place."""
+    """Return the path of the list for the mail house, if any; raise :class:`UsageError`, :class:`OutputError`."""
     check_letter_cost(write.letter_cost)
     letters = as_path(write.letters) if write.letters is not None else None
     if letters is not None and output_format(letters) == "xlsx" and letters.suffix.lower() != ".xlsx":

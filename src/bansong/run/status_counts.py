@@ -1,4 +1,4 @@
-"""Of how many rows of a run the status was checked, by whom, and how old that is."""
+"""Number of rows with a checked status, its sources and its age."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ STATUSES_UNCHECKED: Final = Problem("alert.statuses_unchecked", "{summary}")
 
 @dataclass(frozen=True, slots=True)
 class NtsCounts:
-    """What the tax authority's own statuses are to the rows of a run.
+    """The tax authority's statuses in a run.
 
-    ``rows`` have one, the oldest of the day ``oldest`` (ISO). ``aged`` rows have a status, of whatever source, that
-    bears its age: it should have been asked again and was not, or it is not of today where not all could be asked; the
-    oldest of these is ``age`` days old. ``halt``: why not all was asked that should have been, ``None`` if it was.
+    ``rows`` have one, the oldest of the day ``oldest`` (ISO). ``aged`` rows have a status of any source that shows its
+    age because it could not be renewed; the oldest is ``age`` days old. ``halt``: reason why not all were asked.
     """
 
     rows: int
@@ -36,7 +35,7 @@ class NtsCounts:
 
     @property
     def caution(self) -> str:
-        """How old statuses are that could not be asked again, and why; empty where there is nothing to say."""
+        """Age of statuses that could not be renewed, and why; empty if there are none."""
         age = Phrase("{count:,} day", "{count:,} days", count=self.age or 0)
         aged = Phrase(
             "{count:,} status up to {age} old", "{count:,} statuses up to {age} old", count=self.aged, age=age
@@ -51,12 +50,11 @@ class NtsCounts:
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """Of how many rows with a business number the status was checked.
+    """Number of rows with a business number whose status was checked.
 
-    ``checked`` of ``rows`` have a status from a source; ``stale`` of these were checked more than ``stale_after`` days
-    ago. ``registry`` is the version of the local engine's source, ``None`` where it had none; ``bought``: the service
-    was asked, too; ``nts``: the tax authority's part, ``None`` where its statuses were not used. ``sends``: rows with
-    the action ``send``.
+    ``checked`` of ``rows`` have a status; ``stale`` of these were checked more than ``stale_after`` days ago.
+    ``registry``: version of the registry, if any; ``bought``: the service was asked; ``nts``: the tax authority's part,
+    if asked; ``sends``: rows with the action ``send``.
     """
 
     rows: int
@@ -70,7 +68,7 @@ class StatusCounts:
 
     @property
     def summary(self) -> str:
-        """The counts in words, with what mends them."""
+        """The counts in words, with a remedy."""
         checked = Phrase(
             "{checked:,} of {rows:,} statuses checked{sources}",
             checked=self.checked,
@@ -78,15 +76,14 @@ class StatusCounts:
             sources=self._sources(),
         )
         caution = self.nts.caution if self.nts is not None else ""
-        if why := self._why_none(caution):
+        if why := self._why_unchecked(caution):
             said = Phrase("{checked}, so no row says `send`", checked=checked)
             return Listed([said, why]) if self.nts is not None else Phrase("{said}: {why}", said=said, why=why)
         stale = self._stale(with_remedy=not caution) if self.stale else ""
         missing = 0 if self.bought else self.rows - self.checked
         return Listed([Listed([checked, stale], ""), self._missing(missing) if missing else "", caution])
 
-    def _why_none(self, caution: str) -> str:
-        """Why no status was checked and what to do; empty where some were, or the service was asked."""
+    def _why_unchecked(self, caution: str) -> str:
         if self.bought or (self.checked and (self.registry or self.nts is not None)):
             return ""
         if self.nts is not None:
@@ -116,7 +113,6 @@ class StatusCounts:
         return Phrase("{count:,} number not in the registry", "{count:,} numbers not in the registry", count=count)
 
     def _sources(self) -> str:
-        """Whose the statuses are, in parentheses."""
         registry = Phrase("registry {version}", version=self.registry) if self.registry else ""
         if self.nts is None:
             return Listed([" (", registry, ")"], "") if registry else ""
@@ -134,7 +130,7 @@ class StatusCounts:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether most rows have no fresh status, or not all was asked that should have been."""
+        """Whether most rows have no fresh status, or not all numbers were asked."""
         halted = self.nts is not None and self.nts.halt is not None
         return halted or is_majority(self.rows - self.checked + self.stale, self.rows)
 
@@ -142,7 +138,7 @@ class StatusCounts:
 def statuses_of(
     engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
 ) -> StatusCounts | None:
-    """Return of how many rows of a run the status was checked; ``None`` where no row has a number.
+    """Return the status counts of a run; ``None`` if no row has a number.
 
     ``tallied``: with :meth:`bansong.engine.LocalEngine.counts`; ``halt``: see :class:`NtsCounts`.
     """
@@ -162,7 +158,7 @@ def statuses_of(
 
 
 def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
-    """Return the counts of several tables of a run as one; ``None`` where no row of any has a number."""
+    """Return the sum of the counts of several tables; ``None`` for none."""
     if not counted:
         return None
     of_nts = [one.nts for one in counted if one.nts is not None]

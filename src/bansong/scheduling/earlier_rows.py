@@ -1,4 +1,4 @@
-"""The rows that an input had in the run before, against which a damaged export is recognized."""
+"""The rows of an input in the run before, against which a damaged export is recognized."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ NUMBERS_NOT_FOUND: Final = Problem(
     "business numbers, or name it with `columns` of the input",
 )
 
-_SMALL: Final = 20
-"""An input of fewer rows may lose most of them from one run to the next."""
+_PROTECTED_ROWS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
     """Rows of an input in the run before, and its business numbers as UInt64.
 
-    ``may_lose``: whether the job allows that most of them are gone. ``where``: "the run before", or the file that had
-    these rows.
+    ``may_lose``: the job allows losing most of them. ``where``: "the run before", or the file with these rows.
     """
 
     rows: int = 0
@@ -47,8 +45,8 @@ class EarlierRows:
         if count and len(self.numbers) and numbers.is_empty():
             raise InputError(NUMBERS_NOT_FOUND, numbers=len(self.numbers))
         lost = len(self.numbers.filter(~self.numbers.is_in(numbers.implode())))
-        is_shorter = 2 * count < self.rows and (self.rows >= _SMALL or not count)
-        if self.may_lose or not (is_shorter or (2 * lost > len(self.numbers) >= _SMALL)):
+        is_shorter = 2 * count < self.rows and (self.rows >= _PROTECTED_ROWS or not count)
+        if self.may_lose or not (is_shorter or (2 * lost > len(self.numbers) >= _PROTECTED_ROWS)):
             return
         raise InputError(
             NUMBERS_LOST, count=count, where=self.where, rows=self.rows, lost=lost, numbers=len(self.numbers)

@@ -1,4 +1,4 @@
-"""What earlier runs of a job did, and what changed between two of them."""
+"""Earlier runs of a job, and the changes between two of them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def list_runs(job: Path) -> list[JobRun]:
 
 
 def find_run(job: Path, named: str) -> JobRun:
-    """Return the run that is named: ``last``, ``last-2``, an id, or the beginning of one id alone."""
+    """Return a run by name: ``last``, ``last-2``, an id, or the unique beginning of one."""
     return _find(list_runs(job), named)
 
 
 def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
-    """Return what changed from one run to a later one: :data:`bansong.run.changes.CHANGE_SCHEMA`.
+    """Return the changes from one run to a later one: :data:`bansong.run.changes.CHANGE_SCHEMA`.
 
-    Raises :class:`UsageError` where a run is not known, or ``after`` is not the later one.
+    Raises :class:`UsageError` for an unknown run, or if ``after`` is not the later one.
     """
     with open_store(job) as store:
         runs = store.runs()

@@ -21,8 +21,11 @@ from bansong.joint.survey import is_stray
 from bansong.labels.history import read_history
 from bansong.options import (
     ALL_SHEETS,
+    LocalOptions,
     ReadOptions,
+    RunOptions,
     ServiceKeywords,
+    ServiceOptions,
     StatusOptions,
     WriteOptions,
     status_options,
@@ -33,7 +36,7 @@ from bansong.run.run_start import RunStart
 from bansong.scheduling.earlier_rows import EarlierRows
 from bansong.scheduling.inputs import JobInput
 from bansong.scheduling.job_file import InputPart, JobFile
-from bansong.scheduling.job_place import locate
+from bansong.scheduling.job_place import options_in
 from bansong.scheduling.recorder import AnswerRecorder
 from bansong.tables.input_files import InputFile
 
@@ -62,23 +65,20 @@ class InputEnrichment:
         Raises what :func:`bansong.enrich` raises.
         """
         job, reference = self.job, self.job.reference
-        engine = EngineRequest(
-            job.engine.name,
-            self._service_keywords(budget),
-            *(locate(self.folder, name) for name in (reference.registry, reference.gazetteer, reference.model)),
-            job.lang,
-            self.day,
-        )
-        known = read_history(locate(self.folder, reference.labels))
+        local = LocalOptions(**options_in(reference, LocalOptions, self.folder), lang=job.lang, today=self.day)
+        engine = EngineRequest(job.engine.name, self._service_keywords(budget), local)
+        known = read_history(**options_in(reference, RunOptions, self.folder))
         answering = engine.open(known.history if known else None)
-        read, write = self._read_options(one.part), self._write_options()
+        read = self._read_options(one.part)
+        write = WriteOptions(**options_in(job.output, WriteOptions, self.folder))
+        status = StatusOptions(**options_in(job.status, StatusOptions, self.folder))
         options: dict[str, Any] = {
             "start": RunStart.now(self.now),
             "known": known,
-            "model": locate(self.folder, reference.model),
+            "model": local.model,
             "progress": self.progress,
             "cancel": self.cancel,
-            "status": status_options(self._status_options(), None, engine.kind, given=False),
+            "status": status_options(status, None, engine.kind, given=False),
             "observe": recorder.observe,
             "inspect": earlier.refuse_loss,
         }
@@ -95,40 +95,13 @@ class InputEnrichment:
         return one.listed and is_stray(one.path, error, self._read_options(one.part))
 
     def _read_options(self, part: InputPart) -> ReadOptions:
-        columns = part.columns.by_role() or None
-        return ReadOptions(
-            columns, part.sheet, part.encoding, part.json_path, part.has_header, delimiter=part.delimiter
-        )
-
-    def _write_options(self) -> WriteOptions:
-        output = self.job.output
-        return WriteOptions(
-            output_encoding=output.encoding,
-            select=output.select,
-            prefix=output.prefix,
-            summary=output.summary,
-            with_outcomes=output.with_outcomes,
-            headers=output.headers,
-        )
-
-    def _status_options(self) -> StatusOptions:
-        status = self.job.status
-        return StatusOptions(
-            source=status.source,
-            max_age=status.max_age,
-            budget=status.budget,
-            store=locate(self.folder, status.store),
-            key_file=locate(self.folder, status.key_file),
-        )
+        return ReadOptions(**options_in(part, ReadOptions, self.folder))
 
     def _service_keywords(self, budget: int | None) -> ServiceKeywords:
-        """The job file's ``[engine]`` as keywords of :class:`bansong.ServiceOptions`, the key out of its variable."""
+        """Return what the job file's ``[engine]`` gives, with the key from its variable."""
         part = self.job.engine
-        given = {name: getattr(part, name) for name in part.__struct_fields__ if name not in ("name", "key_env")}
-        given = {name: value for name, value in given.items() if value is not None}
-        for name in ("key_file", "ledger"):
-            if name in given:
-                given[name] = locate(self.folder, given[name])
+        options = options_in(part, ServiceOptions, self.folder)
+        given = {name: value for name, value in options.items() if value is not None}
         if budget is not None:
             given["budget"] = budget
         if part.key_env is not None:

@@ -1,11 +1,11 @@
-"""Which files a job reads, what they are written to, and whether one is the same as when it was verified last."""
+"""The files of a job, their outputs, and whether one is unchanged since its last verification."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from bansong.manifest import sha256_of
 from bansong.models.model_store import resolve_model
 from bansong.options import StatusOptions
 from bansong.scheduling.job_file import InputPart, JobFile
-from bansong.scheduling.job_place import locate
+from bansong.scheduling.job_place import locate, options_in
 from bansong.scheduling.output_files import about_file
 from bansong.scheduling.output_names import OutputNames
 from bansong.tables.input_files import InputFile, find_files, refuse_alike
@@ -51,12 +51,12 @@ _DAY: Final = re.compile(
     r"|(?<![0-9])[0-9]{2}[-._ ]?(0[1-9]|1[0-2])[-._ ]?(0[1-9]|[12][0-9]|3[01])(?![0-9])"
     r"|[0-9]월"
 )
-"""20261127, 2026-11, 26.11.27, 11월 27일."""
+"""Days and months in names: 20261127, 2026-11, 26.11.27, 11월 27일."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One file of a job: where it is, how it is read, what it is written to; ``listed``: no name in the job file."""
+    """One file of a job with its output; ``listed``: found in a folder or glob, not named in the job file."""
 
     path: Path
     part: InputPart
@@ -68,19 +68,19 @@ class JobInput:
 def find_inputs(
     job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
 ) -> tuple[list[JobInput], dict[str, str]]:
-    """Return the files of a job in the order of its file, those of a glob or folder by name; and what is not there.
+    """Return the files of a job in the order of its job file, and a sentence for each missing one.
 
-    ``written``: what the job ever wrote, which is no input whatever a glob says; nor are the files that the job file
-    names otherwise. The second value has a sentence for each name, glob or folder without a file, and for each file
-    whose name is no text. Raises :class:`UsageError` where two inputs would be written to one output, or an input
-    would be replaced by what is written (``changes``: where to).
+    ``written``: the job's outputs, which are no inputs; nor are other files named in the job file. Raises
+    :class:`UsageError` if two inputs share an output, or an input would be replaced by an output or ``changes``.
     """
-    used = {str(path) for path in (*_written_files(job, folder), *_read_files(job, folder))}
+    used = {str(path) for path in (*_side_files(job, folder), *_read_files(job, folder))}
     found: dict[Path, JobInput] = {}
     missing: dict[str, str] = {}
     for part in job.inputs:
         try:
-            named = _expand(folder, part.path)
+            named = find_files(part.path, folder)
+            if not named[0].listed and not is_remote(named[0].path) and not named[0].path.exists():
+                raise InputError(INPUT_MISSING, path=named[0].path)
         except InputError as error:
             missing[describe_given(part.path)] = str(error)
             continue
@@ -94,36 +94,31 @@ def find_inputs(
                 )
             elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
                 found[path] = _job_input(job, names, file, part)
-    _refuse_one_output(found.values(), [*_written_files(job, folder), *([changes] if changes else [])])
+    _refuse_one_output(found.values(), [*_side_files(job, folder), *([changes] if changes else [])])
     return list(found.values()), missing
 
 
 def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
-    """Return for paths that are not known the known one that each continues, the newest with other digits in its name.
+    """Return for unknown paths the known one that each continues: the newest with other digits in its name.
 
-    It is no input any more, or both names have a day or month: lists of several branches do not continue each other.
+    That one is no input any more, or both names have a day or month: lists of several branches do not continue each
+    other.
     """
     found: dict[str, str] = {}
     for path in paths - known.keys():
-        series = [one for one in known if _mask_digits(one) == _mask_digits(path)]
+        series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
         earlier = [one for one in series if one not in paths or _digits_of(one) < _digits_of(path)]
         newest = max(earlier, key=_digits_of, default=None)
-        if newest is not None and (newest not in paths or _differ_in_day(newest, path)):
+        if newest is None:
+            continue
+        pairs = zip(as_path(newest).parts, as_path(path).parts, strict=False)
+        if newest not in paths or any(one != two and _DAY.search(one) and _DAY.search(two) for one, two in pairs):
             found[path] = newest
     return found
 
 
-def _mask_digits(path: str) -> str:
-    return _DIGITS.sub("0", path)
-
-
 def _digits_of(path: str) -> list[int]:
     return [int(digits) for digits in _DIGITS.findall(path)]
-
-
-def _differ_in_day(path: str, other: str) -> bool:
-    pairs = zip(as_path(path).parts, as_path(other).parts, strict=False)
-    return any(one != two and _DAY.search(one) and _DAY.search(two) for one, two in pairs)
 
 
 def _is_text(path: Path) -> bool:
@@ -134,20 +129,20 @@ def _is_text(path: Path) -> bool:
     return True
 
 
-def _written_files(job: JobFile, folder: Path) -> list[Path]:
-    """The files that a job writes beside its outputs."""
-    named = (job.notify.file, job.run.metrics)
-    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
+def _side_files(job: JobFile, folder: Path) -> list[Path]:
+    """Return the files that a job writes beside its outputs."""
+    return _locate_all(folder, job.notify.file, job.run.metrics)
+
+
+def _locate_all(folder: Path, *names: str | None) -> list[Path]:
+    return [path.resolve() for path in (locate(folder, name) for name in names) if path is not None]
 
 
 def _read_files(job: JobFile, folder: Path) -> list[Path]:
-    """The files that a job reads beside its inputs."""
+    """Return the files that a job reads beside its inputs."""
     reference, engine, status = job.reference, job.engine, job.status
-    named = (
-        *(reference.registry, reference.gazetteer, reference.model),
-        *(engine.ledger, engine.key_file, status.key_file, status.store),
-    )
-    return [path.resolve() for path in (locate(folder, name) for name in named) if path is not None]
+    references = (reference.registry, reference.gazetteer, reference.model)
+    return _locate_all(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
 
 
 def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:
@@ -158,15 +153,7 @@ def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPar
     return JobInput(file.path.resolve(), part, output, latest, file.listed)
 
 
-def _expand(folder: Path, pattern: str) -> list[InputFile]:
-    found = find_files(pattern, folder)
-    if not found[0].listed and not is_remote(found[0].path) and not found[0].path.exists():
-        raise InputError(INPUT_MISSING, path=found[0].path)
-    return found
-
-
 def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -> None:
-    """Refuse what would write two files to one name, or over an input; ``others``: what the job writes besides."""
     taken: dict[Path, Path] = {}
     read = {one.path for one in inputs}
     for one in inputs:
@@ -182,7 +169,7 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
 
 
 def content_of(path: Path) -> str:
-    """Return what tells a content of an input from others: its SHA-256, or the version of an object, which is not read.
+    """Return a key of an input's content: its SHA-256, or the version of an object, which is not read.
 
     Raises :class:`InputError`.
     """
@@ -193,7 +180,7 @@ def content_of(path: Path) -> str:
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
-    """Return what the answers of an input depend on, as one text: its content, the options, and all reference files.
+    """Return a key of all that the answers of an input depend on: content, options, reference files.
 
     Reference files count by size and time of change.
     """
@@ -201,19 +188,14 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
     digest.update(resolve_model(locate(folder, job.reference.model)).version.encode())
-    for path in _reference_files(job, folder):
+    references = [locate(folder, name) for name in (job.reference.registry, job.reference.gazetteer)]
+    labels = LabelStore(locate(folder, job.reference.labels)).folder
+    read = [path for path in references if path is not None and path.exists()]
+    for path in [*read, *(sorted(labels.glob("*")) if labels.is_dir() else ())]:
         digest.update(f"{path}\0{about_file(path)}".encode())
     return digest.hexdigest()
 
 
 def is_asking(job: JobFile, folder: Path) -> bool:
-    """Return whether the job asks the tax authority: ``auto`` does where there is a key."""
-    return StatusOptions(source=job.status.source, key_file=locate(folder, job.status.key_file)).is_asking
-
-
-def _reference_files(job: JobFile, folder: Path) -> Iterator[Path]:
-    for name in (job.reference.registry, job.reference.gazetteer):
-        if (path := locate(folder, name)) is not None and path.exists():
-            yield path
-    labels = LabelStore(locate(folder, job.reference.labels)).folder
-    yield from sorted(labels.glob("*")) if labels.is_dir() else ()
+    """Return whether the job asks the tax authority: ``auto`` does if there is a key."""
+    return StatusOptions(**options_in(job.status, StatusOptions, folder)).is_asking

@@ -1,4 +1,4 @@
-"""One run of a scheduled job: every input verified or known to be the same, what changed found, written and told."""
+"""One run of a scheduled job: verify inputs, find changes, write them, notify."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from bansong.scheduling.input_enrichment import InputEnrichment
 
 _log = logging.getLogger(__name__)
-
 _DAY: Final = 86_400.0
 
 
@@ -57,16 +56,15 @@ def run_job(
 ) -> JobReport:
     """Run the job of a job file once; return what it did and what changed since the run before.
 
-    Every input is verified by itself: one that fails is told of, and the others go on. An input whose content, options
-    and reference files are as before is not verified again for ``skip_unchanged_days``. ``now``: the time in seconds
-    since 1970. ``deadline``: seconds after which nothing more is begun and what is being bought is settled; by default
-    the job file's. ``stop``: the command line's request to stop by signals: it interrupts an engine that buys nothing,
-    too, when the deadline comes (without it, such an input is verified to its end), and it is held back from when the
-    run is written down. ``progress``, ``cancel``: as for :func:`bansong.enrich`.
+    Each input is verified by itself; failures do not stop the others. An input with the same content, options and
+    reference files is reused for ``skip_unchanged_days``. ``now``: the time in seconds since 1970. ``deadline``:
+    seconds after which nothing new begins and open purchases are settled; by default the job file's. ``stop``: the
+    command line's request to stop by signals: it also interrupts an engine that buys nothing at the deadline, and is
+    held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`.
 
-    Raises :class:`JobRunningError` where a run of this job is under way; :class:`UsageError` for a job file that is not
-    right; :class:`StoreError` where the state cannot be used. Nothing was done then. ``KeyboardInterrupt`` says which
-    outputs were written before it; nothing of the run is remembered or told then, and the next one takes it up.
+    Raises :class:`JobRunningError` if the job is running; :class:`UsageError` for an invalid job file;
+    :class:`StoreError` for an unusable state: nothing was done. ``KeyboardInterrupt`` names the outputs written before
+    it; the next run takes over.
     """
     refuse_after_fork()
     path = Path(path).resolve()
@@ -83,8 +81,6 @@ def run_job(
 
 
 class _Run:
-    """A run of a job under way."""
-
     def __init__(
         self,
         job: JobFile,
@@ -124,14 +120,16 @@ class _Run:
     def carry_out(self) -> JobReport:
         """Verify what must be, compare, write, remember, tell."""
         try:
-            with (
-                use_language(self._job.lang),
-                use_audience(self._audience),
-            ):  # what is remembered of a run is what its message says
+            with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
                 report, after, changed = self._verify_inputs()
             self._stop.check()
         except (StoppedError, KeyboardInterrupt) as error:
-            raise KeyboardInterrupt(self._explain_stop(error)) from None
+            safe = gettext(
+                "{job}: stopped before the run was written down: each output is whole, the new one or the one before, "
+                "and nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
+                job=self._name,
+            )
+            raise KeyboardInterrupt(join_clauses(safe, str(error))) from None
         try:
             with self._stop.hold_back():  # what is sent and not noted would be told twice
                 return self._conclude(report, after, changed)
@@ -144,7 +142,6 @@ class _Run:
             raise KeyboardInterrupt(reason) from None
 
     def _conclude(self, report: JobReport, after: pl.DataFrame | None, changed: pl.DataFrame) -> JobReport:
-        """Remember the run, write what changed, deliver its message, write its metrics; return what failed of that."""
         self._remember(report, after, changed)
         first_code = report.exit_code
         with use_language(self._job.lang):
@@ -162,7 +159,6 @@ class _Run:
         return replace(report, problems=tuple(self._problems))
 
     def _verify_inputs(self) -> tuple[JobReport, pl.DataFrame | None, pl.DataFrame]:
-        """Verify, compare and write; return what is to be remembered: report with message, new snapshot, changes."""
         self._write_changes()  # first: it may have the name that tonight's would take
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
@@ -188,22 +184,13 @@ class _Run:
         )
         return replace(report, message=self._compose(report)), after, changed
 
-    def _explain_stop(self, error: BaseException) -> str:
-        """Return what is safe when a run is stopped before it is written down, and what the next one does."""
-        safe = gettext(
-            "{job}: stopped before the run was written down: each output is whole, the new one or the one before, and"
-            " nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
-            job=self._name,
-        )
-        return join_clauses(safe, str(error))
-
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
     ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-        """Return the new snapshot, ``None`` where it stays as it was, and what changed.
+        """Return the new snapshot, ``None`` if it stays, and the changes.
 
-        Inputs that were not verified keep their rows; those of ``earlier`` that are no input any more lose them, unless
-        the list of inputs is not ``complete``: one that is missing or was not verified may be theirs.
+        Inputs that were not verified keep their rows. Those of ``earlier`` that are gone lose them if the list is
+        ``complete``; otherwise a missing input may be theirs.
         """
         nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
         removed = set(earlier) - set(paths) if complete else set()
@@ -220,7 +207,6 @@ class _Run:
         return advance(self._rename_earlier_rows(before, removed), rows, self._start.at.date(), self._other_columns)
 
     def _rename_earlier_rows(self, before: pl.DataFrame, removed: Collection[str]) -> pl.DataFrame:
-        """Return ``before`` where the earlier rows of inputs with other columns have the names that these have now."""
         for path in self._other_columns.intersection(self._predecessors):
             is_earlier = (pl.col("input") == self._predecessors[path]) & pl.col(GONE).is_null()
             others = before.filter(~is_earlier) if self._predecessors[path] in removed else before
@@ -228,7 +214,6 @@ class _Run:
         return before
 
     def _take(self, one: JobInput, earlier: Mapping[str, KnownInput]) -> InputOutcome:
-        """Verify an input, or leave it as it was."""
         path, begun = str(one.path), self._now()
         known = earlier.get(path)
         try:
@@ -256,7 +241,6 @@ class _Run:
             return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=str(error))
 
     def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
-        """Whether all is as before, the output too, and no answer is older than the job wants."""
         max_age, today = self._job.status.max_age, self._start.at.date()
         age, ages = self._now() - known.verified, (self._job.engine.max_age, max_age)
         days = min(self._job.run.skip_unchanged_days, *(days for days in ages if days is not None))
@@ -282,7 +266,7 @@ class _Run:
         earlier = self._earlier_rows(one, known)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrich(one, recorder, earlier)
+            report = self._enrichment().carry_out(one, recorder, earlier, self._budget)
         set_mode(one.output, self._mode)
         kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
         self._verified[str(one.path)] = recorder.snapshot()
@@ -316,7 +300,6 @@ class _Run:
         return outcome
 
     def _status_day(self, report: Report | FilesReport) -> str:
-        """Return the day (ISO) of the oldest status: its age decides when the input is verified again."""
         if report.asked is None or not report.asked.fetch.numbers:
             return ""
         fetch = report.asked.fetch
@@ -339,9 +322,6 @@ class _Run:
     def _name_before(self, one: JobInput) -> str:
         return self._predecessors.get(str(one.path), str(one.path))
 
-    def _enrich(self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows) -> Report | FilesReport:
-        return self._enrichment().carry_out(one, recorder, earlier, self._budget)
-
     def _enrichment(self) -> InputEnrichment:
         from bansong.scheduling.input_enrichment import InputEnrichment  # half a second, for nothing on quiet nights
 
@@ -349,7 +329,6 @@ class _Run:
         return InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
-        """Note what is known of an input, with its output and the copy of it as they are now."""
         latest = "" if one.latest is None else about_file(one.latest)
         written = about_file(one.output)
         self._known[str(one.path)] = replace(known, output=str(one.output), written=written, latest=latest)
@@ -359,7 +338,7 @@ class _Run:
             self._budget = max(0, self._budget - paid)
 
     def _paid_since(self, begun: float) -> int:
-        """Return how many lookups were paid since a time by a run that failed then: the ledger knows."""
+        """Return how many lookups a failed run paid since a time, by the ledger."""
         if not engine_kind(self._job.engine.name).buys:
             return 0
         from bansong.ledger import Ledger
@@ -373,10 +352,10 @@ class _Run:
             return 0
 
     def _write_changes(self) -> str | None:
-        """Write the files of changes that are due, of a run that was killed, too; return the last that was written.
+        """Write due files of changes, of killed runs as well; return the last one written.
 
-        A run is written down before: so no file tells what its run does not remember, and the next would tell again.
-        Where a file cannot be written the run goes on: what changed is remembered, and told.
+        The run is recorded first, so that no file tells what the next run would tell again. A failed file does not end
+        the run.
         """
         written = None
         for run_id, due, changed in self._store.changes_due():
@@ -393,7 +372,6 @@ class _Run:
         return written
 
     def _note_outputs(self, inputs: Sequence[JobInput]) -> None:
-        """Note what this run is to write, and how that is now, by which what it did not write is told."""
         paths = [path for one in inputs for path in (one.output, one.latest) if path is not None]
         self._written = {path.resolve() for path in paths}
         changes = {self._changes.resolve()} if self._changes is not None else set()
@@ -405,9 +383,9 @@ class _Run:
             sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
-        """Remove what this job wrote so long ago that nobody keeps it; never what an input has, or may have again.
+        """Remove old outputs of this job, never one that an input has or may have again.
 
-        A name that was noted and not written to is forgotten first: a file that has it later is somebody else's.
+        A name that was noted and not written is forgotten first: a later file of that name is somebody else's.
         """
         unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
         self._store.forget_outputs(unwritten)
@@ -425,7 +403,6 @@ class _Run:
             self._store.forget_outputs(gone)
 
     def _compose(self, report: JobReport) -> str | None:
-        """Return what this run has to tell; ``None`` where ``when`` says that it has nothing."""
         part = self._job.notify
         if not (part.webhook_env or part.command or part.file):
             return None
@@ -441,7 +418,6 @@ class _Run:
         return compose_message(self._name, report.rows, since, counts, failed, paused, nights)
 
     def _unasked_nights(self, report: JobReport) -> int:
-        """Return on how many nights in a row, this one included, statuses were due and could not be asked."""
         if not any(one.unasked for one in report.inputs):
             return 0
         days = {self._start.at.date()}
@@ -467,9 +443,9 @@ class _Run:
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
     def _tell(self) -> list[str]:
-        """Deliver this run's message, and those of earlier runs, to the channels that have not taken them.
+        """Deliver messages of this and earlier runs to channels that lack them.
 
-        A channel that fails is left alone until the next run, so that its messages stay in order.
+        A failing channel is skipped until the next run, so that its messages stay in order.
         """
         part, problems = self._job.notify, list[str]()
         working = set(channels_of(part))
@@ -487,7 +463,7 @@ class _Run:
 
 
 def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:
-    """Return the outcomes; a file that was passed over has failed if its folder or pattern has no other file."""
+    """Fail files without a table if their folder or pattern has no other file."""
     pairs = list(zip(inputs, outcomes, strict=True))
     read = {one.part.path for one, outcome in pairs if outcome.what != "passed_over"}
     settled = []

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -22,7 +22,7 @@ from msgspec import inspect
 from bansong.cancellation import CancelToken, StopRequest
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_library_error, describe_os_error
-from bansong.options import EngineName, StatusSource
+from bansong.options import OPTION_KINDS, EngineName, OptionSpec, ServiceOptions, specs_of
 from bansong.run.changes import CHANGES, Change
 from bansong.scheduling.output_names import check_pattern
 from bansong.schema import Lang
@@ -253,9 +253,7 @@ JOB_FILE_UNREADABLE: Final = Problem(
 )
 JOB_FILE_NOT_UTF8: Final = Problem("jobs.job_file_not_utf8", "{path}: is not UTF-8: {error}; save it as UTF-8")
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
 _Days = Annotated[float, msgspec.Meta(ge=0)]
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Mode = Annotated[str, msgspec.Meta(pattern="^0?[0-7]{3}$")]
 _KeyColumn = Literal["b_no", "name", "address", "zipcode"]
@@ -265,6 +263,10 @@ _Variable = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the job file; a key that is not one of its fields is refused."""
+
+    if TYPE_CHECKING:  # fields that are made of options
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 class ColumnsPart(_Part, frozen=True):
@@ -282,56 +284,76 @@ class ColumnsPart(_Part, frozen=True):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in roles if value is not None}
 
 
+_TYPES: Final[Mapping[str, Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "Sequence[str]": tuple[str, ...],
+    "str | Sequence[str]": str | tuple[_Text, ...],
+}
+"""Annotation of an option → type of its field in a job file; any other is a text."""
+
+Part = TypeVar("Part", bound=_Part)
+
+
+def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
+    """Add the fields that options declare for a table."""
+
+    def extend(part: type[Part]) -> type[Part]:
+        declared = [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
+        extended = msgspec.defstruct(
+            part.__name__,
+            declared,
+            bases=(part,),
+            module=part.__module__,
+            namespace={"__doc__": part.__doc__},
+            frozen=True,
+            forbid_unknown_fields=True,
+            kw_only=True,
+        )
+        return cast(type[Part], extended)
+
+    return extend
+
+
+def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
+    """Return name, type and default of an option's field."""
+    if spec.type.startswith("Mapping"):
+        return spec.key, ColumnsPart, ColumnsPart()
+    type: Any = Literal[spec.choices] if spec.choices else _TYPES.get(spec.type, str)
+    if spec.rule is not None and spec.rule.bound:
+        type = Annotated[type, msgspec.Meta(**spec.rule.bound)]
+    default = None if kind is ServiceOptions else spec.default  # an engine that does not buy refuses any value
+    return spec.key, type | None if default is None else type, default
+
+
+@_with_options("inputs")
 class InputPart(_Part, frozen=True):
     """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bansong.enrich`."""
 
     path: _Text
-    sheet: str | tuple[_Text, ...] | None = None
-    encoding: str | None = None
-    json_path: str | None = None
-    has_header: bool = True
-    delimiter: str | None = None
-    columns: ColumnsPart = ColumnsPart()
     force: bool = False
 
 
+@_with_options("engine")
 class EnginePart(_Part, frozen=True):
     """``[engine]``: who answers, and what it may spend; see :class:`bansong.ServiceOptions`."""
 
     name: EngineName = "local"
-    base_url: str | None = None
     key_env: _Variable | None = None
-    key_file: str | None = None
-    ledger: str | None = None
-    max_age: _Days | None = None
-    budget: _Count | None = None
-    priority: str | None = None
-    buy_suspect: bool | None = None
-    rate: _Positive | None = None
-    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    offline: bool | None = None
-    paid: bool | None = None
 
 
+@_with_options("status")
 class StatusPart(_Part, frozen=True):
     """``[status]``: whether the tax authority is asked; see :class:`bansong.StatusOptions`."""
 
-    source: StatusSource = "auto"
-    max_age: _Days = 30.0
-    budget: _Count | None = None
-    store: str | None = None
-    key_file: str | None = None
 
-
+@_with_options("reference")
 class ReferencePart(_Part, frozen=True):
     """``[reference]``: registry, gazetteer, scorecard and label store."""
 
-    registry: str | None = None
-    gazetteer: str | None = None
-    model: str | None = None
-    labels: str | None = None
 
-
+@_with_options("output")
 class OutputPart(_Part, frozen=True):
     """``[output]``: names of what is written.
 
@@ -343,12 +365,6 @@ class OutputPart(_Part, frozen=True):
     latest: _Text | None = None
     changes: _Text | None = None
     mode: _Mode = "0600"
-    encoding: str | None = None
-    select: tuple[str, ...] | None = None
-    prefix: str = ""
-    summary: bool = False
-    with_outcomes: bool = False
-    headers: Lang | None = None
 
 
 class ChangePart(_Part, frozen=True):
@@ -490,18 +506,11 @@ def parse_duration(text: str | None) -> float | None:
     return float(hours * 3600 + minutes * 60 + seconds)
 
 
-_TABLES: Final = {"inputs": InputPart, "engine": EnginePart, "reference": ReferencePart, "output": OutputPart}
-_OTHERS: Final[Mapping[str, tuple[str, str]]] = {
-    "engine": ("engine", "name"),
-    "status": ("status", "source"),
-    "output": ("output", "path"),
-    "output_encoding": ("output", "encoding"),
-    "nts_key_file": ("status", "key_file"),
-    "max_status_age": ("status", "max_age"),
-    "status_budget": ("status", "budget"),
-    "status_store": ("status", "store"),
+_OWN_FIELDS: Final = {"engine": ("engine", "name"), "output": ("output", "path"), "force": ("inputs", "force")}
+_FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
+    spec.parameter: (spec.table, spec.key) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.key
 }
-"""Parameters that a job file calls otherwise: table and field."""
+"""Table and key of parameters of the library."""
 
 
 @dataclass(frozen=True)
@@ -517,9 +526,8 @@ class JobFileAudience:
         >>> JobFileAudience(PYTHON).option("base_url"), JobFileAudience(PYTHON).option("status", "nts")
         ('`[engine] base_url`', '`[status] source = "nts"`')
         """
-        table = next((table for table, part in _TABLES.items() if name in part.__struct_fields__), None)
-        place = _OTHERS.get(name) or (None if table is None else (table, name))
-        if place is None:
+        if name not in _FIELDS:
             return self.beside.option(name, value)
+        table, key = _FIELDS[name]
         written = "" if value is NO_VALUE else f" = {json.dumps(value, ensure_ascii=False)}"
-        return f"`[{place[0]}] {place[1]}{written}`"
+        return f"`[{table}] {key}{written}`"

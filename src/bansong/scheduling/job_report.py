@@ -1,4 +1,4 @@
-"""What one run of a job did, to its inputs and in all."""
+"""The report of one run of a job."""
 
 from __future__ import annotations
 
@@ -20,14 +20,23 @@ from bansong.scheduling.output_files import set_mode
 from bansong.scheduling.run_message import describe_counts
 from bansong.schema import Alert
 from bansong.tables import publish_file
-from bansong.translation import current_audience, gettext, gettext_noop, join_clauses, ngettext, use_audience
+from bansong.translation import (
+    Phrase,
+    count_rows,
+    current_audience,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    join_clauses,
+    ngettext,
+    use_audience,
+)
 
 PAUSED: Final = 5
-"""The exit code of what the next run goes on with."""
+"""Exit code of inputs that the next run continues."""
 _FAILED: Final = 3
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
-"""Exit codes of inputs, the one that a run ends with first: what somebody must mend goes before what mends itself."""
-
+"""Exit codes by urgency: what somebody must mend goes before what mends itself."""
 What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
 WHATS: Final[Mapping[What, str]] = {
     "verified": gettext_noop("verified"),
@@ -36,18 +45,17 @@ WHATS: Final[Mapping[What, str]] = {
     "left": gettext_noop("left"),
     "passed_over": gettext_noop("passed over"),
 }
-"""What became of an input → its word for people."""
+"""Words for outcomes of an input."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputOutcome:
-    """What became of one input of a run.
+    """The outcome of one input of a run.
 
-    ``what``: ``verified``; ``unchanged``, its answers and output are those of before; ``failed``, with ``error``;
-    ``left`` for the next run, since the deadline came first; ``passed_over``, a file of a folder or pattern that holds
-    no table, with ``error``. ``rows`` of the file, ``paid`` lookups. ``unasked``: numbers whose status was due and
-    could not be asked. ``lost``: columns that the run before found and this one did not. ``kept``: where copies are
-    that somebody edited.
+    ``what``: ``verified``; ``unchanged`` (answers and output reused); ``failed``, with ``error``; ``left`` at the
+    deadline; ``passed_over``: a file without a table in a folder or pattern. ``rows``, ``paid`` lookups. ``unasked``:
+    due numbers that could not be asked. ``lost``: columns that the run before had. ``kept``: alerts about edited
+    copies.
     """
 
     path: str
@@ -64,7 +72,7 @@ class InputOutcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to know of its answers, with the fields of the job file that mend it; alerts stay alerts."""
+        """Warnings about its answers, with fields of the job file as remedies; alerts stay alerts."""
         with use_audience(JobFileAudience(current_audience())):
             said = (*self.kept, *(self.report.warnings if self.report else ()))
             return tuple(Alert(str(one)) if isinstance(one, Alert) else str(one) for one in said)
@@ -80,14 +88,14 @@ class InputOutcome:
 
     @property
     def problem(self) -> str | None:
-        """Why its exit code is not 0, in a sentence; ``None`` where it is."""
+        """Reason of its exit code, if that is not 0."""
         if not self.exit_code or self.error:
             return self.error
         return join_clauses(*self.problems_of_rows, self._halt) or gettext("most rows hold no usable business number")
 
     @property
     def problems_of_rows(self) -> Iterator[str]:
-        """What is wrong besides what an alert of the report says."""
+        """Problems that no alert of the report states."""
         if self.lost:
             yield gettext(
                 "columns that the run before found are missing ({columns}), so only statuses were compared",
@@ -119,18 +127,17 @@ class InputOutcome:
         return counts.get("failed", 0) + counts.get("in_doubt", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """The outcome as plain values for JSON, as it is remembered: its report's warnings may name values of rows."""
+        """Return the outcome as plain values, without warnings, which may name values of rows."""
         names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
         return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport(Shown):
-    """What one run of a job did.
+    """The report of one run of a job.
 
-    ``changes``: what changed since the run before, :data:`bansong.run.changes.CHANGE_SCHEMA`; empty in the
-    first run (``since`` is ``None``). ``message``: what was, or is to be, told; ``None`` where there is nothing to
-    tell. ``problems``: why it did not arrive, or a file could not be written.
+    ``changes``: since the run before, :data:`bansong.run.changes.CHANGE_SCHEMA`; empty in the first run (``since`` is
+    ``None``). ``message``: the notification, if any. ``problems``: failed deliveries and files.
     """
 
     job: str
@@ -146,10 +153,7 @@ class JobReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """That of the input for which somebody must do something first, else 5 (paused), else 0.
-
-        3, too, where something did not arrive or could not be written (``problems``).
-        """
+        """Exit code of the most urgent input, 3 for ``problems``, else 5 (paused), else 0."""
         codes = {outcome.exit_code for outcome in self.inputs} | ({3} if self.problems else set())
         return next(code for code in _SEVEREST if code in codes or not code)
 
@@ -164,7 +168,7 @@ class JobReport(Shown):
         return sum(outcome.rows for outcome in self.inputs)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values, as ``--json`` prints it."""
+        """Return the report as plain values, as ``--json`` prints it."""
         return {
             "job": self.job,
             "run_id": self.run_id,
@@ -180,22 +184,20 @@ class JobReport(Shown):
             "problems": list(self.problems),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+    def _describe(self) -> Iterator[tuple[str, str]]:
         written = "  " + gettext("written to")
-        found = [
-            (
-                gettext("job"),
-                gettext("{job}, run {run_id}, {seconds:.1f} s", job=self.job, run_id=self.run_id, seconds=self.seconds),
-            )
-        ]
+        yield gettext("job"), gettext_of(self, "{job}, run {run_id}, {seconds:.1f} s")
         for one in self.inputs:
-            about = one.error or join_clauses(_describe_rows(one.rows, one.paid), *one.problems_of_rows)
-            found.append((gettext(WHATS[one.what]), f"{one.path}: {about}"))
-            found += [(written, one.output)] if one.output and one.what != "failed" else []
-        found.append((gettext("changes"), self._describe_changes()))
-        found += [(written, self.changes_file)] if self.changes_file else []
-        return [*found, *((gettext("attention"), problem) for problem in self.problems)]
+            rows = count_rows(one.rows)
+            rows = Phrase("{rows}, paid {paid:,}", rows=rows, paid=one.paid) if one.paid else rows
+            about = one.error or join_clauses(rows, *one.problems_of_rows)
+            yield gettext(WHATS[one.what]), f"{one.path}: {about}"
+            if one.output and one.what != "failed":
+                yield written, one.output
+        yield gettext("changes"), self._describe_changes()
+        if self.changes_file:
+            yield written, self.changes_file
+        yield from ((gettext("attention"), problem) for problem in self.problems)
 
     def _describe_changes(self) -> str:
         if self.since is None:
@@ -207,17 +209,12 @@ class JobReport(Shown):
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 
-def _describe_rows(rows: int, paid: int) -> str:
-    counted = ngettext("{count:,} row", "{count:,} rows", rows)
-    return gettext("{rows}, paid {paid:,}", rows=counted, paid=paid) if paid else counted
-
-
-_READABLE: Final = 0o644
-"""Anybody may read it: the collector runs as another user, and only figures are in it."""
+_METRICS_MODE: Final = 0o644
+"""Mode for all readers: the collector runs as another user, and only figures are in it."""
 
 
 def write_metrics(report: JobReport, target: Path) -> None:
-    """Write a run's figures, in one step and readable for all; raise :class:`bansong.errors.OutputError`."""
+    """Write a run's figures, readable for all; raise :class:`bansong.errors.OutputError`."""
     job = f"job={json.dumps(report.job, ensure_ascii=False)}"
     figures: dict[str, float] = {
         f"bansong_job_last_run_timestamp_seconds{{{job}}}": report.started.timestamp(),
@@ -235,10 +232,9 @@ def write_metrics(report: JobReport, target: Path) -> None:
     lines = [f"# TYPE {name} gauge" for name in names] + [f"{name} {value}" for name, value in figures.items()]
     with publish_file(target) as temporary:
         temporary.write_text("\n".join(sorted(lines, key=_by_name)) + "\n", encoding="utf-8")
-    set_mode(target, _READABLE)
+    set_mode(target, _METRICS_MODE)
 
 
 def _by_name(line: str) -> tuple[str, bool]:
-    """Each name's type before its figures, which stand together."""
     is_type = line.startswith("# TYPE ")
     return (line.split()[2] if is_type else line.partition("{")[0]), not is_type

@@ -1,4 +1,4 @@
-"""Files that a job writes: their folders, copies, modes and ends. What fails raises :class:`OutputError`."""
+"""Files that a job writes: folders, copies, modes, removal. Failures raise :class:`OutputError`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
-    """Copy a file: the copy appears whole or not at all. Return where a copy that somebody edited is kept."""
+    """Copy a file atomically; return alerts about kept copies that somebody edited."""
     make_folder(target.parent)
     with ExitStack() as backups, publish_file(target) as temporary, fetch_file(source) as data:
         shutil.copyfile(data.path, temporary)
@@ -38,7 +38,7 @@ def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set who may read a file, where that is not so yet; who may read an object, its bucket says."""
+    """Set a file's mode if it differs; an object's access is its bucket's."""
     if is_remote(path):
         return
     try:
@@ -49,11 +49,10 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
-    """Remove the outputs that carry a day before another in their names; return those that are no longer there.
+    """Remove outputs with a day before ``before`` in their names; return those that are gone.
 
-    The day in a name may be another thing than the day of the output, the list's for instance: so what was written on
-    that other day or later stays. A name without a day stays, and so do objects in a bucket, which has rules of its own
-    for that. Raises :class:`OutputError` for the first that cannot be removed.
+    The day in a name may be the list's, so files written on that day or later stay, as do names without a day and
+    objects in a bucket, which has its own rules. Raises :class:`OutputError` for the first that cannot be removed.
     """
     gone: list[Path] = []
     for path in outputs:
@@ -78,7 +77,7 @@ def _day_of(text: str) -> date | None:
 
 
 def about_file(path: Path) -> str:
-    """Return size and time of change of a file, or the version of an object, as one text; nothing where there is none.
+    """Return size and time of change of a file, or the version of an object, as text; empty if missing.
 
     Raises :class:`InputError` for a store that does not answer.
     """

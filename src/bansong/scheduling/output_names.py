@@ -1,4 +1,4 @@
-"""What the outputs of a job are called: patterns with fields."""
+"""Names of a job's outputs: patterns with fields."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CHANGES_NAME_INVALID: Final = Problem(
 )
 
 _READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
-"""Formats that are read and come back as another."""
+"""Formats that are only read, and the format of their outputs."""
 _TABLES_OF_CHANGES: Final = (".xlsx", ".csv")
 _OF_INPUT: Final = ("name", "ext", "folder")
 _OF_JOB: Final = ("date", "job")
 
 
 def check_pattern(pattern: str, *, of_input: bool) -> None:
-    """Raise ValueError for a pattern that cannot be filled; ``of_input``: whether it has the fields of an input."""
+    """Raise ValueError for a pattern that cannot be filled; ``of_input``: it has the fields of an input."""
     known = (*_OF_INPUT, *_OF_JOB) if of_input else _OF_JOB
     try:
         fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
@@ -64,21 +64,21 @@ def check_pattern(pattern: str, *, of_input: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """What outputs of a job are called on one day; see :class:`bansong.scheduling.job_file.OutputPart`."""
+    """Names of a job's outputs on one day; see :class:`bansong.scheduling.job_file.OutputPart`."""
 
     folder: Path
     job: str
     day: date
 
     def fill(self, pattern: str, input: InputFile | None = None) -> Path:
-        """Return the path of a pattern that :func:`check_pattern` lets pass."""
+        """Return the path of a pattern that :func:`check_pattern` accepts."""
         stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
         below = "" if input is None else str(input.relative.parent)
         filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
         return path_on_disk(self.folder / as_path(filled.replace("/./", "/")).expanduser())
 
     def changes(self, pattern: str) -> Path:
-        """Return where what changed is written: beside the file of an earlier run of the day, not in its place."""
+        """Return where changes are written; a file of an earlier run of the day is not replaced."""
         named = self.fill(pattern)
         if named.suffix.lower() not in _TABLES_OF_CHANGES:
             raise UsageError(CHANGES_NAME_INVALID, named=named)
@@ -89,7 +89,7 @@ class OutputNames:
 
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
-    """``a.csv.gz`` is ``a`` and ``csv.gz``; a format that is only read has the extension of what it comes back as."""
+    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``; formats that are only read get their output's extension."""
     inner = unpacked_name(path)
     packed = path.name.removeprefix(inner.name)
     suffix = _READ_ONLY.get(inner.suffix.lower(), inner.suffix)

@@ -1,4 +1,4 @@
-"""Takes down the answers of a run while they are written, whatever format they are written in."""
+"""Record the answers of a run while they are written, in whatever format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TABLE: Final = "table"
 
 
 class AnswerRecorder:
-    """Takes down the rows of one input: :meth:`observe` goes into the query, :meth:`snapshot` is what it saw."""
+    """Records the rows of one input: :meth:`observe` goes into the query, :meth:`snapshot` returns them."""
 
     def __init__(self, input: str, key: Sequence[str]) -> None:
         self._input = input
@@ -34,7 +34,7 @@ class AnswerRecorder:
         self._lock = threading.Lock()
 
     def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the same rows; as they pass, from any thread and in any order, they are taken down."""
+        """Return the same rows; they are recorded as they pass, from any thread and in any order."""
         names = set(answers.collect_schema().names())
         if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
             raise ColumnError(ROW_KEY_MISSING, input=self._input, names=", ".join(self._key))
@@ -58,7 +58,7 @@ class AnswerRecorder:
         return frame[ROW_ID]
 
     def snapshot(self) -> pl.DataFrame:
-        """Return what was taken down, one row a key: :data:`SNAPSHOT`, in the order of the file."""
+        """Return the recorded rows, one a key: :data:`SNAPSHOT`, in the order of the file."""
         if not self._parts:
             return pl.DataFrame(schema=SNAPSHOT)
         rows = pl.concat(self._parts).sort(_TABLE, ROW_ID).with_columns(key_expr(self._key).alias(KEY))
@@ -73,7 +73,7 @@ class AnswerRecorder:
 
 
 def _status_codes(words: pl.Series) -> dict[str, str]:
-    """Return the code of each word that is none: a service may say ``폐업자``, which is a closure, too."""
+    """Map service-specific status words to our codes: ``폐업자`` is a closure as well."""
     found = pl.DataFrame({"word": words.drop_nulls().unique()}, schema={"word": pl.String})
     return dict(
         found.with_columns(status_code_expr(pl.col("word")).alias("code"))

@@ -1,4 +1,4 @@
-"""What a run has to tell, in a sentence or two, and how it gets to people: a webhook, a command, a file."""
+"""The message of a run, and its delivery: a webhook, a command, a file."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ _WORDS: Final[Mapping[Change, str]] = {
     "gone": gettext_noop("{count:,} gone"),
 }
 _COMMAND_SECONDS: Final = 60.0
-
 Channel = Literal["file", "webhook", "command"]
-"""Where a message goes."""
 
 
 def compose_message(
@@ -52,10 +50,10 @@ def compose_message(
     paused: Sequence[str] = (),
     unasked_nights: int = 0,
 ) -> str:
-    """Return what a run has to say: what changed ``since`` a time (``None``: it is the first), what failed.
+    """Return the message of a run: changes ``since`` a time (``None``: the first run), failures.
 
-    ``unasked_nights``: on how many nights in a row statuses were due and could not be asked. Numbers, names and
-    addresses are not in it, apart from paths of inputs.
+    ``unasked_nights``: consecutive nights on which due statuses could not be asked. The message holds no numbers, names
+    or addresses, apart from paths of inputs.
     """
     lines = [_describe_changes(job, rows, since, counts, is_whole=not (failed or paused))]
     if unasked_nights > 1:
@@ -84,12 +82,12 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return how many rows changed in which way, in words; nothing where none did."""
+    """Return how many rows changed in which way, in words."""
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 
 def channels_of(part: NotificationPart) -> frozenset[Channel]:
-    """Return where the messages of a job go."""
+    """Return the channels of a job's messages."""
     named: dict[Channel, object] = {"file": part.file, "webhook": part.webhook_env, "command": part.command}
     return frozenset(channel for channel, value in named.items() if value)
 
@@ -97,7 +95,7 @@ def channels_of(part: NotificationPart) -> frozenset[Channel]:
 def deliver_message(
     part: NotificationPart, folder: Path, text: str, channels: Collection[Channel]
 ) -> dict[Channel, str | None]:
-    """Send a message to ``channels``; return why it did not arrive, ``None`` where it did. Raises nothing."""
+    """Send a message to ``channels``; return each one's error, if any. Raises nothing."""
     outcome: dict[Channel, str | None] = {}
     for channel, deliver in _DELIVER.items():
         if channel in channels:
@@ -114,7 +112,7 @@ def _append(part: NotificationPart, folder: Path, text: str) -> None:
 
 
 def _post(part: NotificationPart, _: Path, text: str) -> None:
-    """POST ``{"text": …}``, the form that Slack and what imitates it take."""
+    """POST ``{"text": …}``, the form of Slack and its imitators."""
     from bansong.client.webhook import WebhookSender, WebhookUrl
 
     value = _url_of(part)
@@ -134,7 +132,7 @@ def _url_of(part: NotificationPart) -> str:
 
 
 def _run_command(part: NotificationPart, folder: Path, text: str) -> None:
-    """Run the operator's own command, without a shell; its arguments, which may be secrets, are never shown."""
+    """Run the operator's command without a shell; its arguments, which may be secrets, are never shown."""
     name = part.command[0]
     try:
         done = subprocess.run(  # noqa: S603 - see above

@@ -1,8 +1,7 @@
-"""What a job remembers between its runs: one SQLite file of the common kind, mode 0600, a job.
+"""The state of a job between its runs: one SQLite file, mode 0600.
 
-It holds the newest answers (the snapshot), what changed in each run, what was verified when, and what is still to be
-told. A run is written down in one transaction when its outputs are published: after a kill the next one finds the state
-before, and comes to the same.
+It holds the newest answers (the snapshot), the changes of each run, verified inputs, and undelivered messages. A run is
+recorded in one transaction when its outputs are published; after a kill the next run starts from the state before.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import polars as pl
@@ -66,27 +64,23 @@ MIGRATIONS: Final = {
     2: "ALTER TABLE inputs ADD COLUMN roles TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT '';",
 }
-"""What makes a state of one version one of the next.
-
-``changes_due``: the file of changes that is still to be written; ``latest``: size and time of the copy of an output;
-``roles`` and ``status_day``: see :class:`KnownInput`.
+"""``changes_due``: file of changes still to be written; ``latest``, ``roles``, ``status_day``: see :class:`KnownInput`.
 """
 RUN_FILE: Final = FileKind(
     gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
 )  # "bvRn"
 _TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
-_PART: Final = 1_000_000
-"""Rows of a snapshot that are kept in one cell: SQLite's cells end at a gigabyte."""
+_ROWS_A_CELL: Final = 1_000_000
+"""Rows of a snapshot in one cell: SQLite's cells end at a gigabyte."""
 _RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of a job, as it is remembered; times in seconds since 1970.
+    """One recorded run of a job; times in seconds since 1970.
 
-    ``counts``: rows by kind of change; ``inputs``: what became of each, as ``bansong run --json`` says it.
-    ``taken``: the channels that took ``message``; ``delivered``: when the last of them did, ``None`` where one is still
-    to.
+    ``counts``: rows by kind of change; ``inputs``: outcomes as in ``bansong run --json``. ``taken``: channels that took
+    ``message``; ``delivered``: when the last of them did.
     """
 
     id: str
@@ -107,21 +101,21 @@ class JobRun:
 
     @property
     def summary(self) -> str:
-        """What changed, by kind."""
+        """Changes by kind."""
         return format_counts(self.counts) or gettext("none")
 
     def as_dict(self) -> dict[str, Any]:
-        """The run as plain values for JSON."""
+        """Return the run as plain values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """What is known of an input that was verified: by what, when (seconds since 1970), into which file, its rows.
+    """A verified input: its fingerprint, time (seconds since 1970), output, rows.
 
-    ``written`` and ``latest``: size and time of the output and of its copy as they were written, by which one that
-    somebody has edited, or that a killed run left, is told. ``roles``: the columns that were found, separated by
-    commas. ``status_day``: the oldest day (ISO) of its statuses that the tax authority gave.
+    ``written`` and ``latest``: size and time of the output and its copy as written, to recognise edited ones.
+    ``roles``: found columns, separated by commas. ``status_day``: oldest day (ISO) of its statuses of the tax
+    authority.
     """
 
     fingerprint: str
@@ -153,7 +147,7 @@ class RunStore:
     @classmethod
     @contextmanager
     def alone(cls, path: Path) -> Iterator[Self]:
-        """Open a job's state while no run of it is under way; raise :class:`JobRunningError` where one is."""
+        """Open a job's state for one run at a time; raise :class:`JobRunningError` if another is running."""
         with RUN_FILE.errors(path):
             make_folders(path.parent)
         try:
@@ -171,67 +165,58 @@ class RunStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._db.close()
 
     def snapshot(self) -> pl.DataFrame | None:
         """Return the newest answers, ``None`` before the first run."""
-        with RUN_FILE.errors(self.path):
-            parts = [_unpack(blob) for (blob,) in self._db.execute("SELECT rows FROM snapshot ORDER BY part")]
+        parts = [_unpack(blob) for (blob,) in self._select("SELECT rows FROM snapshot ORDER BY part")]
         return pl.concat(parts) if parts else None
 
     def known_inputs(self) -> dict[str, KnownInput]:
-        """Return what was verified, by the path of the input."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(
-                "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
-            ).fetchall()
+        """Return verified inputs by path."""
+        rows = self._select(
+            "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
+        )
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
-        """Return the paths of all that this job ever wrote: no input of it, whatever a glob says."""
-        with RUN_FILE.errors(self.path):
-            return {path for (path,) in self._db.execute("SELECT path FROM outputs")}
+        """Return all paths that this job ever wrote: they are no inputs, whatever a glob says."""
+        return {path for (path,) in self._select("SELECT path FROM outputs")}
 
     def job_file(self) -> Path | None:
         """Return the job file of the newest run, ``None`` before the first."""
-        with RUN_FILE.errors(self.path):
-            row = self._db.execute("SELECT path FROM job_file").fetchone()
-        return None if row is None else Path(row[0])
+        return next((Path(path) for (path,) in self._select("SELECT path FROM job_file")), None)
 
     def note_job_file(self, path: Path) -> None:
-        """Note which job file is run."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        """Record the running job file."""
+        with self._transaction():
             text = str(path).encode(errors="backslashreplace").decode()
             self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
 
     def note_outputs(self, paths: Iterable[Path]) -> None:
-        """Note what a run is about to write, before it does: after a kill it is no input of the next run either."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        """Record outputs before they are written: after a kill they are no inputs of the next run."""
+        with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
 
     def forget_outputs(self, paths: Iterable[Path]) -> None:
-        """Forget outputs that are no longer there."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        """Forget outputs that are gone."""
+        with self._transaction():
             self._db.executemany("DELETE FROM outputs WHERE path = ?", [(str(path),) for path in paths])
 
     def runs(self) -> list[JobRun]:
         """Return the runs, the oldest first."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(f"SELECT {_RUN} FROM runs ORDER BY number").fetchall()  # noqa: S608 - a constant
-        return [_run(row) for row in rows]
+        return [_run(row) for row in self._select(f"SELECT {_RUN} FROM runs ORDER BY number")]  # noqa: S608 - a constant
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
-        """Return what changed in each run after one (``None``: from the first) up to another, by their ids."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(
-                "SELECT changes FROM runs WHERE changes IS NOT NULL"
-                " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
-                " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
-                (after, until),
-            ).fetchall()
+        """Return the changes of each run after one (``None``: from the first) up to another, by ids."""
+        rows = self._select(
+            "SELECT changes FROM runs WHERE changes IS NOT NULL"
+            " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
+            " AND number <= (SELECT number FROM runs WHERE id = ?) ORDER BY number",
+            after,
+            until,
+        )
         return [_unpack(blob) for (blob,) in rows]
 
     def commit_run(
@@ -243,12 +228,12 @@ class RunStore:
         keep: int,
         changes_due: Path | None = None,
     ) -> None:
-        """Write a run down: all of it or nothing.
+        """Record a run in one transaction.
 
-        ``snapshot``: ``None`` where it stays; inputs that it does not hold are forgotten. ``known``: inputs that were
-        verified; ``keep``: runs that are remembered; ``changes_due``: where what changed is still to be written.
+        ``snapshot``: ``None`` if it stays; inputs missing in it are forgotten. ``known``: verified inputs; ``keep``:
+        runs to remember; ``changes_due``: file of changes still to be written.
         """
-        with RUN_FILE.errors(self.path), self._transaction():
+        with self._transaction():
             self._db.execute(
                 "INSERT INTO runs"
                 " (id, started, finished, exit_code, rows, counts, inputs, changes, message, changes_due)"
@@ -275,38 +260,35 @@ class RunStore:
             )
 
     def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
-        """Return the runs whose changes are still to be written to a file: id, file and what changed, oldest first."""
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute(
-                "SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number"
-            ).fetchall()
+        """Return runs with changes still to be written: id, file, changes, oldest first."""
+        rows = self._select("SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number")
         return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
 
     def mark_changes_written(self, run_id: str) -> None:
-        """Note that a run's changes are due no more."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        """Note that a run's changes are written."""
+        with self._transaction():
             self._db.execute("UPDATE runs SET changes_due = NULL WHERE id = ?", (run_id,))
 
     def note_exit_code(self, run_id: str, exit_code: int) -> None:
-        """Note with which exit code a run ended, where telling changed it."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        """Record the final exit code of a run, if notifying changed it."""
+        with self._transaction():
             self._db.execute("UPDATE runs SET exit_code = ? WHERE id = ?", (exit_code, run_id))
 
     def _put_snapshot(self, snapshot: pl.DataFrame) -> None:
         self._db.execute("DELETE FROM snapshot")
-        for part, rows in enumerate(snapshot.iter_slices(_PART)):
+        for part, rows in enumerate(snapshot.iter_slices(_ROWS_A_CELL)):
             self._db.execute("INSERT INTO snapshot VALUES (?, ?)", (part, _pack(rows)))
         if snapshot.is_empty():
             self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))
 
     def mark_taken(self, run_id: str, channels: Collection[str], delivered: float | None) -> None:
-        """Note which channels have taken a run's message, and when it was ``delivered`` to all."""
-        with RUN_FILE.errors(self.path), self._transaction():
+        """Record the channels that took a run's message, and when it was ``delivered`` to all."""
+        with self._transaction():
             taken = json.dumps(sorted(channels))
             self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
 
     def holdings(self, numbers: Sequence[str]) -> dict[str, int]:
-        """Return how many rows are held of business numbers, by kind."""
+        """Count the rows of business numbers, by kind."""
         held = pl.col("b_no").is_in(list(numbers))
         snapshot = self.snapshot()
         changes = self._changes()
@@ -318,35 +300,30 @@ class RunStore:
     def erase(self, numbers: Sequence[str]) -> None:
         """Erase business numbers from answers and changes; messages hold none."""
         kept = ~pl.col("b_no").is_in(list(numbers)).fill_null(False)
+        with self._transaction():
+            if (snapshot := self.snapshot()) is not None:
+                self._put_snapshot(snapshot.filter(kept))
+            for number, frame in self._changes().items():
+                self._db.execute("UPDATE runs SET changes = ? WHERE number = ?", (_pack(frame.filter(kept)), number))
         with RUN_FILE.errors(self.path):
-            with self._transaction():
-                if (snapshot := self.snapshot()) is not None:
-                    self._put_snapshot(snapshot.filter(kept))
-                for number, frame in self._changes().items():
-                    packed = _pack(frame.filter(kept))
-                    self._db.execute("UPDATE runs SET changes = ? WHERE number = ?", (packed, number))
             rewrite_file(self._db)
 
     def _changes(self) -> dict[int, pl.DataFrame]:
-        with RUN_FILE.errors(self.path):
-            rows = self._db.execute("SELECT number, changes FROM runs WHERE changes IS NOT NULL").fetchall()
+        rows = self._select("SELECT number, changes FROM runs WHERE changes IS NOT NULL")
         return {number: _unpack(blob) for number, blob in rows}
+
+    def _select(self, query: str, *values: object) -> list[Any]:
+        with RUN_FILE.errors(self.path):
+            return self._db.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """A transaction that is committed at the end of the block, and undone where that fails."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with RUN_FILE.errors(self.path), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite has undone it by itself where the disk is full
-                self._db.execute("ROLLBACK")
-            raise
 
 
 def _pack(rows: pl.DataFrame) -> bytes:
-    """Return rows as Parquet: small, and read by every later version."""
     buffer = io.BytesIO()
     rows.write_parquet(buffer, compression="zstd", compression_level=1)
     return buffer.getvalue()
@@ -362,7 +339,6 @@ def _unpack(blob: bytes) -> pl.DataFrame:
 
 
 def _run(row: tuple[Any, ...]) -> JobRun:
-    id_, started, finished, exit_code, rows, counts, inputs, *tail = row
-    message, taken, delivered = tail
-    done = (json.loads(counts), json.loads(inputs))
-    return JobRun(id_, started, finished, exit_code, rows, *done, message, tuple(json.loads(taken)), delivered)
+    id_, started, finished, exit_code, rows, counts, inputs, message, taken, delivered = row
+    parsed = json.loads(counts), json.loads(inputs)
+    return JobRun(id_, started, finished, exit_code, rows, *parsed, message, tuple(json.loads(taken)), delivered)

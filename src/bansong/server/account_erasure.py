@@ -1,26 +1,24 @@
-"""What is stored of a key, as an account, and how all of it is erased but for what the books need.
+"""Erase what is stored of a key. Its id, plan, quota, dates and monthly usage stay for the books.
 
-Left are the key's id, plan and quota, when it was made, revoked and erased, and its lookups by month. Each step may be
-repeated after a kill: what a first one needs to know is deleted last.
+Each step may run again after a kill: what an earlier step reads is deleted last.
 """
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from bansong.server.engine_pool import learning_folder, remove_training_folder
 from bansong.server.former_pool import FORMER_POOL
 from bansong.server.jobs import results
 from bansong.server.settings import Settings
-from bansong.server.store import SERVER_FILE, audit_table, job_table, key_table, lock_server_file, open_server_file
+from bansong.server.store import SERVER_FILE, audit_table, hold_server_file, job_table, key_table
 from bansong.storage.filesystem import list_folder
-from bansong.storage.sqlite import rewrite_file
+from bansong.storage.sqlite import rewrite_file, transaction
 from bansong.translation import gettext_noop
 
 OWNED: Final = {
@@ -32,11 +30,11 @@ OWNED: Final = {
     "idempotency": "key_id",
     "secrets": "key_id",
 }
-"""Tables with rows of a key that are erased, and the column that says whose they are. Other rows go with these."""
+"""Tables whose rows are erased with a key, and the column with its id. Rows that refer to these go by cascade."""
 ERASE: Final = "keys erase"
-"""The action of the audit log by which an erasure is begun, and completed."""
+"""Action in the audit log that begins, and later completes, an erasure."""
 KEPT: Final = {"usage": "key_id", "audit": "key_id"}
-"""Tables with rows of a key that stay: what the books need."""
+"""Tables whose rows of a key stay."""
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
     " webhook_secret = NULL"
@@ -54,7 +52,6 @@ _HELD: Final = {
 
 
 def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
-    """Return how many rows, and mailings with learned outcomes, are held of a key, by kind."""
     found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
     return found | {
         gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
@@ -62,29 +59,29 @@ def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[s
 
 
 def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
-    """Return the files of label stores with outcomes of a key: of its own, and of its jobs in that of a former pool."""
+    """List the label files with outcomes of a key: its own, and those of its jobs in a former pool's store."""
     own = [path for path in list_folder(learning_folder(files) / key_id / "labels") if path.suffix == ".parquet"]
     former = {path.stem: path for path in list_folder(learning_folder(files) / FORMER_POOL / "labels")}
     return [*own, *(former[job_id] for job_id in job_ids if job_id in former)]
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
-    """Delete all rows of a key but :data:`KEPT`, and what its own says of people."""
+    """Delete all rows of a key but :data:`KEPT`, and its personal fields."""
     for table, column in OWNED.items():
         db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
     db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
 
 
 def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
-    """Revoke a key and write down that its account is to be erased: a running server does so, and one that starts."""
+    """Revoke a key and request its erasure in the audit log; the server that runs, or starts next, carries it out."""
     key_table.revoke_key(db, key_id, now)
     audit_table.record_action(db, now, ERASE, key_id, {"begun": True})
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
-    """Remove what a key's jobs and outcomes have on the disk, its own scorecards too; raise OSError where that fails.
+    """Remove the files of a key's jobs, its learned mailings and its scorecards; raise OSError on failure.
 
-    What others' scorecards learned in the pool are sums, in which no letter can be told apart: they stay.
+    Scorecards of the pool stay: they are sums in which no letter can be told apart.
     """
     jobs = list(job_ids)
     for mailing in list_mailings(files, key_id, jobs):
@@ -94,50 +91,41 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
             shutil.rmtree(folder)
 
 
-class AccountErasure:
-    """A server's file and folder, locked, to erase a key's account: ``with AccountErasure(path, key_id) as account``.
+@contextmanager
+def open_account(path: Path, key_id: str) -> Iterator[AccountErasure]:
+    """Open a server's file, which no server may use meanwhile, to erase a key's account.
 
-    Entering raises :class:`StoreError` where the file does not exist, or a server runs on it: its caches and jobs hold
-    rows in memory; and :class:`UsageError` where there is no such key.
+    Raises :class:`StoreError` if the file is missing or a server runs on it, :class:`UsageError` for an unknown key.
     """
+    with hold_server_file(path) as db:
+        with SERVER_FILE.errors(path):
+            key_table.require_key(db, key_id, path)
+        yield AccountErasure(path, db, key_id)
 
-    def __init__(self, path: Path, key_id: str) -> None:
+
+class AccountErasure:
+    """Erases the account of a key; see :func:`open_account`."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, key_id: str) -> None:
         self.path = path
         self.key_id = key_id
+        self._db = db
         self._files = Settings(db=path).files
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(lock_server_file(self.path).release)
-            self._db = stack.enter_context(closing(open_server_file(self.path, create=False)))
-            with SERVER_FILE.errors(self.path):
-                self.key = key_table.require_key(self._db, self.key_id, self.path)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def holdings(self) -> dict[str, int]:
-        """Return what is held of the key, by kind."""
         with SERVER_FILE.errors(self.path):
             return account_holdings(self._db, self._files, self.key_id)
 
     def erase(self, now: float) -> None:
-        """Revoke the key and erase its account; killed at any moment, it is to be called again. Raises StoreError."""
+        """Revoke the key and erase its account; after a kill, call it again. Raises StoreError."""
         held = self.holdings()
         with SERVER_FILE.errors(self.path):
-            with self._db:
-                self._db.execute("BEGIN IMMEDIATE")
+            with transaction(self._db):
                 ask_for_erasure(self._db, self.key_id, now)
             jobs = job_table.list_job_ids(self._db, self.key_id)
             remove_files(self._files, self.key_id, jobs)
             remove_training_folder(self._files)
-            with self._db:
-                self._db.execute("BEGIN IMMEDIATE")
+            with transaction(self._db):
                 erase_rows(self._db, self.key_id)
                 key_table.mark_erased(self._db, self.key_id, now)
                 counts = {what: count for what, count in held.items() if count}

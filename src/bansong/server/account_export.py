@@ -1,7 +1,7 @@
-"""Writes what is stored of a key, as an account, in files that people and programs can read; beside a running server.
+"""Export what is stored of a key as files for people and programs, while a server may be running.
 
-Of the server's file each table is read at once and written then: a server that wants to write waits no longer than a
-table takes to be read. What a server deletes meanwhile is missing, what it adds may be.
+Each table is read at once and written afterwards, so that a writing server never waits long. Rows that the server
+deletes meanwhile are missing; rows that it adds may be.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ EXPORT_UNWRITABLE: Final = Problem(
 )
 
 GUIDE: Final = Path(__file__).with_name("account_export.txt")
-"""What the files of an export are; it is the ``README.txt`` of each."""
+"""The ``README.txt`` of every export."""
 _DELIVERIES: Final = "SELECT channel, attempts, due, delivered, error FROM deliveries WHERE notice = ? ORDER BY channel"
 
 
 def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
-    """Write what is stored of a key to a new folder, or to a file that ends in ``.zip``; return the number of rows.
+    """Write the account of a key to a new folder, or to a ``.zip`` file; return the number of rows by kind.
 
-    The folder has mode 0700, files 0600; it appears when it is whole. Secrets and their digests are not in it. Raises
-    :class:`UsageError` where there is no such key, or the target exists, :class:`OutputError` where it cannot be
-    written, and :class:`bansong.errors.BansongError` where something stored cannot be read.
+    The folder (0700, files 0600) appears when it is complete. Secrets and digests are left out. Raises
+    :class:`UsageError` for an unknown key or a target that exists, :class:`OutputError` if it cannot be written, and
+    :class:`bansong.errors.BansongError` if stored data cannot be read.
     """
     with closing(open_server_file(db, create=False, writing=False)) as connection:
         with SERVER_FILE.errors(db):
@@ -68,8 +68,6 @@ def export_account(db: Path, key_id: str, target: Path) -> dict[str, int]:
 
 
 class _AccountExport:
-    """One export: what is read from where, and written to which file."""
-
     def __init__(self, db: sqlite3.Connection, key: Key, files: Path, folder: Path) -> None:
         self._db = db
         self._key = key
@@ -77,7 +75,6 @@ class _AccountExport:
         self._folder = folder
 
     def write(self) -> dict[str, int]:
-        """Write all files; return the number of rows by kind."""
         self._write_text("README.txt", GUIDE.read_text(encoding="utf-8"))
         self._write_text("account.json", json.dumps(self._account(), ensure_ascii=False, indent=2) + "\n")
         usage = self._db.execute(
@@ -132,7 +129,6 @@ class _AccountExport:
         return self._write_lines("jobs.jsonl", rows)
 
     def _copy_job(self, job_id: str) -> list[str]:
-        """Copy the files of a job; what is being written, or deleted meanwhile, is left out."""
         copied = []
         for source in (results.records_path(self._files, job_id), results.results_path(self._files, job_id)):
             name = f"jobs/{job_id}/{source.name}"
@@ -173,7 +169,6 @@ class _AccountExport:
         return {"id": id_, "created_at": as_text(created), "notice": json.loads(payload), "deliveries": deliveries}
 
     def _write_learned(self) -> int:
-        """Write the learned letters, without the paths of the server that their files name; copy the scorecards."""
         job_ids = job_table.list_job_ids(self._db, self._key.id)
         mailings = list_mailings(self._files, self._key.id, job_ids)
         for path in mailings:
@@ -202,7 +197,6 @@ class _AccountExport:
         return count
 
     def _make(self, name: str) -> int:
-        """Make a private file of the export, and its folders; return a descriptor."""
         path = self._folder / name
         for folder in reversed(path.relative_to(self._folder).parents[:-1]):
             (self._folder / folder).mkdir(mode=0o700, exist_ok=True)
@@ -210,7 +204,6 @@ class _AccountExport:
 
 
 def _publish(folder: Path, target: Path) -> None:
-    """Give a whole export its name: the folder itself, or its files packed."""
     if target.suffix.lower() != ".zip":
         folder.rename(target)
         return

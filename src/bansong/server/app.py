@@ -1,4 +1,4 @@
-"""The ASGI app, the background tasks beside it, and uvicorn that serves it."""
+"""ASGI app, background tasks, and the uvicorn server around them."""
 
 from __future__ import annotations
 
@@ -49,19 +49,17 @@ if TYPE_CHECKING:
     from bansong.server.status.nts_statuses import NtsStatuses
 
 _log = logging.getLogger(__name__)
-_PAUSES: Final = (1.0, 5.0, 30.0, 60.0)
-_CALM: Final = 600.0
-"""Seconds without a failure after which the pauses are short again."""
+_RESTART_PAUSES_S: Final = (1.0, 5.0, 30.0, 60.0)
+_CALM_S: Final = 600.0
 
 
 def create_app(
     settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
 ) -> Starlette:
-    """Return the ASGI app; the database is opened, and its lock taken, when the app starts (ASGI lifespan).
+    """Return the ASGI app; its lifespan opens the database and takes its lock.
 
-    ``status_sources``: sources of the registration status that know more than the registry file, the best first; batch
-    jobs and the watch list ask the first that may be asked. Starting raises
-    :class:`bansong.errors.BansongError` where the database or an index cannot be used.
+    ``status_sources``: status sources better than the registry file, best first. Batch jobs and the watch list use the
+    first that is allowed. Startup raises :class:`bansong.errors.BansongError` if the database or an index is unusable.
     """
 
     @asynccontextmanager
@@ -93,10 +91,9 @@ def create_app(
 
 
 class _BareStarlette(Starlette):
-    """Starlette without its own layers around each request: :class:`AuthMiddleware` catches what they would."""
+    """Starlette without its own middleware: :class:`AuthMiddleware` catches errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return the router, behind the check of the key alone."""
         return AuthMiddleware(self.router, PUBLIC)
 
 
@@ -107,7 +104,6 @@ def _open_context(
     metrics: ServerMetrics,
     stack: AsyncExitStack,
 ) -> Context:
-    """Put the parts together; what must be closed is closed by ``stack``, the last opened first."""
     lock = lock_server_file(settings.db)
     stack.callback(lock.release)
     store = Store(settings.db, metrics.observe_commit)
@@ -147,7 +143,6 @@ def _open_context(
 
 
 def _begin_metrics(context: Context, stack: AsyncExitStack) -> int | None:
-    """Answer metrics where the settings say so, until ``stack`` is closed; return the port."""
     context.metrics.registry.register(StateCollector(context))
     if context.settings.metrics_port is None:
         return None
@@ -158,7 +153,6 @@ def _begin_metrics(context: Context, stack: AsyncExitStack) -> int | None:
 
 
 def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
-    """Return the statuses of a server that asks the tax authority; others need not know how that is done."""
     if settings.status.source == "none":
         return None
     from bansong.server.status.nts_statuses import open_nts_statuses
@@ -167,7 +161,6 @@ def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
-    """The tasks that run beside the requests, by name."""
     statuses = {} if context.statuses is None else {"logging how many statuses were asked for": context.statuses.run}
     return {
         **statuses,
@@ -185,7 +178,7 @@ def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock, metrics: ServerMetrics) -> None:
-    """Run ``work``, which never returns of itself, until cancelled; if it raises, log that and begin it again."""
+    """Run ``work`` until cancelled; log a failure and start it again after a pause."""
     failures = 0
     metrics.expect_task(name)
     while True:
@@ -195,22 +188,21 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         except (Exception, PanicException):  # what went wrong in one step must not stop the next
             _log.exception("%s failed and is begun again", name)
             metrics.count_failure(name)
-        if clock.now() - started > _CALM:
+        if clock.now() - started > _CALM_S:
             failures = 0
-        await clock.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+        await clock.sleep(_RESTART_PAUSES_S[min(failures, len(_RESTART_PAUSES_S) - 1)])
         failures += 1
 
 
-_GRACE: Final = 20
-"""Seconds that requests under way have to end when the server is stopped."""
-_CONNECTIONS: Final = 2_000
-"""Connections at once at most; where more come, those that only wait make room, and if there are none, they get 503."""
+_SHUTDOWN_GRACE_S: Final = 20
+_MAX_CONNECTIONS: Final = 2_000
+"""Open connections. Beyond them, idle ones are closed to make room; without idle ones the answer is 503."""
 _BACKLOG: Final = 2_048
-"""Connections that may come at one time: the event loop takes them all before it looks at the first."""
+"""Pending connections of the socket; the event loop accepts all of them before it serves the first."""
 _OTHER_FILES: Final = 256
-"""Open files beside connections: SQLite's, uploads, the indexes."""
-_KEEP_ALIVE: Final = 15
-"""Seconds that an idle connection is kept: longer than our own client keeps its, so none breaks under a request."""
+"""File descriptors for SQLite, uploads and indexes."""
+_KEEP_ALIVE_S: Final = 15
+"""Longer than our own client keeps idle connections, so that none breaks under a request."""
 
 
 def run(
@@ -221,11 +213,10 @@ def run(
     *,
     status_sources: Sequence[StatusSource] = (),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; ``on_start`` is called with the base URL when requests are taken.
+    """Serve until SIGINT or SIGTERM; call ``on_start`` with the base URL once requests are accepted.
 
-    ``status_sources``: as for :func:`create_app`.
-
-    Raises :class:`bansong.errors.BansongError` where the database, an index or the address cannot be used.
+    ``status_sources``: as for :func:`create_app`. Raises :class:`bansong.errors.BansongError` if the database, an index
+    or the address is unusable.
     """
 
     def freeze_and_report() -> None:
@@ -244,7 +235,7 @@ def run(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that already listens; port 0 takes a free one. Raises :class:`UsageError`."""
+    """Return a listening socket; port 0 takes a free one. Raises :class:`UsageError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -267,20 +258,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The base URL of what listens there."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class UvicornServer(uvicorn.Server):
-    """A uvicorn server that calls ``on_start`` when it has started, and raises why it could not."""
+    """A uvicorn server that calls ``on_start`` after startup and raises the app's startup error."""
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to take requests; raises what the app's start raised."""
         try:
             await super().startup(sockets)
         except SystemExit:
@@ -292,18 +281,18 @@ class UvicornServer(uvicorn.Server):
 
 
 def _connections() -> int:
-    """How many connections the files that may be open leave room for; systems allow more than they begin with."""
+    """Fit the connections to the limit of open files, which is raised as far as the system allows."""
     try:
         import resource
     except ImportError:  # not on Windows
-        return _CONNECTIONS
+        return _MAX_CONNECTIONS
     others = _BACKLOG + _OTHER_FILES
-    wanted = _CONNECTIONS + others
+    wanted = _MAX_CONNECTIONS + others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - others))
+    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_MAX_CONNECTIONS, soft - others))
 
 
 def server_for(
@@ -326,7 +315,7 @@ def server_for(
         http=connection,  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=HEAD_BYTES,
-        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         loop="auto",  # uvloop where it is installed
         log_config=None,
         log_level="critical",
@@ -334,6 +323,6 @@ def server_for(
         date_header=False,
         server_header=False,
         proxy_headers=False,  # uvicorn believes whoever connects from 127.0.0.1: `TrustedProxies` decides
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
     )
     return UvicornServer(config, on_start)

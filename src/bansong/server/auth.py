@@ -1,4 +1,4 @@
-"""Authentication: the key of each request is checked before anything else, and whether its plan has the API."""
+"""Authentication: check each request's key, and whether its plan includes the API, before anything else."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from bansong.translation import gettext
 
 _log = logging.getLogger(__name__)
 
-_KEPT: Final = 1.0
-"""Seconds after which a key is looked up again: so long may a revoked one still serve."""
+_CACHED_S: Final = 1.0
+"""A revoked key may still be accepted for that long."""
 _KEY: Final = "bansong.key"
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-"""Methods that the log names: any other word is the client's own."""
+"""Methods that logs and metrics name; anything else is text of the client."""
 _SOON: Final = {"Retry-After": "5", "Connection": "close"}
-_MOST: Final = 10_000
-_RECORDED_EVERY: Final = 60.0
+_MAX_CACHED_KEYS: Final = 10_000
+_RECORD_INTERVAL_S: Final = 60.0
 
 
 class KeyCache:
-    """Finds keys by their secret, kept for a second, and records when they were used last."""
+    """Cache of keys by secret; also records when keys were last used."""
 
     def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
         self._store = store
@@ -49,25 +49,24 @@ class KeyCache:
         self._used: dict[str, float] = {}
 
     async def find(self, secret: str) -> Key:
-        """The key with this secret; raises :class:`Refusal` 401, and 403 where its plan has no API."""
+        """Return the key of a secret; raise :class:`Refusal` 401, or 403 if its plan has no API."""
         digest, now = digest_of(secret), self._clock.now()
         until, key = self._known.get(digest, (0.0, None))
-        if key is None or not now < until <= now + _KEPT:
+        if key is None or not now < until <= now + _CACHED_S:
             found = await self._read(digest, secret)
             self._known.pop(digest, None)
             if found is None:
                 raise invalid_key()
             key, ends = found
-            if len(self._known) >= _MOST:
+            if len(self._known) >= _MAX_CACHED_KEYS:
                 self._known.clear()
-            self._known[digest] = min(now + _KEPT, ends), key
+            self._known[digest] = min(now + _CACHED_S, ends), key
         self._used[key.id] = now
         if not self.plan(key).api:
             raise not_in_plan(gettext("the API"), key.plan)
         return key
 
     async def _read(self, digest: bytes, secret: str) -> tuple[Key, float] | None:
-        """The key as it is stored, and when its secret ends: read once for all requests that come meanwhile."""
         reading = self._reading.get(digest)
         if reading is None:
             now = self._clock.now()
@@ -77,41 +76,35 @@ class KeyCache:
         return await asyncio.shield(reading)
 
     def plan(self, key: Key) -> ServicePlan:
-        """The plan of a key; one that the server's plans do not name allows nothing."""
+        """Return the plan of a key; raise :class:`Refusal` 403 if the server does not know the plan."""
         plan = self._plans.get(key.plan)
         if plan is None:
             raise not_in_plan(gettext("the API"), key.plan)
         return plan
 
     async def run(self) -> None:
-        """Record every minute when keys were used last."""
         while True:
-            await self._clock.sleep(_RECORDED_EVERY)
+            await self._clock.sleep(_RECORD_INTERVAL_S)
             await self.record_last_use()
 
     async def record_last_use(self) -> None:
-        """Record when keys were used last."""
         used, self._used = self._used, {}
         if used:
             await self._store.write(lambda db: key_table.record_last_use(db, used))
 
 
 _NO_STORE: Final = (b"cache-control", b"no-store")
-"""Header of each answer of a path that needs a key: no cache between keeps what was answered."""
+"""No cache may keep answers that need a key."""
 
 
 class AuthMiddleware:
-    """ASGI middleware: finds the key of each request (:func:`key_of`), answers every error as a refusal, and logs.
-
-    ``public``: paths that need no key.
-    """
+    """ASGI middleware: authenticate requests, turn errors into refusals, log. ``public``: paths without a key."""
 
     def __init__(self, app: ASGIApp, public: Collection[str]) -> None:
         self._app = app
         self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -145,14 +138,13 @@ class AuthMiddleware:
         finally:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
-            took, route = time.perf_counter() - started, _route(scope)
+            took, route = time.perf_counter() - started, getattr(scope.get("route"), "path", "?")
             client = proxies.client_of(scope)
             context.requests.note(method, route, status, took, key=key.id if key else "", client=client)
             metrics.under_way -= 1
             metrics.observe_request(route, method, status, took)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
-        """Pass a request on; return the refusal that answers it instead, if something went wrong."""
         try:
             refuse_two_lengths(scope)
             if scope["path"] in self._public:
@@ -170,11 +162,12 @@ class AuthMiddleware:
             return busy(gettext("the server cannot use its disk"), 30)
         except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
-            return _internal()
+            message = gettext("the server failed; nothing is known of the request's effect")
+            # the id is in the body, too: that is what people pass on when they ask for help
+            return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
         return None
 
     async def _handle_keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on that has a key, within the bounds of the key."""
         context = scope["app"].state.context
         key = scope[_KEY] = await _find_key(scope)
         context.bounds.enter(key.id, context.keys.plan(key))
@@ -184,29 +177,21 @@ class AuthMiddleware:
             context.bounds.leave(key.id)
 
 
-def _internal() -> Refusal:
-    """A defect; its id is in the body, too, for that is what people pass on when they ask for help."""
-    message = gettext("the server failed; nothing is known of the request's effect")
-    return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
-
-
 def key_of(request: Request) -> Key:
-    """The key that a request came with."""
     key: Key = request.scope[_KEY]
     return key
 
 
 async def renew_key(request: Request) -> Key:
-    """Return the key of a request whose body has come in, as it is now: it may have been revoked meanwhile.
+    """Check the key again after the body has arrived, since it may have been revoked meanwhile; return it.
 
-    To be called before anything is taken from its quota; raises :class:`Refusal` as for a request that begins.
+    Call it before anything is taken from the quota. Raises :class:`Refusal`.
     """
     key = request.scope[_KEY] = await _find_key(request.scope)
     return key
 
 
 async def _find_key(scope: Scope) -> Key:
-    """Return the key of the header ``X-API-Key``; raises :class:`Refusal` 400 and 401."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
         raise invalid(gettext("the header X-API-Key came more than once, with different keys; send one"))
@@ -215,9 +200,3 @@ async def _find_key(scope: Scope) -> Key:
         raise missing_key()
     keys: KeyCache = scope["app"].state.context.keys
     return await keys.find(secret.decode("latin-1"))
-
-
-def _route(scope: Scope) -> str:
-    """The pattern of a path, without the identifiers in it; ``?`` where there is none."""
-    route = scope.get("route")
-    return str(getattr(route, "path", "?"))

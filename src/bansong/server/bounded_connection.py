@@ -20,11 +20,11 @@ from bansong.server.http_limits import LINGER_SECONDS, ON_DRAIN
 from bansong.translation import use_language
 
 HEAD_BYTES: Final = 32 << 10
-"""Bytes of a request's line and headers at most (more: 431)."""
+"""Larger request heads are refused with 431."""
 HEAD_SECONDS: Final = 15.0
-"""Seconds in which the head of a request must have come (else: 408)."""
+"""Slower request heads are refused with 408."""
 STUCK_SECONDS: Final = 60.0
-"""Seconds in which a client must take what was sent to it (else the connection is cut off)."""
+"""Clients that take longer to read what was sent are cut off."""
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _MAKES_ROOM: Final = "the server needs the connection for others; nothing was done, try again"
 _HEAD_TOO_LARGE: Final = f"the head of the request is too large: at most {HEAD_BYTES:,} bytes are taken"
@@ -49,7 +49,6 @@ class BoundedConnection(H11Protocol):
         self.app = self._answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the head of the first request."""
         super().connection_made(transport)
         self._wait(HEAD_SECONDS, self._too_slow)
         with use_language("en"):  # told before a request is read, which might ask for another
@@ -59,36 +58,30 @@ class BoundedConnection(H11Protocol):
             self._answering = _refuse_with(refusal)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        """Have a request answered."""
         scope[ON_DRAIN] = self._drain
         await self._answering(scope, receive, send)
 
     def _drain(self) -> None:
-        """Make room for others from now on: all is answered, and only the rest of a body is waited for."""
         self._table.wait(self, Wait.REQUEST)
 
     def make_room(self) -> None:
-        """Close the connection; a head of which a part has come is told so."""
         self._wait(None)
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "busy", _MAKES_ROOM)
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadlines, and the place."""
         self._table.remove(self)
         self._wait(None)
         self._cancel_stuck()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to take what was sent."""
         super().pause_writing()
         self._table.wait(self, Wait.CLIENT)
         self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It was taken."""
         self._cancel_stuck()
         if self._awaits_head:
             self._table.wait(self, Wait.NEXT_REQUEST)
@@ -102,7 +95,6 @@ class BoundedConnection(H11Protocol):
             self._stuck = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what came. A head that has begun is waited for until its deadline, however often a byte of it comes."""
         if self._too_long(data):
             return
         super().data_received(data)
@@ -117,13 +109,12 @@ class BoundedConnection(H11Protocol):
             self._wait(HEAD_SECONDS, self._too_slow)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection for the answer to a whole request: its client may close its own half meanwhile."""
         is_whole = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
         self._half_closed = is_whole and self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY)
         return self._half_closed
 
     def _too_long(self, data: bytes) -> bool:
-        """Refuse a head that is too large though it came at once: h11 looks only at one that is not whole."""
+        """Refuse a large head that arrived in one piece: h11 checks only incomplete ones."""
         if self.conn.their_state is not h11.IDLE or self.conn.our_state is not h11.IDLE:
             return False
         come = self.conn.trailing_data[0] + data
@@ -134,7 +125,6 @@ class BoundedConnection(H11Protocol):
         return True
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one's body."""
         unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if self._half_closed and self.conn.their_state is not h11.DONE:  # no other whole request has come
@@ -149,7 +139,6 @@ class BoundedConnection(H11Protocol):
             self._table.wait(self, Wait.NEXT_REQUEST)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, or a head that is too large."""
         error = sys.exception()
         hint = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
@@ -165,7 +154,6 @@ class BoundedConnection(H11Protocol):
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", f"the head did not come within {HEAD_SECONDS:g} s")
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Answer by hand and close: there is no request that the app could be asked about."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
@@ -181,14 +169,13 @@ class BoundedConnection(H11Protocol):
         self.transport.close()
 
     def _wait(self, seconds: float | None, then: Any = None) -> None:
-        """Set the one deadline of this connection in the place of the one before."""
+        """Replace the one deadline of this connection."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if seconds is None else self.loop.call_later(seconds, then)
 
 
 def _refuse_with(refusal: Refusal) -> Any:
-    """Return what answers in the app's place where there are too many connections."""
     refusal.headers["Connection"] = "close"
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""The address of the client of a request: the peer's, or what a trusted proxy in front says of it."""
+"""The client's address of a request: the peer's, or what a trusted proxy reports."""
 
 from __future__ import annotations
 
@@ -15,31 +15,26 @@ ADDRESS_INVALID: Final = Problem(
 )
 
 _IPV6_PREFIX: Final = 64
-"""Bits of an IPv6 address that name a site: the rest is the site's own to choose."""
-_LONGEST_ADDRESS: Final = 45
-"""Characters of an address at most."""
+"""Bits of an IPv6 address that name a site; the site chooses the rest."""
+_MAX_ADDRESS_LENGTH: Final = 45
 
 
 class TrustedProxies:
-    """The proxies whose ``X-Forwarded-For`` is believed: addresses, or networks (``10.0.0.0/8``).
-
-    Raises :class:`UsageError` for a text that is neither.
-    """
+    """Proxies whose ``X-Forwarded-For`` is trusted: addresses or networks. Other text raises :class:`UsageError`."""
 
     def __init__(self, proxies: Iterable[str] = ()) -> None:
         self._networks = tuple(_parse_network(text) for text in proxies)
 
     def trusts(self, address: str) -> bool:
-        """Return whether an address is one of the proxies."""
         parsed = parse_address(address) if self._networks else None
         return parsed is not None and any(parsed in network for network in self._networks)
 
     def client_of(self, scope: Any) -> str:
-        """Return the address of the client of an ASGI request; empty where the peer has none (a Unix socket).
+        """Return the client's address of an ASGI request; empty for a Unix socket.
 
-        Each trusted hop names the one before it at the end of ``X-Forwarded-For``; the last that is not trusted is the
-        client. What stands before it is the client's own word. Where an entry is no address, the hop that passed it on
-        is the client. ``Forwarded`` is not read: a proxy that does not know it passes on what a client invents.
+        Trusted hops are followed from the end of ``X-Forwarded-For``; the first hop that is not trusted is the client.
+        An entry that is no address ends the walk. ``Forwarded`` is ignored: a proxy that does not know it passes on
+        what clients invent.
         """
         peer = scope.get("client")
         address: str = peer[0] if peer else ""
@@ -56,8 +51,8 @@ class TrustedProxies:
 
 @lru_cache(maxsize=4_096)
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return a text as an address, without port or zone; one of IPv4 in the form of IPv6 is that of IPv4."""
-    if len(text) > _LONGEST_ADDRESS or "%" in text:
+    """Parse an address without port or zone; an IPv4-mapped IPv6 address becomes IPv4."""
+    if len(text) > _MAX_ADDRESS_LENGTH or "%" in text:
         return None
     try:
         address = ip_address(text)
@@ -68,7 +63,7 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=4_096)
 def site_of(address: str) -> str:
-    """Return what stands for an address where addresses are counted: itself; of IPv6 its network of 64 bits."""
+    """Return what counts as one client: the address, or the /64 network of an IPv6 address."""
     parsed = parse_address(address.partition("%")[0])
     if isinstance(parsed, IPv6Address):
         return str(IPv6Network((parsed, _IPV6_PREFIX), strict=False))
@@ -84,6 +79,5 @@ def _parse_network(text: str) -> IPv4Network | IPv6Network:
 
 
 def _forwarded_for(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:
-    """The entries of all ``X-Forwarded-For`` headers, the last first."""
     values = [value for name, value in headers if name == b"x-forwarded-for"]
     return reversed([entry.strip() for entry in b",".join(values).decode("latin-1").split(",")] if values else [])

@@ -12,8 +12,7 @@ from bansong.server.client_address import TrustedProxies, site_of
 from bansong.server.errors import Refusal, busy, limit_exceeded
 
 _log = logging.getLogger(__name__)
-_AGAIN: Final = 5
-"""Seconds after which it is worth to try again."""
+_RETRY_AFTER_S: Final = 5
 _LOGGED_EVERY: Final = 60.0
 
 
@@ -31,8 +30,7 @@ class Wait(IntEnum):
 class WaitingConnection(Protocol):
     """A connection that may have to go."""
 
-    def make_room(self) -> None:
-        """Close the connection now."""
+    def make_room(self) -> None: ...
 
 
 class ConnectionTable:
@@ -55,7 +53,6 @@ class ConnectionTable:
         return len(self._sites)
 
     def admit(self, connection: WaitingConnection, address: str) -> Refusal | None:
-        """Count a connection, which waits for its first request; return the refusal of all that it asks, if any."""
         site = site_of(address)
         refusal = None
         if self._of_site[site] >= self._per_address and not self._proxies.trusts(address):
@@ -63,27 +60,24 @@ class ConnectionTable:
             if not self._make_room(site):
                 message = f"your address has {self._of_site[site]:,} connections, as many as one may have"
                 used = self._of_site[site]
-                refusal = limit_exceeded("connections_per_address", self._per_address, used, message, _AGAIN)
+                refusal = limit_exceeded("connections_per_address", self._per_address, used, message, _RETRY_AFTER_S)
         if len(self._sites) >= self._most and not self._make_room():
-            refusal = busy("the server has as many connections as it takes on", _AGAIN)
+            refusal = busy("the server has as many connections as it takes on", _RETRY_AFTER_S)
         self._sites[connection] = site
         self._of_site[site] += 1
         self.wait(connection, Wait.REQUEST)
         return refusal
 
     def wait(self, connection: WaitingConnection, what: Wait) -> None:
-        """Note that a connection waits from now on, unless it waits for this already, or has gone."""
         if connection in self._sites and connection not in self._waiting[what]:
             self.work(connection)
             self._waiting[what][connection] = None
 
     def work(self, connection: WaitingConnection) -> None:
-        """Note that a request of a connection is worked on from now on."""
         for waiting in self._waiting:
             waiting.pop(connection, None)
 
     def remove(self, connection: WaitingConnection) -> None:
-        """Count a connection no more."""
         site = self._sites.pop(connection, None)
         if site is None:
             return
@@ -93,7 +87,6 @@ class ConnectionTable:
             del self._of_site[site]
 
     def _make_room(self, site: str | None = None) -> bool:
-        """Close the connection that has waited longest, of a site or of all; return whether there was one."""
         for waiting in self._waiting:
             for connection in waiting:
                 if site is None or self._sites[connection] == site:

@@ -1,9 +1,8 @@
-"""The engines that answer: one for each scope, since each learns from its own outcomes.
+"""Engines of a server, one per scope, since each scope learns from its own outcomes.
 
-A scope (:attr:`bansong.server.store.key_table.Key.scope`) is a key, in the pool or not. An engine is made anew only
-when what it answers from has changed: the registry's or gazetteer's file, the scope's scorecard or label store, what
-the pool agrees on, or the day. Until then callers get the same object, so that they may keep what they derive from it.
-One that was given out stays usable, also when its files have been replaced.
+A scope (:attr:`bansong.server.store.key_table.Key.scope`) is a key, inside or outside the pool. An engine is replaced
+only when its data changes: an index file, the scorecard or label store, the pool's agreement, or the day. So callers
+may cache what they derive from it. An engine that was handed out stays usable.
 """
 
 from __future__ import annotations
@@ -43,21 +42,19 @@ POOL_VERSION_FOREIGN: Final = Problem(
 
 _log = logging.getLogger(__name__)
 
-_SCOPES: Final = 256
-"""Scopes that are kept loaded at most, those used last."""
+_MAX_SCOPES: Final = 256
 POOL: Final = "pool"
-"""Where the scorecards of the pool are kept; no key has this id."""
+"""Folder of the pool's scorecards; no key has this id."""
 POOL_TRAINING: Final = "pool-training"
-"""The folder where the letters of the pool's keys are put together to learn from, for as long as that takes."""
+"""Temporary folder with the letters of all pool keys while the pool's scorecard is learned."""
 _OF_POOL: Final = "pool-"
-_LOOKS: Final = 5
-"""How often a label store that was changed while it was read is read once more."""
-_MOST_LETTERS: Final = 5_000_000
-"""Letters in the histories of the scopes kept, together, beyond which the one not used for longest is let go."""
+_READ_RETRIES: Final = 5
+_MAX_LETTERS: Final = 5_000_000
+"""Letters in all loaded histories; beyond that the least recently used scopes are unloaded."""
 
 
 class ServedEngine(LocalEngine):
-    """An engine that keeps the files readable that it answers from."""
+    """An engine that keeps its index files readable."""
 
     def __init__(
         self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: ScopeLetters | None
@@ -70,13 +67,13 @@ class ServedEngine(LocalEngine):
         self.letters = letters
 
     def without_letters(self) -> ServedEngine:
-        """Return this engine with an empty history in place of its own, where it has one: the same for many scopes."""
+        """Return a copy without history, which scopes can share."""
         other = copy(self)
         other.letters, other.history = None, None if self.history is None else pl.LazyFrame(schema=HISTORY_SCHEMA)
         return other
 
     def is_of(self, data: ReferenceData, today: date, agreed: AgreedLetters | None) -> bool:
-        """Whether the engine answers from these files, on this day, and from this agreement of the pool."""
+        """Return whether the engine uses these files, this day and this agreement of the pool."""
         of = None if self.letters is None else self.letters.agreed
         return self.today == today and self.data is data and of is agreed
 
@@ -95,16 +92,15 @@ class _Learned:
         return 0 if self.history is None else self.history.height
 
     def same(self, other: _Learned) -> bool:
-        """Whether both answer alike."""
         if self.card != other.card or (self.history is None) != (other.history is None):
             return False
         return self.history is None or (other.history is not None and self.history.equals(other.history))
 
 
 class EnginePool:
-    """Hands out the engine of a scope (see :attr:`bansong.server.store.key_table.Key.scope`). For all threads.
+    """Hand out engines by scope; thread-safe.
 
-    Raises :class:`bansong.errors.BansongError` where registry, gazetteer or ``settings.model`` cannot be opened.
+    Raises :class:`bansong.errors.BansongError` if registry, gazetteer or ``settings.model`` cannot be opened.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -123,44 +119,38 @@ class EnginePool:
 
     @property
     def learns(self) -> bool:
-        """Whether scorecards may be learned: not where the server was started with one."""
+        """Whether scorecards may be learned: not if the server was started with one."""
         return self.fixed is None
 
     @property
     def data(self) -> ReferenceData:
-        """The registry and gazetteer that are used now."""
         return self._data
 
     def refused_files(self) -> dict[str, bool]:
-        """Whether what is under the name of the registry, the gazetteer cannot be used: by the name of the option."""
         return self._files.refused_files()
 
     def folder(self, scope: str) -> Path:
-        """Where a scope's key, or :data:`POOL`, keeps ``labels`` and ``models``: laid out as a state directory."""
+        """Return the folder with ``labels`` and ``models`` of a scope's key, or of :data:`POOL`."""
         return learning_folder(self._settings.files) / scope.removesuffix(IN_POOL)
 
     def label_store(self, scope: str) -> LabelStore:
-        """The label store of a scope's key."""
         return LabelStore(self.folder(scope) / "labels")
 
     def store(self, scope: str) -> ModelStore:
-        """Where the scorecards of a scope's key, or of :data:`POOL`, are kept."""
         return ModelStore(self.folder(scope) / "models")
 
     def share(self, agreement: PoolAgreement, day: date) -> None:
-        """Let the keys of the pool know what it agrees on since ``day``; who joins later hears of it the next time."""
         apart = {whose: _renew(self._apart.get(whose), frame, day) for whose, frame in agreement.apart.items()}
         self._agreed = _renew(self._agreed, agreement.frame, day)
         self._apart, self._customers = apart, agreement.customers
 
     def ready(self, scope: str) -> bool:
-        """Whether :meth:`engine` answers at once, without reading a file."""
         return scope in self._learned
 
     def engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
-        """The engine that answers a scope now; with ``paid=False`` one that looks nothing up.
+        """Return the current engine of a scope; with ``paid=False`` one without lookups.
 
-        The first time for a scope its scorecard and label store are read: on the event loop use :meth:`open_engine`.
+        The first call for a scope reads files: on the event loop use :meth:`open_engine`.
         """
         learned = self._find_loaded(scope) or self._keep(scope, self._load(scope))
         today, data = self._clock.today(), self._data if paid else _NOTHING
@@ -178,24 +168,22 @@ class EnginePool:
         return None if customer is None else self._apart.get(customer, self._agreed)
 
     async def open_engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
-        """The same, for the event loop: where a scope must be read first, that is done in a thread."""
+        """Return the engine as :meth:`engine` does, but read files in a thread."""
         if not self.ready(scope):
             await anyio.to_thread.run_sync(lambda: self._keep(scope, self._load(scope)))
         return self.engine(scope, paid=paid)
 
     async def run(self) -> None:
-        """Look every ``refresh_seconds`` whether something is newer."""
         while True:
             await self._clock.sleep(self._settings.refresh_seconds)
             await self.look()
 
     async def look(self) -> None:
-        """Use newer files where there are some."""
         async with self._looking:
             await anyio.to_thread.run_sync(self._look)
 
     async def refresh(self, key_id: str) -> None:
-        """Use what a key has learned, or all of :data:`POOL`, in the scopes that are in use."""
+        """Reload the loaded scopes that use what a key, or :data:`POOL`, has learned."""
         for scope in list(self._learned):
             if key_id == scope.removesuffix(IN_POOL) or (key_id == POOL and scope.endswith(IN_POOL)):
                 await anyio.to_thread.run_sync(self._refresh, scope)
@@ -217,7 +205,7 @@ class EnginePool:
                 self._refresh(scope)
 
     def _let_go(self) -> None:
-        """Forget engines of files that were replaced: a scope that asks for nothing would keep these for ever."""
+        """Drop engines of replaced files, which idle scopes would keep for ever."""
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
@@ -225,7 +213,7 @@ class EnginePool:
                         del learned.engines[paid]
 
     def _warm(self, data: ReferenceData) -> None:
-        """Answer more rows than are looked up in parts of a gazetteer, so that no request waits until it is read."""
+        """Read the whole gazetteer before a request needs it: small queries read parts only."""
         record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
         frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
         engine = ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None)
@@ -239,11 +227,10 @@ class EnginePool:
             return found
 
     def _keep(self, scope: str, learned: _Learned) -> _Learned:
-        """Keep what was loaded, unless another thread was faster, within the bounds."""
         with self._lock:
             kept = self._learned.setdefault(scope, learned)
             letters = sum(one.letters for one in self._learned.values())
-            while len(self._learned) > _SCOPES or (letters > _MOST_LETTERS and len(self._learned) > 1):
+            while len(self._learned) > _MAX_SCOPES or (letters > _MAX_LETTERS and len(self._learned) > 1):
                 letters -= self._learned.popitem(last=False)[1].letters
             return kept
 
@@ -259,7 +246,6 @@ class EnginePool:
                 self._learned[scope] = newer
 
     def _load(self, scope: str) -> _Learned:
-        """Read a scope's scorecard and label store; what is damaged is said, and the answers do without."""
         stamps = self._stamps(scope)  # before reading: what changes meanwhile is seen at the next look
         before = self._learned.get(scope)
         try:
@@ -276,7 +262,7 @@ class EnginePool:
         return _Learned(card, history, stamps)
 
     def _champion(self, scope: str) -> Scorecard:
-        """The scorecard of a scope: in the pool its own or the pool's, the one that was learned from more letters."""
+        """Return a scope's scorecard; in the pool, its own or the pool's, whichever was learned from more letters."""
         own = self.store(scope).champion()
         if not scope.endswith(IN_POOL):
             return own
@@ -288,9 +274,9 @@ class EnginePool:
         return pooled if _letters_behind(pooled) > _letters_behind(own) else own
 
     def pool_scorecard(self, version: str | None = None) -> Scorecard:
-        """The pool's scorecard of a version that answers bear, by default its champion; raise :class:`ModelError`.
+        """Return the pool's scorecard of a version, by default its champion; raise :class:`ModelError`.
 
-        Its versions are marked, since those of a key's own scorecards count from one, too.
+        Versions of the pool are prefixed, since those of keys count from one, too.
         """
         if version is not None and not version.startswith(_OF_POOL):
             raise ModelError(POOL_VERSION_FOREIGN, version=version, of_pool=_OF_POOL)
@@ -299,11 +285,8 @@ class EnginePool:
         return card if card.learned is None else msgspec.structs.replace(card, version=f"{_OF_POOL}{card.version}")
 
     def _history(self, scope: str) -> pl.DataFrame | None:
-        """What a scope's label store knows; while it is written to, a file that was listed may be gone when it is read.
-
-        Raises :class:`BansongError` or one of :data:`DAMAGED` where it cannot be read.
-        """
-        for again in range(_LOOKS, -1, -1):
+        """Read the history of a label store; retry if files vanish because the store is being written."""
+        for again in range(_READ_RETRIES, -1, -1):
             stamps = self._stamps(scope)
             try:
                 found = self.label_store(scope).history()
@@ -314,18 +297,17 @@ class EnginePool:
         raise AssertionError("the last time it returns or raises")
 
     def _stamps(self, scope: str) -> tuple[FileStamp | None, ...]:
-        """Return the stamps that change with a scope's scorecards or label store: each is replaced by a rename."""
+        """Return stamps that change whenever a scope's scorecards or label store do: both are replaced by renames."""
         journals = [scope, POOL] if scope.endswith(IN_POOL) else [scope]
         return *(stamp_of(self.store(one).path) for one in journals), stamp_of(self.folder(scope) / "labels")
 
 
 def learning_folder(files: Path) -> Path:
-    """The folder of all that keys and pool have learned, in that of the server's files."""
     return files / "learning"
 
 
 def make_learning_folder(files: Path, name: str) -> Path:
-    """Make a folder of that kind (mode 0700), if it is not there; return it."""
+    """Make and return a folder below the learning folder (mode 0700)."""
     home = learning_folder(files)
     for folder in (home, home / name):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -333,13 +315,13 @@ def make_learning_folder(files: Path, name: str) -> Path:
 
 
 def remove_training_folder(files: Path) -> None:
-    """Remove :data:`POOL_TRAINING` that a killed server has left, with letters of all keys; raise OSError if not."""
+    """Remove :data:`POOL_TRAINING`, which a killed server may have left; raise OSError on failure."""
     with suppress(FileNotFoundError):
         shutil.rmtree(learning_folder(files) / POOL_TRAINING)
 
 
 def _renew(before: AgreedLetters | None, frame: pl.DataFrame, day: date) -> AgreedLetters | None:
-    """Return what a frame says since ``day``: the same object where it says the same, ``None`` where it is empty."""
+    """Return the letters of a frame; reuse the object before if nothing changed, ``None`` if the frame is empty."""
     if before is not None and before.day == day and before.frame.equals(frame):
         return before
     return None if frame.is_empty() else AgreedLetters(frame, day)

@@ -13,15 +13,20 @@ from starlette.responses import Response
 from bansong.translation import gettext, gettext_noop
 
 JSON: Final = "application/json"
+
+
+def reply(payload: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(payload), status, media_type=JSON)
+
+
 _TOO_LARGE: Final = {
     "bytes": gettext_noop("{what} is too large: at most {limit:,} bytes are taken at a time; send it in parts"),
     "rows": gettext_noop("{what} is too large: at most {limit:,} rows are taken at a time; send it in parts"),
 }
-"""Messages by the unit of the limit."""
 
 
 class Refusal(Exception):
-    """A request is not done. ``code`` is for programs, the message for people; ``more`` stands beside them."""
+    """A request was refused. ``code`` is for programs, the message for people, ``more`` are further fields."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None, **more: object
@@ -33,35 +38,31 @@ class Refusal(Exception):
         self.more = more
 
     def response(self) -> Response:
-        """``{"error": {"code": …, "message": …, …}}``."""
         content = {"error": {"code": self.code, "message": str(self), **self.more}}
         return Response(msgspec.json.encode(content), self.status, self.headers, JSON)
 
 
 def missing_key() -> Refusal:
-    """INTERFACE §5.4: no key."""
     return Refusal(401, "missing_key", gettext("the API key is missing: send it in the header X-API-Key"))
 
 
 def invalid_key() -> Refusal:
-    """INTERFACE §5.4: a key that is not known, or was revoked; which of the two is not said."""
+    """INTERFACE §5.4; does not reveal whether the key is unknown or revoked."""
     return Refusal(401, "invalid_key", gettext("the API key is not valid: it is unknown or was revoked"))
 
 
 def not_in_plan(what: str, plan: str) -> Refusal:
-    """INTERFACE §5.5."""
     return Refusal(
         403, "not_in_plan", gettext("{what} is not available in the plan {plan!r}", what=what, plan=plan), plan=plan
     )
 
 
 def not_found(what: str) -> Refusal:
-    """INTERFACE §5.6: it does not exist, or is another key's; which of the two is not said."""
+    """INTERFACE §5.6; does not reveal whether it belongs to another key."""
     return Refusal(404, "not_found", gettext("{what} does not exist, or is not this key's", what=what))
 
 
 def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
-    """There is no such path (404), or it has no such method (405)."""
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         return Refusal(
             405, "method_not_allowed", gettext("the path has no such method; see /openapi.json"), headers=headers
@@ -70,13 +71,12 @@ def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
 
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:
-    """INTERFACE §4.2, §7."""
     message = gettext(_TOO_LARGE[unit], what=what, limit=limit)
     return Refusal(413, "too_large", message, limit=limit, unit=unit)
 
 
 def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: float) -> Refusal:
-    """INTERFACE §8: the month's lookups are used up, or fewer are left than the request needs; none of it is taken."""
+    """INTERFACE §8: too few lookups are left in the month; none was taken."""
     left = max(0, limit - used)
     message = gettext(
         "the monthly quota of {limit:,} lookups has {left:,} left, and this needs {asked:,}; it begins anew on "
@@ -100,7 +100,7 @@ def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: flo
 
 
 def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds: int) -> Refusal:
-    """A bound of the key's plan is reached, not the month's quota; nothing was done. ``bound``: the plan's field."""
+    """A bound of the key's plan is reached. ``bound``: the field of the plan."""
     return Refusal(
         429,
         "limit_exceeded",
@@ -113,7 +113,6 @@ def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds:
 
 
 def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) -> Refusal:
-    """The month's changes of the watch list are used up, which is not the quota of lookups; nothing was changed."""
     message = gettext(
         "watch_changes: the plan allows {limit:,} changes of the watch list a month, and {used:,} were made; nothing "
         "was done, it begins anew on {resets:%Y-%m-%d}",
@@ -127,16 +126,13 @@ def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) 
 
 
 def invalid(message: str, *, code: str = "invalid_request") -> Refusal:
-    """The request itself is not as it should be."""
     return Refusal(400, code, message)
 
 
 def conflict(message: str, code: str) -> Refusal:
-    """The request contradicts an earlier one."""
     return Refusal(409, code, message)
 
 
 def busy(message: str, seconds: int) -> Refusal:
-    """The server has as much to do as it takes on; nothing of the request was done."""
     text = gettext("{message}; nothing was done, try again in {seconds} s", message=message, seconds=seconds)
     return Refusal(503, "busy", text, headers={"Retry-After": str(seconds)})

@@ -1,9 +1,7 @@
-"""Erases in the background what was kept long enough: learned letters by their age, accounts of revoked keys.
+"""Erase expired data in the background: old learned letters, and accounts of revoked keys.
 
-An account that an operator asks to erase (`bansong keys erase`) is erased at once.
-
-Jobs have their own time (:meth:`bansong.server.jobs.worker.JobWorker.purge`). Scorecards that were learned stay: they
-are sums, in which no letter can be told apart.
+Accounts that `bansong keys erase` requests are erased at once. Jobs expire in
+:meth:`bansong.server.jobs.worker.JobWorker.purge`. Learned scorecards stay: no letter can be told apart in them.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from bansong.server.store import Store, audit_table, job_table, key_table
 
 _log = logging.getLogger(__name__)
 
-_EVERY: Final = 3600.0
-_LOOKED_EVERY: Final = 2.0
-"""Seconds between two looks for accounts that are to be erased: an operator waits for it."""
-_SETTLED: Final = 3.0
-"""Seconds after which nobody is served by a key that was revoked, but requests under way."""
+_PURGE_INTERVAL_S: Final = 3600.0
+_LOOK_INTERVAL_S: Final = 2.0
+"""An operator waits for the erasure."""
+_REVOKED_SETTLED_S: Final = 3.0
+"""After that no new request of a revoked key is accepted."""
 
 
 class Retention:
-    """Erases what was kept long enough, as ``keep_labels_days`` and ``keep_revoked_days`` of the settings say."""
+    """Erase what is older than ``keep_labels_days`` and ``keep_revoked_days`` of the settings."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class Retention:
         learner: OutcomeLearner,
         is_asking: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``is_asking``: whether requests of a key are under way, by its id."""
+        """``is_asking``: return whether a key has requests under way."""
         self._is_asking = is_asking
         self._failed: dict[str, float] = {}
         self._settings = settings
@@ -54,17 +52,16 @@ class Retention:
         self._learner = learner
 
     async def run(self) -> None:
-        """Erase every hour what was kept long enough, and soon what an operator asks to erase."""
         while True:
             await self.purge_once()
-            until = self._clock.now() + _EVERY
-            while (now := self._clock.now()) < until and until <= now + _EVERY:  # the clock may have been set back
-                await self._clock.sleep(_LOOKED_EVERY)
+            until = self._clock.now() + _PURGE_INTERVAL_S
+            # the clock may have been set back
+            while (now := self._clock.now()) < until <= now + _PURGE_INTERVAL_S:
+                await self._clock.sleep(_LOOK_INTERVAL_S)
                 if await self._erase_accounts():
                     await self._learner.share()
 
     async def purge_once(self) -> None:
-        """Erase what was kept long enough; what fails is logged, and tried again the next time."""
         erased = await self._erase_accounts()
         scopes = [FORMER_POOL, *(key.id for key in await self._store.read(key_table.list_keys))]
         purged = await anyio.to_thread.run_sync(self._purge_labels, scopes)
@@ -72,10 +69,11 @@ class Retention:
             await self._learner.share()
 
     async def _erase_accounts(self) -> int:
-        """Erase the accounts of keys that were revoked long enough ago, or are to be erased; return how many."""
         now, erased = self._clock.now(), 0
         before = now - self._settings.keep_revoked_days * 86_400
-        for key_id in await self._store.read(lambda db: key_table.keys_to_erase(db, before, now - _SETTLED, ERASE)):
+        for key_id in await self._store.read(
+            lambda db: key_table.keys_to_erase(db, before, now - _REVOKED_SETTLED_S, ERASE)
+        ):
             if self._is_asking(key_id) or now < self._failed.get(key_id, 0.0):
                 continue
             try:
@@ -83,7 +81,7 @@ class Retention:
                     await self._erase_account(key_id)
             except OSError as error:
                 _log.error("key %s: its files cannot be removed, tried again in an hour: %s", key_id, error.strerror)
-                self._failed[key_id] = now + _EVERY
+                self._failed[key_id] = now + _PURGE_INTERVAL_S
                 continue
             _log.info("key %s: its account is erased", key_id)
             erased += 1
@@ -102,7 +100,6 @@ class Retention:
         await self._store.write(erase)
 
     def _purge_labels(self, scopes: list[str]) -> int:
-        """Delete mailings that are older than they are kept from label stores; return how many."""
         before = self._clock.today() - timedelta(days=self._settings.keep_labels_days)
         purged = 0
         for scope in scopes:

@@ -1,18 +1,17 @@
-"""What a server's file and folder hold of a number, and how it is erased while no server runs on them.
+"""Erase business numbers from a server's file and folder while no server runs on them.
 
-A job's rows stay, without content: row ids and what was charged go on to be right. Its client sees such a row as one
-without a number.
+The rows of jobs stay without content, so that row ids and charges remain right; clients see a row without a number.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import polars as pl
 
@@ -24,9 +23,9 @@ from bansong.run.records import ROW_ID
 from bansong.server.engine_pool import learning_folder
 from bansong.server.jobs import results
 from bansong.server.settings import Settings
-from bansong.server.store import SERVER_FILE, audit_table, job_table, lock_server_file, open_server_file
+from bansong.server.store import SERVER_FILE, audit_table, hold_server_file, job_table
 from bansong.storage.filesystem import list_folder
-from bansong.storage.sqlite import rewrite_file
+from bansong.storage.sqlite import rewrite_file, transaction
 from bansong.tables import publish_file
 from bansong.watch import forget as watch_forget
 
@@ -35,43 +34,35 @@ FILE_DAMAGED: Final = Problem(
 )
 
 ERASED: Final = "the business was forgotten"
-"""The ``error`` of a row whose content was erased."""
+"""``error`` of an erased row."""
 _JOB_FILES: Final = ("records.parquet", "results.parquet")
 _ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
 _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
 
 
+@contextmanager
+def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
+    """Open a server's file while no server uses it; raise :class:`StoreError` if it is missing or a server runs."""
+    with hold_server_file(path) as db:
+        yield ServerErasure(path, db)
+
+
 class ServerErasure:
-    """A server's file and folder, locked: ``with ServerErasure(path) as server: server.erase(numbers)``.
+    """A server's file and folder, to erase business numbers; see :func:`open_stopped_server`."""
 
-    Entering raises :class:`StoreError` where the file does not exist, or a server runs on it.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
+        self._db = db
         settings = Settings(db=path)
         self._files, self._statuses = settings.files, settings.status_store
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(lock_server_file(self.path).release)
-            self._db = stack.enter_context(closing(open_server_file(self.path, create=False)))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def holdings(self, numbers: Collection[str]) -> dict[str, int]:
-        """Return how many rows are held of numbers (ten digits), by kind."""
         found: Counter[str] = Counter()
         with SERVER_FILE.errors(self.path):
             for b_no in numbers:
                 found.update(watch_forget.holdings(self._db, b_no))
-                found["repeatable answers"] += int(self._value(f"SELECT count(*) {_ANSWERS}", b_no.encode()))
+                answers = self._db.execute(f"SELECT count(*) {_ANSWERS}", (b_no.encode(),))
+                found["repeatable answers"] += answers.fetchone()[0]
         for path in self._job_files():
             found[f"{path.stem} of jobs"] += _rows_of(path, numbers).len()
         if (statuses := find_status_store(self._statuses)) is not None:
@@ -88,7 +79,7 @@ class ServerErasure:
             for (job,) in self._db.execute(active).fetchall():
                 if results.records_path(self._files, job).exists():
                     results.remove_unfinished(self._files, job)
-        with self._transaction():
+        with SERVER_FILE.errors(self.path), transaction(self._db):
             for path in self._job_files():
                 rows = _rows_of(path, numbers)
                 self._db.executemany(
@@ -110,30 +101,13 @@ class ServerErasure:
         with SERVER_FILE.errors(self.path):
             rewrite_file(self._db)
 
-    def _value(self, query: str, *values: object) -> int:
-        return int(self._db.execute(query, values).fetchone()[0])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with SERVER_FILE.errors(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
     def _job_files(self) -> list[Path]:
-        """Return the files of all jobs; raise :class:`StoreError` for a folder that cannot be looked through."""
         with SERVER_FILE.errors(self._files):
             folders = list_folder(results.job_folder(self._files, "any").parent)
             files = [path for folder in folders for path in list_folder(folder)]
         return [path for path in files if path.name in _JOB_FILES]
 
     def _label_stores(self) -> list[LabelStore]:
-        """Return the label stores of all keys; each raises :class:`LabelError` where it cannot be looked through."""
         with SERVER_FILE.errors(self._files):
             folders = [path for scope in list_folder(learning_folder(self._files)) for path in list_folder(scope)]
         return [LabelStore(folder) for folder in folders if folder.name == "labels"]
@@ -144,7 +118,6 @@ def _is_of(numbers: Collection[str]) -> pl.Expr:
 
 
 def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
-    """Return the row ids that a job's file has of the numbers."""
     try:
         return pl.scan_parquet(path, glob=False).filter(_is_of(numbers)).select(ROW_ID).collect().to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -152,7 +125,6 @@ def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
 
 
 def _erase_rows(path: Path, numbers: Collection[str]) -> None:
-    """Write a job's file anew: the rows of the numbers have their row id and nothing else."""
     frame = pl.scan_parquet(path, glob=False)
     schema = frame.collect_schema()
     blank = [

@@ -1,8 +1,7 @@
-"""What earlier releases left of a pool: one label store of all its keys, brought to the stores of the keys themselves.
+"""Distribute the label store of a pool of earlier releases to the stores of its keys.
 
-Whoever had a key of the pool could write there, also of jobs that cost nothing, so nothing of it is taken on trust: the
-scorecard that it made is rolled back, and outcomes teach others only as their key's, if their job was paid for. Those
-whose job is gone have no key any more. They are kept, and used by nobody.
+Any key of the pool could write there, even for free jobs, so nothing is trusted: its scorecard is rolled back, and
+outcomes teach others only as their key's, if the job was paid. Outcomes of deleted jobs are kept but not used.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from bansong.server.store import job_table
 _log = logging.getLogger(__name__)
 
 FORMER_POOL: Final = "former-pool"
-"""The folder of outcomes whose key is not known; ``labels`` in it is a label store."""
+"""Folder of outcomes without a known key."""
 
 
 def distribute_former_pool(files: Path, db: sqlite3.Connection) -> None:
-    """Bring the label store of a former pool to its keys; killed at any moment, it is completed at the next start.
+    """Move a former pool's outcomes to their keys; interrupted, it is completed at the next start.
 
-    ``files``: the server's folder. What is damaged stays where it is, and is logged.
+    ``files``: the server's folder. Damaged files stay where they are and are logged.
     """
     former, kept = (learning_folder(files) / name / "labels" for name in (POOL, FORMER_POOL))
     if former.is_dir():
@@ -46,7 +45,6 @@ def distribute_former_pool(files: Path, db: sqlite3.Connection) -> None:
 
 
 def _retire(former: Path, kept: Path) -> None:
-    """Let the built-in scorecard answer again, move the files of a label store to another, and remove its folder."""
     models = ModelStore(former.parent / "models")
     if models.champion_version() != BUILTIN:
         models.rollback(BUILTIN)
@@ -62,7 +60,7 @@ def _retire(former: Path, kept: Path) -> None:
 
 
 def _adopt(store: LabelStore, path: Path, *, paid: bool) -> None:
-    """Take a mailing's file over from another store; of a row that both have the later outcome stays."""
+    """Move a mailing's file to another store; of a row in both, the later outcome stays."""
     rows, about = store.read(path)
     if store.path(about.id).exists():
         known, _ = store.read(store.path(about.id))

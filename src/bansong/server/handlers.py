@@ -1,4 +1,4 @@
-"""Handlers of the operations (``operations``), and the parts of a running server that they share."""
+"""Handlers of the operations, and the parts of a running server that they share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bansong.server import idempotency
+from bansong.server import idempotency, payloads
 from bansong.server.auth import KeyCache, key_of, renew_key
 from bansong.server.engine_pool import EnginePool
-from bansong.server.errors import JSON, Refusal, conflict, invalid, not_found, not_in_plan, watch_changes_exceeded
+from bansong.server.errors import (
+    JSON,
+    Refusal,
+    conflict,
+    invalid,
+    not_found,
+    not_in_plan,
+    reply,
+    watch_changes_exceeded,
+)
 from bansong.server.expiry import Retention
 from bansong.server.http_limits import read_json
 from bansong.server.idempotency import IdempotentRequests, identity_of, token_from
@@ -24,20 +33,6 @@ from bansong.server.key_bounds import KeyBounds
 from bansong.server.learning import OutcomeLearner
 from bansong.server.lookup.quota import PaidLookups
 from bansong.server.metrics.counts import ServerMetrics
-from bansong.server.payloads import (
-    IdempotencyPayload,
-    Labelled,
-    LabelRequest,
-    LimitsPayload,
-    Me,
-    QuotaPayload,
-    VerifyRequest,
-    WatchChangePayload,
-    WatchHistory,
-    WatchRemoved,
-    WatchRequest,
-    encode,
-)
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
 from bansong.server.store import Store, job_table, key_table
 from bansong.server.upload_form import UploadBounds, hash_upload, receive_upload
@@ -52,7 +47,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-IDEMPOTENCY: Final = IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
+IDEMPOTENCY: Final = payloads.IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -80,23 +75,18 @@ class Context:
 
 
 def context_of(request: Request) -> Context:
-    """The running server's parts."""
     context: Context = request.app.state.context
     return context
 
 
-def _reply(payload: object, status: int = 200) -> Response:
-    return Response(encode(payload), status, media_type=JSON)
-
-
 async def check_health(request: Request) -> Response:
-    """Answer ``{"status": "ok"}`` if the database can be read and written, else the refusal 503. Needs no key."""
+    """Answer ``{"status": "ok"}`` if the database is readable and writable, else 503. Needs no key."""
     await context_of(request).store.check()
-    return _reply({"status": "ok"})
+    return reply({"status": "ok"})
 
 
 async def show_account(request: Request) -> Response:
-    """Answer what the key may do, and how much of the month's quota is left (INTERFACE §4.9). Costs nothing."""
+    """INTERFACE §4.9: what the key may do, and what is left of its quota."""
     context, key = context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
     used, changes = await context.store.read(
@@ -104,16 +94,16 @@ async def show_account(request: Request) -> Response:
     )
     resets = context.clock.month_ends().isoformat()
 
-    def quota(limit: int, used: int) -> QuotaPayload:
-        return QuotaPayload(limit, used, max(0, limit - used), month, resets)
+    def quota(limit: int, used: int) -> payloads.QuotaPayload:
+        return payloads.QuotaPayload(limit, used, max(0, limit - used), month, resets)
 
-    return _reply(
-        Me(
+    return reply(
+        payloads.Me(
             key_id=key.id,
             plan=key.plan,
             quota=quota(key.quota, used),
             watch_changes=quota(plan.watch_changes, changes),
-            limits=LimitsPayload(
+            limits=payloads.LimitsPayload(
                 upload_bytes=plan.upload_bytes,
                 upload_rows=plan.rows,
                 watches=plan.watches,
@@ -131,19 +121,19 @@ async def show_account(request: Request) -> Response:
 
 
 async def verify_business(request: Request) -> Response:
-    """Answer one lookup (INTERFACE §4.1); it is taken from the quota, and given back if it cannot be answered."""
+    """INTERFACE §4.1: answer one lookup; the quota is given back if there is no answer."""
     context = context_of(request)
     context.lookups.answerer.admit(key_of(request).scope)
     token = token_from(request, "POST /verify")
     # looking for parameters takes a while, and hardly any request has one
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
-    lookup = await read_json(request, VerifyRequest)
+    lookup = await read_json(request, payloads.VerifyRequest)
     key = await renew_key(request)
     return Response(await context.lookups.answer(key, lookup, token, offline=offline), media_type=JSON)
 
 
 async def create_job(request: Request) -> Response:
-    """Receive a file and queue it (INTERFACE §4.2): all its rows are taken from the quota, or none."""
+    """INTERFACE §4.2: receive a file and queue it; all its rows are taken from the quota, or none."""
     context, key = context_of(request), key_of(request)
     plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
@@ -180,13 +170,13 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 async def record_label(request: Request) -> Response:
-    """Record what became of a row's letter (INTERFACE §4.4); a later outcome of the row replaces it. Costs nothing.
+    """INTERFACE §4.4: record the outcome of a row's letter; a later one replaces it.
 
-    Refused with 404 for a job or row that is not there or not this key's, with 409 for a job that is not done, and with
-    429 `limit_exceeded` where what the key has on the disk leaves no room.
+    Refused with 404 for an unknown job or row, 409 for a job that is not done, 429 `limit_exceeded` if the key's disk
+    quota is full.
     """
     context, job_id = context_of(request), request.path_params["job_id"]
-    label, key = await read_json(request, LabelRequest), await renew_key(request)
+    label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
 
     def record(db: sqlite3.Connection) -> int:
@@ -199,31 +189,26 @@ async def record_label(request: Request) -> Response:
                 "job_not_done",
             )
         if label.row_id >= job.total:
-            raise not_found(
-                gettext(
-                    "the row {row_id} of a job with {total:,} rows, counted from 0,",
-                    row_id=label.row_id,
-                    total=job.total,
-                )
+            message = gettext(
+                "the row {row_id} of a job with {total:,} rows, counted from 0,", row_id=label.row_id, total=job.total
             )
+            raise not_found(message)
         return job_table.put_outcome(db, job.id, label.row_id, bounced=label.bounced, reason=label.reason, now=now)
 
     with disk.hold_outcome(key.id, context.keys.plan(key)):
         disk.add_outcomes(job_id, await context.store.write(record))
     context.learner.wake()
-    return _reply(Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
+    return reply(payloads.Labelled(job_id, label.row_id, label.bounced, label.reason), 201)
 
 
 async def add_watch(request: Request) -> Response:
-    """Put a business on the list: 201 with the new entry, or 200 with that which was there, name and address updated.
+    """INTERFACE §4.5: add a business (201), or update name and address of a watched one (200).
 
-    It is checked when the list is checked next: at once, it would be a lookup without quota. Refused with 409
-    `watch_limit` when the plan's number of watches is reached: neither a function that the plan does not have (403) nor
-    the monthly quota (429), and remedied by removing a watch; with 429 `limit_exceeded` when the month's changes are
-    used up. Watches cost no quota (INTERFACE §4.5 to §4.8).
+    The first check is a scheduled one: an immediate one would be a lookup without quota. Refused with 409 `watch_limit`
+    if the list is full, with 429 `limit_exceeded` if the month's changes are used up.
     """
     context = context_of(request)
-    wanted, key = await read_json(request, WatchRequest), await renew_key(request)
+    wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
     entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
     first_check = context.watches.first_check(key, entry.biz_no, now)
@@ -245,13 +230,12 @@ async def add_watch(request: Request) -> Response:
 
 
 async def list_watches(request: Request) -> Response:
-    """Answer the whole watch list, piece by piece, as fast as it is taken."""
     context, key = context_of(request), key_of(request)
     return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
 
 
 async def remove_watch(request: Request) -> Response:
-    """Take a business off the list, its history with it. It counts as a change, and is never refused as one."""
+    """Remove a business and its history. It counts as a change, but is never refused as one."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     month = context.clock.month()
 
@@ -265,11 +249,11 @@ async def remove_watch(request: Request) -> Response:
     if number is None:
         raise not_found(gettext("the watch"))
     context.watches.lists.mark_stale(key.id, [number])
-    return _reply(WatchRemoved(watch_id, removed=True))
+    return reply(payloads.WatchRemoved(watch_id, removed=True))
 
 
 async def show_watch_history(request: Request) -> Response:
-    """Answer the changes of grade of one watched business, the oldest first; for plans with `watch_history` only."""
+    """INTERFACE §4.8: the changes of grade of a business, oldest first; for plans with `watch_history`."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
         raise not_in_plan(gettext("the watch history"), key.plan)
@@ -278,8 +262,8 @@ async def show_watch_history(request: Request) -> Response:
     )
     if watch is None or changes is None:
         raise not_found(gettext("the watch"))
-    items = [WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
-    return _reply(WatchHistory(watch_id, watch.biz_no, items))
+    items = [payloads.WatchChangePayload(as_text(c.at) or "", c.before, c.after, c.biz_status) for c in changes]
+    return reply(payloads.WatchHistory(watch_id, watch.biz_no, items))
 
 
 def _watch_limit(limit: int, count: int) -> Refusal:

@@ -1,4 +1,4 @@
-"""Bound slow and oversized requests: bodies, and bodies of refused requests. Connections: ``bounded_connection``."""
+"""Bounds on the bodies of requests, also of refused ones. Connections: ``bounded_connection``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bansong.library_messages import describe_library_error
 from bansong.server.errors import Refusal, invalid, too_large
 from bansong.translation import gettext
 
-LARGEST: Final = 64 << 10
-"""Bytes of an ordinary body at most."""
-_PATIENCE: Final = 30.0
+MAX_JSON_BYTES: Final = 64 << 10
+"""Bytes of a JSON body."""
+_BODY_TIMEOUT_S: Final = 30.0
 _TOO_LONG: Final = re.compile(r"of length <= ([0-9]+) - at `\$\.(name|address|reason)`")
 _NUMBER: Final = re.compile(r"`\$\.(b_no|biz_no)`")
 
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 async def read_json(request: Request, type: type[T]) -> T:
-    """The body as a value of ``type``; unknown fields are ignored. Raises :class:`Refusal` 400, 408, 413, 415."""
+    """Decode the body as ``type``; ignore unknown fields. Raises :class:`Refusal` 400, 408, 413, 415."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise Refusal(
             415, "unsupported_media_type", gettext("the body is {kind}; send application/json", kind=kind[:100])
         )
-    body = await read_body(request, LARGEST)
+    body = await read_body(request, MAX_JSON_BYTES)
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -45,7 +45,6 @@ async def read_json(request: Request, type: type[T]) -> T:
 
 
 def _too_long(error: str, body: bytes) -> Refusal | None:
-    """Return the refusal of a text that is longer than its field may be; ``None`` where something else is wrong."""
     if (found := _TOO_LONG.search(error)) is None:
         return None
     limit, name = int(found[1]), found[2]
@@ -76,13 +75,13 @@ def _explain_decode_error(error: Exception) -> str:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body, ``limit`` bytes at most, within half a minute."""
+    """Read the body, at most ``limit`` bytes. Raises :class:`Refusal` 400, 408, 413."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large(gettext("the request"), limit, "bytes")
     body, more = bytearray(), True
     try:
-        async with asyncio.timeout(_PATIENCE):  # anyio's takes ten times as long to set up
+        async with asyncio.timeout(_BODY_TIMEOUT_S):  # anyio's takes ten times as long to set up
             while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
@@ -93,15 +92,15 @@ async def read_body(request: Request, limit: int) -> bytes:
                     raise too_large(gettext("the request"), limit, "bytes")
     except TimeoutError:
         raise Refusal(
-            408, "timeout", gettext("the body did not come within {patience:g} s", patience=_PATIENCE)
+            408, "timeout", gettext("the body did not come within {patience:g} s", patience=_BODY_TIMEOUT_S)
         ) from None
     return bytes(body)
 
 
 def refuse_two_lengths(scope: Scope) -> None:
-    """Raise :class:`Refusal` 400, which closes the connection, where ``Content-Length`` and ``Transfer-Encoding`` came.
+    """Refuse, and close the connection, if both ``Content-Length`` and ``Transfer-Encoding`` are given.
 
-    A proxy in front that believes the other one of the two would take the rest of a body for the next request.
+    A proxy that trusts the other header would take the rest of the body for the next request.
     """
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
@@ -110,11 +109,11 @@ def refuse_two_lengths(scope: Scope) -> None:
 
 LINGER_SECONDS: Final = 10.0
 ON_DRAIN: Final = "bansong.on_drain"
-"""What is called, if a request's scope has it, when all is answered and only the rest of its body is waited for."""
+"""Key of a scope: a function to call once everything is answered and only the rest of the body is read."""
 
 
 class IncomingBody:
-    """The messages of a request, which knows whether more of the body is to come."""
+    """The messages of a request; remembers whether more of the body is to come."""
 
     def __init__(self, receive: Receive, scope: Scope) -> None:
         self._receive = receive
@@ -124,13 +123,12 @@ class IncomingBody:
         )
 
     async def __call__(self) -> Message:
-        """The next message."""
         message = await self._receive()
         self._more = message["type"] == "http.request" and message.get("more_body", False)
         return message
 
     async def answer(self, response: Response, scope: Scope, send: Send) -> None:
-        """Send a response, and end it when the body has come in, the client is gone, or ten seconds have passed."""
+        """Send a response, but end it only after the body, a disconnect, or ten seconds."""
         if not self._more:
             await response(scope, self, send)
             return

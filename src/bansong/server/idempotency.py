@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a repeated request gets the answer of the first and is neither done nor paid again."""
+"""``Idempotency-Key``: a repeated request gets the first answer and is neither done nor paid again."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
-from bansong.server import idempotency
 from bansong.server.errors import Refusal, conflict, invalid
 from bansong.server.settings import Clock
 from bansong.server.store import Store
 from bansong.translation import gettext
 
 KEPT: Final = 7 * 86_400
-"""Seconds for which an answer is kept."""
+"""Seconds that an answer is kept."""
 
 
 class EarlierRequest(NamedTuple):
-    """An earlier request with the same ``Idempotency-Key``: ``request`` is its :func:`identity_of`.
+    """An earlier request with the same ``Idempotency-Key``.
 
-    ``created``: when it came, in seconds since 1970. ``answer``: the body of its answer, ``None`` while there is none.
+    ``request``: its :func:`identity_of`. ``created``: seconds since 1970. ``answer``: ``None`` until it is finished.
     """
 
     request: bytes
@@ -32,18 +31,12 @@ class EarlierRequest(NamedTuple):
     answer: bytes | None
 
 
-def token_of(endpoint: str, header: str) -> bytes:
-    """What is stored of an ``Idempotency-Key``: the same value at another endpoint is another one."""
-    return hashlib.sha256(f"{endpoint}\n{header}".encode()).digest()
-
-
 def identity_of(method: str, path: str, body: bytes) -> bytes:
-    """What two requests that ask the same share; ``path`` and ``body`` in the one form in which they are understood."""
+    """Hash a request; ``path`` and ``body`` must be in canonical form."""
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
 
 
 def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRequest | None:
-    """The earlier request of a key with this token."""
     query = "SELECT request, created, answer FROM idempotency WHERE key_id = ? AND token = ?"
     row = db.execute(query, (key_id, token)).fetchone()
     return None if row is None else EarlierRequest(*row)
@@ -52,7 +45,7 @@ def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRe
 def begin_request(
     db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
 ) -> EarlierRequest | None:
-    """Write down that a request is begun (``None``), unless there is an earlier one: that is returned."""
+    """Store that a request has begun and return ``None``, or return the earlier request."""
     earlier = find_earlier(db, key_id, token)
     if earlier is None:
         row = (key_id, token, request, now)
@@ -61,19 +54,18 @@ def begin_request(
 
 
 def finish_request(db: sqlite3.Connection, key_id: str, token: bytes, answer: bytes) -> None:
-    """Keep the answer; one that is there already stays."""
     statement = "UPDATE idempotency SET answer = ? WHERE key_id = ? AND token = ? AND answer IS NULL"
     db.execute(statement, (answer, key_id, token))
 
 
 def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
-    """Leave nothing of an attempt that failed; whether there was one without an answer."""
+    """Delete a failed attempt; return whether there was one without an answer."""
     statement = "DELETE FROM idempotency WHERE key_id = ? AND token = ? AND answer IS NULL"
     return db.execute(statement, (key_id, token)).rowcount == 1
 
 
 def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
-    """Delete the oldest that came before a time, ``most`` at a time for others write too; how many were deleted."""
+    """Delete the oldest ``most`` requests before a time; return how many. Small steps let others write."""
     oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
     statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - nothing of a request is in it
     return db.execute(statement, (before, most)).rowcount
@@ -81,14 +73,14 @@ def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) ->
 
 HEADER: Final = "Idempotency-Key"
 _VALUE: Final = re.compile(r"[\x21-\x7e]{1,200}")
-_PURGED_EVERY: Final = 3600.0
-_AT_A_TIME: Final = 10_000
+_PURGE_INTERVAL_S: Final = 3600.0
+_PURGE_BATCH: Final = 10_000
 
 
 def token_from(request: Request, endpoint: str) -> bytes | None:
-    """The token of the request's ``Idempotency-Key``, if it has one; raises :class:`Refusal` 400.
+    """Return the token of the request's ``Idempotency-Key``, if given; raise :class:`Refusal` 400.
 
-    ``endpoint``: method and path, ``POST /verify``; the same value at another endpoint is another key.
+    ``endpoint``: method and path, such as ``POST /verify``.
     """
     values = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not values:
@@ -98,11 +90,10 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
         raise invalid(
             gettext("the header {header} must be given once and have 1 to 200 visible ASCII characters", header=HEADER)
         )
-    return token_of(endpoint, text)
+    return hashlib.sha256(f"{endpoint}\n{text}".encode()).digest()
 
 
 def mismatch() -> Refusal:
-    """The same key was used for another request."""
     return conflict(
         gettext("this {header} was used before for another request; take a new one for each request", header=HEADER),
         "idempotency_mismatch",
@@ -110,7 +101,7 @@ def mismatch() -> Refusal:
 
 
 class IdempotentRequests:
-    """Sees to it that of requests with one ``Idempotency-Key`` one alone is under way; the store has what was done."""
+    """Runs one request per ``Idempotency-Key`` at a time; answers are in the store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -118,11 +109,10 @@ class IdempotentRequests:
         self._under_way: dict[tuple[str, bytes], tuple[bytes, asyncio.Future[bytes | None]]] = {}
 
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return what ``attempt`` returns, or the answer of the same request that is under way.
+        """Return the result of ``attempt``, or of the same request that is under way.
 
-        ``attempt`` looks into the store first (:func:`~bansong.server.idempotency.begin_request`), and if it fails it
-        leaves nothing there; then one of those that wait tries anew. Raises :class:`Refusal` 409 where another request
-        (``identity``) with this key is under way, and what the attempt raises.
+        ``attempt`` checks the store first (:func:`begin_request`) and leaves nothing there if it fails; then a waiting
+        request tries again. Raises :class:`Refusal` 409 if another request (``identity``) with this key is under way.
         """
         place = key_id, token
         while (other := self._under_way.get(place)) is not None:
@@ -143,13 +133,11 @@ class IdempotentRequests:
         return answer
 
     async def run(self) -> None:
-        """Delete every hour the answers that were kept long enough."""
         while True:
             await self.purge()
-            await self._clock.sleep(_PURGED_EVERY)
+            await self._clock.sleep(_PURGE_INTERVAL_S)
 
     async def purge(self) -> None:
-        """Delete the answers that were kept long enough, in steps between which others write."""
         before = self._clock.now() - KEPT
-        while await self._store.write(lambda db: idempotency.purge_requests(db, before, _AT_A_TIME)) == _AT_A_TIME:
+        while await self._store.write(lambda db: purge_requests(db, before, _PURGE_BATCH)) == _PURGE_BATCH:
             pass

@@ -1,4 +1,4 @@
-"""Handlers of the jobs that there are: one with its results, the list of a key, and what deletes one."""
+"""Handlers of jobs: show, list, delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from bansong.server.auth import key_of
-from bansong.server.errors import JSON, Refusal, invalid, not_found
+from bansong.server.errors import JSON, Refusal, invalid, not_found, reply
 from bansong.server.handlers import Context, context_of
 from bansong.server.jobs import results
 from bansong.server.payloads import JobDeleted, JobError, JobListPayload, JobStatus, JobSummaryPayload, encode
@@ -23,29 +23,26 @@ from bansong.translation import gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
-PREVIEW: Final = 10
-"""Results that are shown where the request does not say how many."""
-PAGE: Final = 20
-"""Jobs of a page where the request does not say how many."""
-MOST: Final = 100
-"""Jobs of a page at most."""
+DEFAULT_PREVIEW: Final = 10
+DEFAULT_PAGE: Final = 20
+MAX_PAGE: Final = 100
 _GONE: Final = gettext_noop("the job's results are not on the server's disk any more; send the file again")
 
 
 async def show_job(request: Request) -> Response:
-    """Answer how far a job is, with its results of highest risk once it is done (INTERFACE §4.3)."""
+    """INTERFACE §4.3: the progress of a job, and its results of highest risk once it is done."""
     context, key = context_of(request), key_of(request)
-    preview = _preview(request)
+    refusal = gettext("preview must be a whole number of rows, 0 or more")
+    preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
     job_id = request.path_params["job_id"]
     job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
     if job is None:
         raise not_found(gettext("the job"))
-    status = _job_status(context, job)
+    status = JobStatus(**_summarize_job(context, job), results=[])
     rows = min(preview, job.total) if job.state == "done" else 0
     if not rows:
-        return _reply(status)
+        return reply(status)
     path = results.results_path(context.settings.files, job.id)
-
     try:
         head = encode(status).removesuffix(b"]}")
         body = await results.stream_items(head, path, rows, context.jobs.showing)
@@ -55,13 +52,7 @@ async def show_job(request: Request) -> Response:
     return StreamingResponse(body, media_type=JSON)
 
 
-def _job_status(context: Context, job: StoredJob) -> JobStatus:
-    """The status of a job, without results."""
-    return JobStatus(**_summarize_job(context, job), results=[])
-
-
 def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
-    """The fields that a job has wherever it is shown."""
     processed = context.jobs.processed_rows(job)
     expires = None if job.finished is None else job.finished + context.settings.keep_days * 86_400
     return {
@@ -78,31 +69,31 @@ def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
     }
 
 
-def _preview(request: Request) -> int:
-    text = request.query_params.get("preview")
+def _whole_number(request: Request, name: str, default: int, allowed: range, refusal: str) -> int:
+    text = request.query_params.get(name)
     if text is None:
-        return PREVIEW
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise invalid(gettext("preview must be a whole number of rows, 0 or more"))
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(allowed[-1])) and int(text) in allowed):
+        raise invalid(refusal)
     return int(text)
 
 
 async def list_jobs(request: Request) -> Response:
-    """Answer a page of the key's jobs, the newest first, without results. Costs nothing."""
     context, key = context_of(request), key_of(request)
-    limit, after = _limit(request), _cursor(request)
+    refusal = gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE)
+    limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)
+    after = _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
     page = [JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
     last = _Cursor(found[limit - 1].created, found[limit - 1].id) if len(found) > limit else None
-    return _reply(JobListPayload(page, None if last is None else last.encode()))
+    return reply(JobListPayload(page, None if last is None else last.encode()))
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job, its files and results: nobody finds them from now on, and at 200 they are gone from the disk.
+    """Delete a job and its files; cancel it if it is not done, and give back the rows without an answer.
 
-    One that is not done is cancelled, and what was taken for rows that have no answer yet is given back. One that runs
-    is answered 202: its files go when the slice that is being answered has been written. Outcomes told of it before are
-    recorded first: what was learned stays.
+    200: the files are gone. 202: the job was running, and its files go after the current slice. Outcomes are learned
+    first.
     """
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
@@ -111,22 +102,21 @@ async def delete_job(request: Request) -> Response:
     if deleted is None:
         raise not_found(gettext("the job"))
     payload = JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
-    return _reply(payload, 202 if deleted.has_files else 200)
+    return reply(payload, 202 if deleted.has_files else 200)
 
 
 class _Cursor(NamedTuple):
-    """Where a page ends: when its last job was made, and its id."""
+    """The last job of a page."""
 
     created: float
     job_id: str
 
     def encode(self) -> str:
-        """Return it as clients get it, and give it back."""
         return base64.urlsafe_b64encode(f"{self.created!r} {self.job_id}".encode()).decode()
 
     @classmethod
     def decode(cls, text: str) -> _Cursor:
-        """Return what :meth:`encode` made a text of; raise :class:`ValueError` for another."""
+        """Parse a text of :meth:`encode`; raise :class:`ValueError` for others."""
         created, _, job_id = base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
         if not job_id or not math.isfinite(float(created)):
             raise ValueError(text)
@@ -141,16 +131,3 @@ def _cursor(request: Request) -> _Cursor | None:
         return _Cursor.decode(text)
     except (ValueError, binascii.Error):
         raise invalid(gettext("cursor must be the `next_cursor` of an earlier answer")) from None
-
-
-def _limit(request: Request) -> int:
-    text = request.query_params.get("limit")
-    if text is None:
-        return PAGE
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MOST)) and 0 < int(text) <= MOST):
-        raise invalid(gettext("limit must be a whole number of jobs, 1 to {most}", most=MOST))
-    return int(text)
-
-
-def _reply(payload: object, status: int = 200) -> Response:
-    return Response(encode(payload), status, media_type=JSON)

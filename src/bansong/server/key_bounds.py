@@ -1,4 +1,4 @@
-"""Bounds of what one key asks: requests a second, and requests under way at once."""
+"""Bounds per key: requests per second, and requests at once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from bansong.server.errors import limit_exceeded
 from bansong.server.settings import Clock, ServicePlan
 from bansong.translation import gettext
 
-_MOST: Final = 10_000
-"""Keys whose pace is remembered: above it those that have not asked for a while are forgotten: it is full."""
-_ROUNDING: Final = 1e-6
-"""Seconds by which a sum of intervals may be wrong."""
+_MAX_KEYS: Final = 10_000
+"""Above it, keys with a full bucket are forgotten."""
+_ROUNDING_S: Final = 1e-6
+"""Rounding error of summed intervals."""
+
+
+def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
+    """Lower a count, and drop it at 0, so that idle keys take no memory."""
+    counts[key_id] -= by
+    if counts[key_id] <= 0:
+        del counts[key_id]
 
 
 class KeyBounds:
-    """Admits requests: of each key as many a second, and at once, as its plan says.
+    """Admit requests within the rate and concurrency of a key's plan.
 
-    The pace is a token bucket of ``request_burst`` requests that fills with ``requests_per_second``, in the form of the
-    generic cell rate algorithm: of each key one time is kept, at which its bucket is full again.
+    A token bucket of ``request_burst`` tokens, refilled with ``requests_per_second``, as a generic cell rate algorithm:
+    the state of a key is the time at which its bucket is full.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,7 +36,7 @@ class KeyBounds:
         self._under_way: Counter[str] = Counter()
 
     def enter(self, key_id: str, plan: ServicePlan) -> None:
-        """Admit a request, to be followed by :meth:`leave`; raises :class:`Refusal` 429, which takes no token."""
+        """Admit a request, to be ended by :meth:`leave`; raise :class:`Refusal` 429, which takes no token."""
         under_way = self._under_way[key_id]
         if under_way >= plan.requests_at_once:
             message = gettext(
@@ -40,25 +47,19 @@ class KeyBounds:
         self._under_way[key_id] = under_way + 1
 
     def leave(self, key_id: str) -> None:
-        """Note that an admitted request has ended."""
-        left = self._under_way[key_id] - 1
-        if left:
-            self._under_way[key_id] = left
-        else:
-            del self._under_way[key_id]
+        decrease(self._under_way, key_id)
 
     def under_way(self, key_id: str) -> int:
-        """Return how many requests of a key are under way."""
         return self._under_way.get(key_id, 0)
 
     def _take_token(self, key_id: str, plan: ServicePlan) -> None:
         now, interval = self._clock.now(), 1 / plan.requests_per_second
         full_in = plan.request_burst * interval
         full_at = self._full_at.get(key_id, now)
-        if not now <= full_at <= now + full_in + _ROUNDING:  # it has filled since, or the clock was set back
+        if not now <= full_at <= now + full_in + _ROUNDING_S:  # it has filled since, or the clock was set back
             full_at = now
         wait = full_at + interval - full_in - now
-        if wait > _ROUNDING:
+        if wait > _ROUNDING_S:
             rate, burst = plan.requests_per_second, plan.request_burst
             message = gettext(
                 "this key asks more often than its plan allows: {rate:g} times a second, {burst:,} at a stretch",
@@ -67,5 +68,5 @@ class KeyBounds:
             )
             raise limit_exceeded("requests_per_second", rate, burst, message, math.ceil(wait))
         self._full_at[key_id] = full_at + interval
-        if len(self._full_at) > _MOST:
+        if len(self._full_at) > _MAX_KEYS:
             self._full_at = {key: at for key, at in self._full_at.items() if at > now}

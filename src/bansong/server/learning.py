@@ -1,8 +1,8 @@
-"""Learn from reported outcomes: recorded in label stores at once, and in time a better scorecard.
+"""Learn from reported outcomes: record them in label stores at once, and calibrate scorecards in time.
 
-Each key has a label store and scorecards of its own; keys of the pool learn from each other besides, at fixed times
-(:mod:`bansong.server.pool_agreement`). An outcome is marked learned when the label store has it on the disk; recorded
-once more after a crash, it changes nothing. What was known of each letter is read from the job's own files.
+Each key has its own label store and scorecards; keys of the pool also learn from each other
+(:mod:`bansong.server.pool_agreement`). An outcome is marked learned once the label store has it on disk; recording it
+again after a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 def build_label_batch(
     folder: Path, job: JobToLearn, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
-    """The batch that records outcomes of a job in a label store; ``folder`` is the server's, with the jobs' files.
+    """Build the batch that records outcomes of a job; ``folder`` is the server's, with the files of jobs.
 
-    What is declared of the mailing is only what the interface tells: an outcome is said letter by letter, so that
-    ``bounced: false`` is a delivery and a row without an outcome is nothing at all. The day of mailing is not known; it
-    is taken to be the day on which the job was done. Raises :class:`FileNotFoundError` where the files are gone.
+    Outcomes are declared letter by letter: ``bounced: false`` is a delivery, and a row without an outcome says nothing.
+    The day of mailing is taken to be the day on which the job finished. Raises :class:`FileNotFoundError`.
     """
     letters = scan_letters(results.records_path(folder, job.job), results.results_path(folder, job.job))
     declaration = MailingTerms(
@@ -81,7 +80,7 @@ def build_label_batch(
 
 
 def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
-    """The rows of a job with their answers, as :data:`bansong.labels.mailing.LETTER_SCHEMA`, by ``row_id``."""
+    """Scan the rows of a job with their answers, as :data:`bansong.labels.mailing.LETTER_SCHEMA`."""
     for path in (records, results):
         path.stat()
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
@@ -109,9 +108,9 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
 
 
 def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
-    """The scorecards that may have given a job's reasons: those of its ``version`` if there are any, else all.
+    """Return the scorecards that may have scored a job: those of its ``version`` if known, else all.
 
-    A key of the pool is answered by its own or by the pool's; whether it is one now says nothing of that time.
+    A key of the pool may have used its own or the pool's scorecard at that time.
     """
     if engines.fixed is not None and engines.fixed.version == version:
         return [engines.fixed]
@@ -140,21 +139,18 @@ def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
 
 _log = logging.getLogger(__name__)
 
-_AT_LEAST_EVERY: Final = 60.0
-"""Seconds after which it is looked for outcomes, also when none were outcomes: what failed is tried again then."""
-_AT_MOST_EVERY: Final = 2.0
-_TOGETHER: Final = 100_000
-_MANY: Final = 1_000
-"""New outcomes of a scope for which its next calibration is not waited for."""
-_AGAIN: Final = 3600.0
+_MAX_WAIT_S: Final = 60.0
+"""Failed outcomes are retried then."""
+_MIN_PAUSE_S: Final = 2.0
+_OUTCOMES_PER_BATCH: Final = 100_000
+_MANY_OUTCOMES: Final = 1_000
+"""New outcomes of a scope that start a calibration early."""
+_RETRY_S: Final = 3600.0
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
 
 class OutcomeLearner:
-    """Records outcomes in label stores, and calibrates scorecards from these.
-
-    ``writing`` is held while anything is written into a key's learning folder: who removes one holds it, too.
-    """
+    """Record outcomes in label stores and calibrate scorecards. Hold ``writing`` to write in a learning folder."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
@@ -169,22 +165,21 @@ class OutcomeLearner:
         self._sharing = anyio.Lock()
 
     def wake(self) -> None:
-        """Look for outcomes soon: there are new ones. Called on the event loop."""
         self._wake_up.ring()
 
     async def run(self) -> None:
-        """Take new outcomes into the label stores soon after they were reported, and calibrate when it is due."""
         await anyio.to_thread.run_sync(remove_training_folder, self._settings.files)
-        for scope in [POOL, *await self._keys_with_labels()]:
+        keys = await self._store.read(key_table.list_keys)
+        with_labels = [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
+        for scope in [POOL, *with_labels]:
             self._due.setdefault(scope, 0.0)
         while True:
             await self.record()
             await self.calibrate()
-            await self._clock.sleep(_AT_MOST_EVERY)
-            await self._wake_up.wait(_AT_LEAST_EVERY)
+            await self._clock.sleep(_MIN_PAUSE_S)
+            await self._wake_up.wait(_MAX_WAIT_S)
 
     async def record(self) -> None:
-        """Record the reported outcomes in the label stores; the engines use them when this returns."""
         for job in await self._store.read(job_table.jobs_to_learn):
             try:
                 while await self._record_next(job):
@@ -197,10 +192,9 @@ class OutcomeLearner:
                 _log.exception("the outcomes of job %s could not be recorded and are tried again", job.job)
 
     async def calibrate(self) -> None:
-        """Calibrate the scorecards that are due."""
         now = self._clock.now()
         for scope, due in list(self._due.items()):
-            if now < due and self._new.get(scope, 0) < _MANY:
+            if now < due and self._new.get(scope, 0) < _MANY_OUTCOMES:
                 continue
             self._due[scope] = now + self._settings.learn_hours * 3600
             self._new.pop(scope, None)
@@ -213,15 +207,14 @@ class OutcomeLearner:
                     learned = await (self._calibrate_pool(now) if scope == POOL else self._calibrate(scope, now))
             except _FAILURES:
                 _log.exception("scope %s: learning failed and is tried again; its scorecard stays", scope)
-                self._due[scope] = min(self._due[scope], now + _AGAIN)
+                self._due[scope] = min(self._due[scope], now + _RETRY_S)
                 continue
             if learned is not None and learned.promoted:
                 await self._engines.refresh(scope)
 
     async def _record_next(self, job: JobToLearn) -> bool:
-        """Record the next outcomes of a job; return whether there were any."""
         async with self.writing:
-            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.job, _TOGETHER))
+            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.job, _OUTCOMES_PER_BATCH))
             if outcomes:
                 await self._record_outcomes(job, outcomes)
         return bool(outcomes)
@@ -246,7 +239,6 @@ class OutcomeLearner:
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
     async def share(self) -> None:
-        """Let the keys of the pool know what they agree on; until the next time that changes nothing any more."""
         async with self._sharing:  # one that began before a key was erased, and ended later, would bring it back
             day, quorum = self._clock.today(), self._settings.pool_keys
             try:
@@ -264,7 +256,6 @@ class OutcomeLearner:
         return await anyio.to_thread.run_sync(self._calibrate_from, key_id, labels, at)
 
     async def _calibrate_pool(self, at: float) -> Calibrated | None:
-        """Calibrate from the letters of the pool's keys, which are put together for as long as that takes."""
         members = await self._pool_members()
 
         def calibrate_members() -> Calibrated | None:
@@ -278,7 +269,6 @@ class OutcomeLearner:
         return await anyio.to_thread.run_sync(calibrate_members)
 
     def _calibrate_from(self, scope: str, labels: Path, at: float) -> Calibrated | None:
-        """Calibrate a scope's scorecard from a label store, behind the gate; ``None`` where numpy is missing."""
         try:
             learned = calibrate(
                 labels=labels,
@@ -300,16 +290,12 @@ class OutcomeLearner:
         customers = await self._store.read(key_table.pool_members)
         return {id_: PoolMember(self._engines.label_store(id_), whose) for id_, whose in customers.items()}
 
-    async def _keys_with_labels(self) -> list[str]:
-        keys = await self._store.read(key_table.list_keys)
-        return [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
-
 
 @contextmanager
 def training_folder(files: Path) -> Iterator[Path]:
-    """An empty folder for a label store, removed afterwards; what a killed server has left of it is removed before.
+    """Yield an empty folder for a label store; remove it afterwards, and what a killed server has left before.
 
-    It lies where erasing a business finds label stores, should the server be killed.
+    It lies where erasing a business looks for label stores.
     """
     remove_training_folder(files)
     home = make_learning_folder(files, POOL_TRAINING)

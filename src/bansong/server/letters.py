@@ -1,4 +1,4 @@
-"""The earlier letters that a scope's answers may use: the key's own, and before those what the pool agrees on."""
+"""Earlier letters that a scope's answers may use: the key's own, then what the pool agrees on."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgreedLetters:
-    """What the keys of a pool agree on, as of ``day``: one object for all members, in memory once.
+    """What the keys of a pool agree on, as of ``day``; one object for all members.
 
-    ``frame``: :data:`bansong.engine.letter_history.HISTORY_SCHEMA`, one row an addressee, sorted by ``b_no``.
+    ``frame``: :data:`bansong.engine.letter_history.HISTORY_SCHEMA`, one row per addressee, sorted by ``b_no``.
     """
 
     frame: pl.DataFrame
@@ -30,10 +30,10 @@ class AgreedLetters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopeLetters:
-    """The letters of a scope; where a key has an outcome of its own, what the pool says of that addressee is left out.
+    """The letters of a scope. An addressee with own outcomes takes nothing from the pool.
 
-    So a member never sees an agreement to which it belongs itself. ``own`` is as :attr:`AgreedLetters.frame`, with as
-    many rows an addressee as there are. ``number`` is the same for scopes that know the same.
+    So a member never sees an agreement that it is part of. ``own``: as :attr:`AgreedLetters.frame`, with all rows of an
+    addressee. ``number``: equal for scopes with equal letters.
     """
 
     own: pl.DataFrame | None
@@ -45,19 +45,17 @@ class ScopeLetters:
         object.__setattr__(self, "number", self.agreed.number if shared and self.agreed else next(_numbers))
 
     def history(self) -> pl.LazyFrame | None:
-        """All letters, as :data:`HISTORY_SCHEMA`."""
         if self.own is None or self.agreed is None:
             alone = self.own if self.agreed is None else self.agreed.frame
             return None if alone is None else alone.lazy()
         return _own_first(self.own.lazy(), self.agreed.frame.lazy(), self.agreed.day)
 
     def mentions(self, number: int) -> bool:
-        """Whether there are letters to a business."""
         frames = (self.own, None if self.agreed is None else self.agreed.frame)
         return any(_has(frame["b_no"], number) for frame in frames if frame is not None)
 
     def of(self, numbers: pl.Series) -> pl.DataFrame:
-        """The letters to businesses (UInt64), found without looking at the others."""
+        """Return the letters to businesses (UInt64) by binary search."""
         own = None if self.own is None else _rows_of(self.own, numbers)
         agreed = None if self.agreed is None else _rows_of(self.agreed.frame, numbers)
         if own is None or agreed is None or self.agreed is None:
@@ -67,7 +65,7 @@ class ScopeLetters:
 
 
 def _own_first(own: pl.LazyFrame, agreed: pl.LazyFrame, day: date) -> pl.LazyFrame:
-    """Return own letters, and those of others to addressees of whom no own one counted on the day of the agreement."""
+    """Combine own and agreed letters; own ones win unless they were too old at the day of the agreement."""
     counts = (pl.col("outcome") != "delivered") | (pl.col("mailed") > pl.lit(day).dt.offset_by(f"-{TRUSTED_MONTHS}mo"))
     return pl.concat([own, agreed.join(own.filter(counts), on=_ADDRESSEE, how="anti")])
 

@@ -391,5 +391,5 @@ _EXAMPLES: Final = (
 
 
 def by_type() -> Mapping[Any, Any]:
-    """The examples, as JSON has them, by the type of ``wire`` that they are of."""
+    """Return the examples as JSON values by their type."""
     return {type(one): msgspec.to_builtins(one) for one in _EXAMPLES}

@@ -1,8 +1,7 @@
-"""What the keys of a pool learn from each other: what several customers say, of letters that were paid for.
+"""What keys of a pool learn from each other: outcomes of paid letters on which several customers agree.
 
-A letter that came back teaches others only if it was a row of a paid job, and only what as many customers say as the
-quorum wants. A customer is whoever holds a key, or several. Each has one voice for an addressee, however often it wrote
-to it, and never hears of an addressee of whom it has spoken itself: decisions 044 and 056.
+A customer may hold several keys but has one vote per addressee, however often it wrote to it. It never receives an
+agreement on an addressee that it voted on: decisions 044 and 056.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ class PoolMember:
 
 
 Members = Mapping[str, PoolMember]
-"""The keys of a pool by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolAgreement:
     """What a pool agrees on, as :data:`bansong.engine.letter_history.HISTORY_SCHEMA`, sorted by ``b_no``.
 
-    ``frame``: all of it, one row an addressee. ``customers``: whose each member's key is, by its id. ``apart``: what
-    remains of it for a customer that has several keys: without the addressees of whom any of them has spoken.
+    ``frame``: one row per addressee. ``customers``: customer by key id. ``apart``: the frame for a customer with
+    several keys, without the addressees that any of them voted on.
     """
 
     frame: pl.DataFrame
@@ -55,11 +53,10 @@ class PoolAgreement:
 
 
 def find_agreed(members: Members, quorum: int, day: date) -> PoolAgreement:
-    """Return the addressees of whom at least ``quorum`` customers say the same, and more of them than say otherwise.
+    """Find the addressees with equal outcomes of at least ``quorum`` customers, and of a majority.
 
-    What counts is each customer's newest paid letter to it within :data:`TRUSTED_MONTHS` before ``day``; of several on
-    one day, one that came back. ``mailed`` is ``day`` itself, so that no letter's own day shows. A store that is
-    damaged says nothing, and that is logged.
+    A customer votes with its newest paid letter within :data:`TRUSTED_MONTHS` before ``day``; on one day, a bounced one
+    wins. ``mailed`` is ``day``, to hide the days of single letters. Damaged stores are logged and skipped.
     """
     recent = (pl.col("mailed") <= day) & (pl.col("mailed") > pl.lit(day).dt.offset_by(f"-{TRUSTED_MONTHS}mo"))
 
@@ -85,7 +82,7 @@ def find_agreed(members: Members, quorum: int, day: date) -> PoolAgreement:
 
 
 def _leave_out_own(agreed: pl.DataFrame, voices: pl.DataFrame, keys: Counter[str]) -> dict[str, pl.DataFrame]:
-    """Return :attr:`PoolAgreement.apart`. A key alone needs none: it knows of itself of whom it has spoken."""
+    """Return :attr:`PoolAgreement.apart`; customers with one key need none."""
     several = [customer for customer, count in keys.items() if count > 1]
     spoken = voices.filter(pl.col("customer").is_in(several)).join(agreed, on=_ADDRESSEE, how="semi")
     return {
@@ -95,12 +92,10 @@ def _leave_out_own(agreed: pl.DataFrame, voices: pl.DataFrame, keys: Counter[str
 
 
 def write_training_store(members: Members, target: LabelStore, quorum: int, today: date) -> int:
-    """Write the letters from which a scorecard of the pool may be learned to an empty store; return how many.
+    """Write the letters from which a pool scorecard may be learned to an empty store; return their number.
 
-    The n-th letter of a customer counts from the time at which ``quorum`` customers have an n-th letter: none has a
-    larger share of the letters than one in ``quorum``, at any time, and with fewer customers there are no letters.
-    Those to one addressee of whom the same was known count once for a customer. What is added later comes behind what
-    was there.
+    The n-th letter of a customer counts once ``quorum`` customers have an n-th letter, so that no customer ever has
+    more than 1/quorum of them. Letters of a customer to one addressee with the same history count once.
     """
     ripe = (pl.col("mailed") + pl.duration(days=RIPE_DAYS)).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
 
@@ -126,7 +121,7 @@ def write_training_store(members: Members, target: LabelStore, quorum: int, toda
 
 
 def _admit(letters: pl.DataFrame, quorum: int) -> pl.DataFrame:
-    """Keep the letters that count, as their n-th of a customer; ``ready`` becomes the time from which each does."""
+    """Keep the letters that count; ``ready`` becomes the time from which each counts."""
     same = ("customer", *_ADDRESSEE, _HISTORY)
     ordered = letters.sort("ready", "mailing", "row_id").unique(same, keep="first", maintain_order=True)
     numbered = ordered.with_columns(pl.int_range(pl.len()).over("customer").alias("nth"))
@@ -136,7 +131,6 @@ def _admit(letters: pl.DataFrame, quorum: int) -> pl.DataFrame:
 
 
 def _read(members: Members, query: Callable[[LabelStore], pl.LazyFrame | None]) -> Iterator[pl.DataFrame]:
-    """Yield what a query finds in each store, with ``key`` and ``customer``; one that is damaged is logged."""
     for key, member in members.items():
         try:
             found = query(member.store)

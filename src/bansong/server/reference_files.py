@@ -1,4 +1,4 @@
-"""Registry and gazetteer files held open and exchanged for newer ones; sources of the registration status."""
+"""Registry and gazetteer files held open and reloaded; sources of the registration status."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ _log = logging.getLogger(__name__)
 
 
 class _Index(Protocol):
-    def check(self) -> None:
-        """Raise where the file is damaged."""
+    def check(self) -> None: ...
 
 
 T = TypeVar("T", bound=_Index)
 DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, RuntimeError, OSError)
-"""What reading a damaged file can raise; a panic is no Exception."""
+"""Errors of reading a damaged file; a panic is no Exception."""
 
 FileStamp = tuple[int, ...]
-"""What tells one file of a name from the next: device, inode, size, time of its last change in nanoseconds."""
+"""Device, inode, size and modification time (ns): changes when a file is replaced."""
 
 
 def stamp_of(file: Path | int) -> FileStamp | None:
-    """The stamp of a path or an open file; ``None`` where there is none."""
+    """Return the stamp of a path or descriptor; ``None`` if it does not exist."""
     try:
         found = os.fstat(file) if isinstance(file, int) else file.stat()
     except OSError:
@@ -44,10 +43,10 @@ def stamp_of(file: Path | int) -> FileStamp | None:
 
 
 class OpenFile:
-    """A file that can be read under :attr:`path` for as long as this object lives, whatever takes its name.
+    """A file that stays readable under :attr:`path` while this object lives, even if its name is reused.
 
-    Where the system shows no open files as paths it is read under its name, and not held open: Windows would let no
-    other file take that name.
+    Where the system has no paths for open files (Windows) it is read by its name and not held: holding it would prevent
+    its replacement.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +61,7 @@ class OpenFile:
 
 
 class ReferenceFile(Generic[T]):
-    """An index and the file it was opened from. Raises what ``open_`` raises when it is made."""
+    """An index and its open file. The constructor raises what ``open_`` raises."""
 
     def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
         self._path = path
@@ -72,11 +71,11 @@ class ReferenceFile(Generic[T]):
 
     @property
     def is_refused(self) -> bool:
-        """Whether what has the name now could not be opened when it was looked at last."""
+        """Whether the current file of this name could not be opened."""
         return self._refused != ()
 
     def look(self) -> bool:
-        """Whether another file has taken the name, and could be opened; else the one there was goes on serving."""
+        """Switch to a newer file of the same name, if there is one that can be opened; return whether it did."""
         stamp = stamp_of(self._path)
         if stamp == self.held.stamp:
             self._refused = ()
@@ -108,7 +107,7 @@ class ReferenceFile(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceData:
-    """One state of both; whoever works with it keeps it, so that its files stay readable."""
+    """Registry and gazetteer at one time; keep it to keep their files readable."""
 
     registry: Registry | None
     gazetteer: Gazetteer | None
@@ -123,17 +122,15 @@ class ReferenceFiles:
         self._gazetteer = None if gazetteer is None else ReferenceFile(gazetteer, Gazetteer.open)
 
     def look(self) -> bool:
-        """Whether a newer file of either is used from now on; reads a new file whole."""
+        """Switch to newer files, read whole; return whether there were any."""
         looked = [file.look() for file in (self._registry, self._gazetteer) if file is not None]
         return any(looked)
 
     def refused_files(self) -> dict[str, bool]:
-        """Whether what has the name of the registry, the gazetteer cannot be used; of those that the server has."""
         files = {"registry": self._registry, "gazetteer": self._gazetteer}
         return {name: file.is_refused for name, file in files.items() if file is not None}
 
     def now(self) -> ReferenceData:
-        """What is used now."""
         held = tuple(file.held for file in (self._registry, self._gazetteer) if file is not None)
         return ReferenceData(
             None if self._registry is None else self._registry.index,
@@ -143,14 +140,14 @@ class ReferenceFiles:
 
 
 class StatusSource(Protocol):
-    """Answers rows with an engine, and with statuses that the source knows better than the engine's registry."""
+    """Answers rows with an engine and better statuses than those of its registry."""
 
     @property
     def live(self) -> bool:
-        """Whether it asks over the network, which ``offline`` forbids."""
+        """Whether it uses the network, which ``offline`` forbids."""
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Do what :meth:`bansong.engine.LocalEngine.answer` does; called in a thread."""
+        """As :meth:`bansong.engine.LocalEngine.answer`; called in a thread."""
 
 
 @runtime_checkable
@@ -158,26 +155,24 @@ class FetchingSource(StatusSource, Protocol):
     """A source that asks for the statuses of rows before it answers them."""
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Ask for what it does not know of ``numbers`` (UInt64, each once), or for longer than ``max_age`` days.
+        """Fetch statuses of ``numbers`` (UInt64, unique) that are unknown or older than ``max_age`` days.
 
-        ``max_age``: by default what its own settings say. It raises nothing where nobody can be asked. Cancelled, it
-        keeps the answers that it has.
+        ``max_age``: by default that of its settings. Raises nothing if nobody can be asked. Cancelled, it
+        keeps the answers so far.
         """
 
 
 async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
-    """Let a source that fetches ask for the businesses of ``rows``, which are about to be answered."""
     if isinstance(source, FetchingSource):
         await source.fetch(await anyio.to_thread.run_sync(numbers_of, rows), max_age)
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
-    """Return the business numbers of ``rows`` that can be looked up: UInt64, each once, in their order."""
+    """Return the unique valid business numbers of ``rows`` (UInt64), in their order."""
     return _keys_of(rows).unique(maintain_order=True).collect().to_series()
 
 
 def count_lookups(rows: pl.LazyFrame) -> int:
-    """Return how many of ``rows`` can be looked up."""
     return int(_keys_of(rows).select(pl.len()).collect().item())
 
 
@@ -188,21 +183,19 @@ def _keys_of(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 class RegistrySnapshot:
-    """The engine's own registry: what was known when its file was built."""
+    """The engine's own registry, as of when its file was built."""
 
     live = False
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Answer from the registry alone."""
         return engine.answer(rows)
 
 
 class StatusSources:
-    """The sources of a server, the best first; the snapshot is always there, and comes last."""
+    """The status sources of a server, best first; the registry comes last."""
 
     def __init__(self, *better: StatusSource) -> None:
         self._sources: tuple[StatusSource, ...] = (*better, RegistrySnapshot())
 
     def source(self, *, offline: bool) -> StatusSource:
-        """The best source that may be asked."""
         return next(source for source in self._sources if not (offline and source.live))

@@ -1,7 +1,6 @@
-"""The operations: one table of path, method, handler, request and answer models and documentation.
+"""The operations: one table of path, method, handler, models and documentation.
 
-The routes and the OpenAPI 3.1 document (``openapi``) come from it. A test holds each answer that it sees against the
-document.
+Routes and the OpenAPI 3.1 document come from it; a test checks all answers against the document.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path, and what the OpenAPI document says of it.
+    """One method of one path, with its documentation.
 
-    ``handler``: an async function of ``handlers`` or ``job_handlers``. ``body``: a type of ``payloads``, or
-    ``"upload"``; ``refusals``: the statuses of errors.
+    ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: statuses of errors.
     """
 
     handler: Callable[[Request], Awaitable[Response]]
@@ -72,7 +70,7 @@ REFUSALS: Final[Mapping[int, str]] = {
 _WAITS: Final = (429, 503, 507)
 _PAYLOAD: Final = re.compile(r"\b(\w+)Payload\b")
 _PUBLISHED: Final = {"VerificationPayload": "Verified"}
-"""Published names of components; the other ``…Payload`` are published without this ending."""
+"""Published component names; other ``…Payload`` types lose that suffix."""
 
 PARAMETERS: Final[Mapping[str, Schema]] = {
     "job_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
@@ -85,7 +83,12 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
     "limit": {
         "in": "query",
         "description": "How many jobs a page has at most.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": job_handlers.MOST, "default": job_handlers.PAGE},
+        "schema": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": job_handlers.MAX_PAGE,
+            "default": job_handlers.DEFAULT_PAGE,
+        },
     },
     "cursor": {
         "in": "query",
@@ -124,7 +127,7 @@ _NOTIFICATIONS: Final = (
         "Businesses were closed already when they were first checked: posted once for all that were added together.",
     ),
 )
-"""What is posted to webhooks: the operation's name, the event, the body's type, and what it says."""
+"""Posted to webhooks: operation name, event, body type, summary."""
 
 
 def _describe_notification(name: str, event: str, type_: type, summary: str, by_type: Mapping[Any, Schema]) -> Schema:
@@ -182,7 +185,6 @@ _UPLOAD: Final[Schema] = {
 
 
 def describe_service(operations: Mapping[tuple[str, str], Operation]) -> Schema:
-    """Return the document of operations, by method and path, as JSON can say it."""
     by_type, components = _schemas(list(_body_types(operations.values())))
     paths: dict[str, Schema] = {}
     for (method, path), operation in operations.items():
@@ -218,7 +220,6 @@ def describe_service(operations: Mapping[tuple[str, str], Operation]) -> Schema:
 
 
 def _schemas(types: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
-    """The schema of each type, and the components they refer to, under the names that clients know."""
     described = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     text = msgspec.json.encode(described).decode()
     schemas, components = msgspec.json.decode(_PAYLOAD.sub(lambda name: _PUBLISHED.get(name[0], name[1]), text))
@@ -226,7 +227,6 @@ def _schemas(types: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
 
 
 def _body_types(operations: Iterable[Operation]) -> Iterable[Any]:
-    """The types of bodies, each once."""
     found: dict[Any, None] = {payloads.Error: None, **{type_: None for _, _, type_, _ in _NOTIFICATIONS}}
     for operation in operations:
         if isinstance(operation.body, type):
@@ -245,7 +245,11 @@ def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> 
         described["requestBody"] = _UPLOAD
     elif operation.body is not None:
         described["requestBody"] = {"required": True, **_content(by_type, operation.body)}
-    links = {target: _describe_link(target, name) for name, targets in operation.links.items() for target in targets}
+    links = {
+        target: {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
+        for name, targets in operation.links.items()
+        for target in targets
+    }
     responses: dict[str, Schema] = {}
     for status, (description, type_) in operation.answers.items():
         responses[f"{status}"] = {"description": description, **_content(by_type, type_)}
@@ -256,10 +260,6 @@ def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> 
         f"{status}": _ref("responses", _refusal_name(status)) for status in sorted(refusals)
     }
     return described
-
-
-def _describe_link(target: str, name: str) -> Schema:
-    return {"operationId": target, "parameters": {name: f"$response.body#/{name}"}}
 
 
 def _describe_refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
@@ -291,7 +291,6 @@ class Health(msgspec.Struct):
 
 
 async def serve_document(request: Request) -> Response:
-    """Answer ``GET /openapi.json``."""
     del request
     return Response(_encode_document(), media_type=JSON)
 
@@ -416,17 +415,14 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         public=True,
     ),
 }
-"""The operations by method and path: routes and document are made from them."""
 
 PUBLIC: Final = frozenset(path for (_, path), operation in OPERATIONS.items() if operation.public)
-"""Paths that need no key."""
+"""Paths without a key."""
 
 
 def routes() -> list[Route]:
-    """The routes of the app."""
     return [Route(path, one.handler, methods=[method]) for (method, path), one in OPERATIONS.items()]
 
 
 def document() -> Schema:
-    """Return the OpenAPI 3.1 document, as JSON can say it."""
     return describe_service(OPERATIONS)

@@ -1,4 +1,4 @@
-"""Settings of a server, and the plans: what a key may do, how much, how often."""
+"""Settings and plans of a server; its clock, log, request ids and languages."""
 
 from __future__ import annotations
 
@@ -34,43 +34,40 @@ from bansong.translation import current_language, gettext, match_language, speak
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """``now``: seconds since 1970 (UTC). ``sleep``: wait so many of them."""
+    """``now``: seconds since 1970 (UTC). ``sleep``: wait that many seconds."""
 
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     def today(self) -> date:
-        """The day in Korea."""
         return datetime.fromtimestamp(self.now(), SEOUL).date()
 
     def month(self, at: float | None = None) -> str:
-        """The calendar month in Korea (``2026-11``), by which quotas are counted: the current one, or a time's."""
+        """Return the calendar month in Korea (``2026-11``) of a time, by default now."""
         return f"{datetime.fromtimestamp(self.now() if at is None else at, SEOUL):%Y-%m}"
 
     def month_ends(self) -> datetime:
-        """When the next month begins in Korea."""
         today = datetime.fromtimestamp(self.now(), SEOUL)
         return datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=SEOUL)
 
 
 def as_text(seconds: float | None) -> str | None:
-    """A time as the API says it: ISO 8601 in Korea's time, to the second."""
+    """Format a time for the API: ISO 8601 in Korea's time zone, to the second."""
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
 
 
 class WakeUp:
-    """A sleep that can be ended, for one task. A :meth:`ring` while nobody waits ends the next :meth:`wait` at once."""
+    """An interruptible sleep of one task. A :meth:`ring` before :meth:`wait` ends that wait at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._event = anyio.Event()
 
     def ring(self) -> None:
-        """End the wait, this one or the next."""
         self._event.set()
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait so many seconds (``None``: for ever), or until :meth:`ring`; return whether it rang."""
+        """Wait for :meth:`ring`, at most that many seconds; return whether it rang."""
         async with anyio.create_task_group() as group:
 
             async def sleep(seconds: float) -> None:
@@ -89,15 +86,15 @@ class WakeUp:
 
 LOGGER_ROOT: Final = "bansong"
 _RENDERED: Final = "bansong_rendered"
-_WRITTEN_EVERY: Final = 0.2
+_WRITE_INTERVAL_S: Final = 0.2
 _encode: Final = msgspec.json.Encoder().encode
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default="")
-"""The id of the request that is being answered, in its task and the threads that it waits for; else empty."""
+"""Id of the current request, also in threads that it waits for; else empty."""
 
 
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
-    """Let ``bansong`` log as JSON lines to ``stream`` (stderr) from ``level`` on (BANSONG_LOG, else info)."""
+    """Log ``bansong`` as JSON lines to ``stream`` (stderr), from ``level`` on (BANSONG_LOG, else info)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger(LOGGER_ROOT)
@@ -111,11 +108,7 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
 
 
 class RequestLine(msgspec.Struct, omit_defaults=True):
-    """What is logged of a request.
-
-    ``path`` is its pattern, ``ms`` how long it took, ``request`` its id, ``key`` the id of the key, ``client`` the
-    address of the client.
-    """
+    """A log line of a request. ``path``: its pattern; ``ms``: its duration; ``key``: the key's id."""
 
     time: str
     level: str
@@ -131,14 +124,13 @@ class RequestLine(msgspec.Struct, omit_defaults=True):
 
 
 class RequestLog:
-    """The lines of requests, written together: a record for each would take a tenth of the time it is about."""
+    """Writes the log lines of requests in groups: one record each would cost a tenth of the request."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER_ROOT}.server.requests")
         self._lines: list[str] = []
 
     def note(self, method: str, path: str, status: int, seconds: float, *, key: str, client: str) -> None:
-        """Note the request of :data:`REQUEST_ID`, which has been answered, if such are logged."""
         if not self._logger.isEnabledFor(logging.INFO):
             return
         now = datetime.now(SEOUL).isoformat(timespec="milliseconds")
@@ -146,25 +138,23 @@ class RequestLog:
         about = method, path, status, ms, REQUEST_ID.get(), key, client
         line = RequestLine(now, "info", self._logger.name, "request", *about)
         if not self._lines:
-            asyncio.get_running_loop().call_later(_WRITTEN_EVERY, self.write)
+            asyncio.get_running_loop().call_later(_WRITE_INTERVAL_S, self.write)
         self._lines.append(_encode(line).decode())
 
     def write(self) -> None:
-        """Write what was noted."""
         lines, self._lines = self._lines, []
         if lines:
             self._logger.info("\n".join(lines), extra={_RENDERED: True})
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as a line of JSON.
+    """Formats a record as a JSON line.
 
-    Of an exception its type and places are written and not its message, which may quote what a user sent, unless it
-    says what is wrong with the server's file. What a library says may quote it, too: its name alone is written.
+    Exception messages may quote user data: only type and places are written, and the message of a
+    :class:`StoreError`. Messages of libraries are replaced by a fixed text for the same reason.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
         if getattr(record, _RENDERED, False):
             return record.getMessage()
         is_ours = record.name.partition(".")[0] == LOGGER_ROOT
@@ -186,12 +176,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def loggable_message(error: BaseException) -> str:
-    """What of an error can be logged: what is wrong with the server's file; of all others the type alone."""
+    """Return the message of a :class:`StoreError`; of any other error only the type."""
     return str(error) if isinstance(error, StoreError) else type(error).__name__
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that a group is made of, or the one."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from _leaves(one)
@@ -205,13 +194,13 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 HEADER: Final = b"x-request-id"
 _SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")
-"""Hexadecimal digits and hyphens, as nginx's ``$request_id`` and UUIDs are: neither a key nor anybody's name fits."""
+"""Hexadecimal digits and hyphens, as in nginx's ``$request_id`` and UUIDs; no key or name fits."""
 
 
 def request_id_of(scope: Any, proxies: TrustedProxies) -> str:
-    """Return the id that a trusted proxy gave an ASGI request, or a new one of 16 hexadecimal digits.
+    """Return the request id given by a trusted proxy, or a new one.
 
-    That of anybody else is not taken: it would stand in the log as if it were ours, and be twice there if he wants.
+    Ids of other clients are ignored: they could repeat one of ours in the log.
     """
     peer = scope.get("client")
     if peer and proxies.trusts(peer[0]):
@@ -222,21 +211,20 @@ def request_id_of(scope: Any, proxies: TrustedProxies) -> str:
 
 
 _HEADER: Final = b"accept-language"
-_LONGEST: Final = 200
-"""Bytes of the header that are read; browsers send some fifty."""
+_MAX_HEADER_BYTES: Final = 200
+"""Browsers send some fifty."""
 
 
 def choose_language(scope: Scope) -> None:
-    """Speak the language that a request asks for in its task; English if it asks for none that is known here.
+    """Use the language that a request asks for, else English, in its task.
 
-    Whoever runs the server may speak another: its log is English, its command line what ``--lang`` says.
+    The log stays English, and the command line follows ``--lang``.
     """
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-    speak(_language_of(given[:_LONGEST]))
+    speak(_language_of(given[:_MAX_HEADER_BYTES]))
 
 
 def language_headers() -> list[tuple[bytes, bytes]]:
-    """Return the headers of a refusal, the one kind of answer whose words are in the language of its request."""
     return [(b"content-language", current_language().encode()), (b"vary", b"accept-language")]
 
 
@@ -257,18 +245,15 @@ BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
 _FILES_KEPT: Final = 32
-"""Files of the plan's size for which a key has room where its plan does not say how much it has."""
+"""Default of ``disk_bytes``: room for this many files of the largest upload."""
 _NOT_GIVEN: Final = -1
-_CHANGES: Final = 2
-"""How often a list may be changed whole in a month where the plan does not say how many changes it may have."""
+_LISTS_CHANGED: Final = 2
+"""Default of ``watch_changes``: whole lists per month."""
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan allows; the fields are explained in ``plans.toml``.
-
-    Those with a default may be missing in a file: 0, or -1, is what follows from the others then.
-    """
+    """What a plan allows; ``plans.toml`` explains the fields. Defaults of 0 or -1 are derived from other fields."""
 
     api: bool
     quota: _Count
@@ -286,14 +271,14 @@ class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch_changes: _Count = _NOT_GIVEN
 
     def __post_init__(self) -> None:
-        """Set what was not given; raise :class:`ValueError` for a plan under which no file of its size has room."""
+        """Derive missing fields; raise :class:`ValueError` if the largest upload does not fit on the disk quota."""
         set_field = msgspec.structs.force_setattr
         if not self.uploads:
             set_field(self, "uploads", self.jobs)
         if not self.disk_bytes:
             set_field(self, "disk_bytes", max(_DISK_BYTES, _FILES_KEPT * self.upload_bytes))
         if self.watch_changes == _NOT_GIVEN:
-            set_field(self, "watch_changes", _CHANGES * self.watches)
+            set_field(self, "watch_changes", _LISTS_CHANGED * self.watches)
         if self.disk_bytes < self.upload_bytes:
             raise ValueError(
                 gettext(
@@ -308,7 +293,7 @@ Plans = Mapping[str, ServicePlan]
 
 
 def load_plans(path: Path | None = None) -> Plans:
-    """Read the plans of a file, the built-in ones by default; raises :class:`UsageError` with the plan and field."""
+    """Read a file of plans, by default the built-in ones; raise :class:`UsageError` with plan and field."""
     path = path or BUILT_IN
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
@@ -323,21 +308,16 @@ def load_plans(path: Path | None = None) -> Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``db`` is the SQLite file; files that belong to it (jobs, label stores, models) are in the folder ``DB.files``.
+    """Settings of a server. ``db``: its SQLite file; larger data is in the folder ``DB.files`` beside it.
 
-    ``registry``, ``gazetteer``, ``model``, ``lang``: as for the local engine. ``notices``: a file to which each closure
-    that is found is appended as a JSON line. ``keep_days``: how long a job and its results are kept after it ended;
-    ``keep_labels_days``: how long outcomes are learned from, from the day on which their job ended;
-    ``keep_revoked_days``: how long the account of a revoked key is kept;
-    ``queue``: jobs of all keys that may wait; ``body_seconds``: how long the body of a request may take to come in, and
-    ``stall_seconds`` how long nothing of it may come; ``refresh_seconds``: how often the indexes' files are looked at
-    for newer ones; ``learn_hours``: how often outcomes are learned from; ``pool_keys``: how many keys of the pool must
-    agree before another learns of it. ``status``: whether the tax authority is asked for statuses, and how; its
-    ``budget`` is one for all that the server does. ``trusted_proxies``: the proxies in front that say whose request
-    they pass on; ``connections_per_address``: connections at once of any other address; ``reading_slots``: large
-    uploads that are read at once, and small ones beside them. ``metrics_port``: where metrics are answered on
-    ``metrics_host``, an address of their own; nowhere without it. ``webhook_networks``: networks that are not public,
-    to which webhooks may be posted all the same.
+    ``registry``, ``gazetteer``, ``model``, ``lang``: as for the local engine. ``status``: whether and how the tax
+    authority is asked. ``notices``: a file that gets a JSON line per closure. ``webhook_networks``: private networks to
+    which webhooks may post. ``keep_days``: retention of ended jobs; ``keep_labels_days``: of outcomes;
+    ``keep_revoked_days``: of accounts of revoked keys. ``queue``: waiting jobs of all keys. ``body_seconds``,
+    ``stall_seconds``: timeouts of an upload, in all and without a byte. ``refresh_seconds``: how often index files are
+    checked. ``learn_hours``: how often scorecards are calibrated. ``pool_keys``: quorum of the pool.
+    ``trusted_proxies``: proxies that report client addresses. ``reading_slots``: large uploads read at once, and as
+    many small ones beside them. ``metrics_port``: where metrics are served, nowhere by default.
     """
 
     db: Path
@@ -366,7 +346,6 @@ class Settings:
 
     @property
     def files(self) -> Path:
-        """The folder of what is too large for the database."""
         return files_folder(self.db)
 
     @property

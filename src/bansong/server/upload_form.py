@@ -1,7 +1,6 @@
-"""Receive a file sent as ``multipart/form-data`` and write it to the disk, bounded in size, time and parts.
+"""Receive a ``multipart/form-data`` upload on disk, bounded in size, time and parts.
 
-Starlette's own form parser bounds neither the size of a file nor the time it takes, and keeps files in temporary files
-of its own. So python-multipart, on which that parser is built, too, is used here directly.
+Starlette's form parser bounds neither size nor time of a file, so its parser, python-multipart, is used directly.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from bansong.tables.detect import EXTENSIONS
 from bansong.translation import gettext, gettext_noop, join_clauses
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
-"""It says what it parses and what it cannot, and that is people's data."""
+"""The parser logs what it parses, which is user data."""
 
 OVERHEAD: Final = 64 << 10
-"""Bytes that may stand around the file: boundaries, heads of parts, small other fields."""
-_WRITTEN: Final = 1 << 20
-_PARTS: Final = 50
-_NAME_KEPT: Final = 150
+"""Bytes around the file: boundaries, part headers, small other fields."""
+_WRITE_BYTES: Final = 1 << 20
+_MAX_PARTS: Final = 50
+_MAX_NAME_LENGTH: Final = 150
 _KINDS: Final = gettext_noop("CSV, Excel (xlsx, xlsm, xls, xlsb, ods), JSON and NDJSON files are taken, not packed")
 _MEDIA: Final = {
     "text/csv": ".csv",
@@ -51,9 +50,9 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUpload:
-    """A stored file: ``folder`` is its own, ``path`` the file in it, under a name of the server's.
+    """A stored upload: ``path`` in a ``folder`` of its own.
 
-    ``name``: what the client calls it, for messages; ``digest``: SHA-256 of its content and of how it is to be read.
+    ``name``: the client's file name, for messages; ``digest``: SHA-256 of the content and the file type.
     """
 
     folder: Path
@@ -64,7 +63,7 @@ class ReceivedUpload:
 
 @dataclass(frozen=True, slots=True)
 class UploadBounds:
-    """Bounds of an upload: bytes of the file (``size``), seconds without a byte (``stall``), for all (``within``)."""
+    """Bytes of the file (``size``), seconds without a byte (``stall``), and seconds in all (``within``)."""
 
     size: int
     stall: float
@@ -75,11 +74,10 @@ class UploadBounds:
 async def receive_upload(
     request: Request, uploads: Path, bounds: UploadBounds, set_aside: Callable[[int], None]
 ) -> AsyncIterator[ReceivedUpload]:
-    """Store the file of a request for as long as the block lasts.
+    """Store the file of a request while the block lasts.
 
-    ``set_aside`` is told how many bytes more are to come, before they are taken, and raises where there is no room.
-    Raises :class:`Refusal` 400 (no multipart, no file part or two, an empty file, a connection that was closed), 408,
-    413, 415 and 507 (the disk is full).
+    ``set_aside`` is called with further bytes before they are received; it raises if there is no room. Raises
+    :class:`Refusal` 400, 408, 413, 415 and 507.
     """
     folder = uploads / secrets.token_hex(16)
     try:
@@ -88,21 +86,17 @@ async def receive_upload(
         yield ReceivedUpload(folder, form.path, form.name, form.digest)
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(_remove_folder, folder)
+            await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
 
 
 async def hash_upload(request: Request, bounds: UploadBounds) -> bytes:
-    """Return the ``digest`` of a request's file (:class:`ReceivedUpload`), of which nothing is stored.
-
-    Raises as :func:`receive_upload`.
-    """
+    """Return the ``digest`` of a request's file without storing it. Raises as :func:`receive_upload`."""
     return (await _receive_form(request, bounds, None, lambda _: None)).digest
 
 
 async def _receive_form(
     request: Request, bounds: UploadBounds, folder: Path | None, set_aside: Callable[[int], None]
 ) -> _UploadParser:
-    """Take the form of a request in; its file is stored in ``folder``, which is made, if there is one."""
     boundary = _boundary(request)
     text = request.headers.get("content-length", "")
     declared = int(text) if text.isdecimal() else 0
@@ -139,7 +133,7 @@ class DiskFullRefusal:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or the one behind it, is that the disk is full; polars says so in words alone."""
+    """Return whether an error, or its cause, is a full disk; polars has no type for it, only a text."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return True
@@ -150,7 +144,6 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def disk_full() -> Refusal:
-    """The disk has no room."""
     message = gettext("the server has no room to store the file; nothing was done, try again later")
     return Refusal(507, "insufficient_storage", message, headers={"Retry-After": "300"})
 
@@ -174,7 +167,6 @@ async def _take_body(
     declared: int,
     set_aside: Callable[[int], None],
 ) -> None:
-    """Read the body to its end, handing it on in pieces of a megabyte; what comes beyond ``declared`` is set aside."""
     size, pending, more = 0, bytearray(), True
     while more:
         with anyio.fail_after(bounds.stall):
@@ -189,17 +181,14 @@ async def _take_body(
             set_aside(size - declared)
             declared = size
         pending += piece
-        if pending and (not more or len(pending) >= _WRITTEN):
+        if pending and (not more or len(pending) >= _WRITE_BYTES):
             await anyio.to_thread.run_sync(form.take, bytes(pending))
             pending.clear()
     form.end()
 
 
 class _UploadParser:
-    """Takes a body apart: the content of the part ``file`` goes to ``folder``, if there is one, other fields nowhere.
-
-    ``name``: what the client calls the file.
-    """
+    """Parses a body: the part ``file`` is written to ``folder``, if given; other fields are ignored."""
 
     def __init__(self, boundary: bytes, folder: Path | None, limit: int) -> None:
         self.name = ""
@@ -226,14 +215,12 @@ class _UploadParser:
         )
 
     def take(self, piece: bytes) -> None:
-        """Take the next piece of the body; raises :class:`Refusal`."""
         try:
             self._parser.write(piece)
         except FormParserError:
             raise invalid(gettext("the body is not well-formed multipart/form-data")) from None
 
     def end(self) -> None:
-        """Say that the body is complete; raises :class:`Refusal` where the form is not."""
         if not self._ended:
             raise invalid(gettext("the body ends before its last multipart boundary"))
         if not self._files:
@@ -243,26 +230,23 @@ class _UploadParser:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the file's content and of how it is to be read."""
         digest = self._hash.copy()
         digest.update(b"\n" + self._suffix.encode())
         return digest.digest()
 
     @property
     def path(self) -> Path:
-        """Where the file is stored."""
         assert self._folder is not None  # noqa: S101 - asked only of one that is stored
         return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 
     def _begin_part(self) -> None:
         self._parts += 1
-        if self._parts > _PARTS:
-            raise invalid(gettext("the form has more than {parts} parts; send one, named file", parts=_PARTS))
+        if self._parts > _MAX_PARTS:
+            raise invalid(gettext("the form has more than {parts} parts; send one, named file", parts=_MAX_PARTS))
         self._headers, self._taking = {}, False
 
     def _header(self) -> None:
@@ -308,13 +292,13 @@ class _UploadParser:
 
 
 def display_name(name: str) -> str:
-    """A client's file name as it may stand in a message: its last part, without what cannot be printed."""
+    """Return a client's file name for messages: its last part, printable characters only."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    return "".join(letter for letter in last if letter.isprintable())[-_NAME_KEPT:] or gettext("the file")
+    return "".join(letter for letter in last if letter.isprintable())[-_MAX_NAME_LENGTH:] or gettext("the file")
 
 
 def _suffix(called: str, media: bytes) -> str:
-    """The ending under which the file is stored: one of those that are known, or none. Raises :class:`Refusal` 415."""
+    """Return the suffix of the stored file, a known one or none; raise :class:`Refusal` 415."""
     suffix = PurePosixPath(display_name(called)).suffix.lower()
     if suffix in SUFFIXES or EXTENSIONS.get(suffix) == "parquet":
         raise unsupported_file(gettext("{suffix} files are not taken", suffix=suffix))
@@ -324,9 +308,4 @@ def _suffix(called: str, media: bytes) -> str:
 
 
 def unsupported_file(what: str) -> Refusal:
-    """The file is of a kind that is not read here."""
     return Refusal(415, "unsupported_media_type", join_clauses(what, gettext(_KINDS)))
-
-
-def _remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Private files and their folder, what puts them on the disk the same way on every platform, and network mounts.
+"""Private files and folders, syncing, locks, and network mounts, on every platform.
 
-What Windows lacks (modes of open files, folders that can be synced, `flock`, `pread`) is found missing here and nowhere
-else. What it refuses beside, to move or remove a file that is open, the callers heed: they close first.
+What Windows lacks (modes of open files, synced folders, `flock`, `pread`) is handled here alone. Callers close files
+before they move or remove them, as Windows demands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def mount_table() -> str:
-    """The kernel's list of mounts; empty where there is none (other platforms)."""
+    """Return the kernel's list of mounts; empty on other platforms."""
     try:
         return _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -41,9 +41,9 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the kind of network file system that ``folder`` (absolute, without links) is on, or ``None``.
+    """Return the network file system that ``folder`` (absolute, resolved) is on, or ``None``.
 
-    The mount with the longest path above it counts, and of two at one path the later: it hides the earlier.
+    The mount with the longest matching path counts; of two at one path the later, which hides the earlier.
     """
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
@@ -59,21 +59,21 @@ def network_file_system(folder: Path, table: str) -> str | None:
 
 
 def new_run_id(started: datetime) -> str:
-    """A run's id: when it started, and a random part (``20261121T081500-3f9a2c``)."""
+    """Return a run's id: its start and a random part (``20261121T081500-3f9a2c``)."""
     return f"{started.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = "bansong-private-"
 _PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")
-"""With that of the former name: what an older release left holds addresses, too."""
-_STALE: Final = 24 * 3600.0
-_BYTES: Final[int] = getattr(os, "O_BINARY", 0)
-"""Windows ends lines its own way in a file that is opened without it."""
+"""Folders left by releases with the former name hold addresses, too."""
+_STALE_S: Final = 24 * 3600.0
+_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
+"""Without it Windows changes line ends."""
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it that are not there, all for the owner alone: ``mkdir`` opens those above."""
+    """Create a folder and its parents, all with mode 0700; ``mkdir`` would give parents another."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
@@ -81,22 +81,28 @@ def make_folders(folder: Path) -> None:
 
 
 def create_private(path: Path) -> int:
-    """Create a file, mode 0600, and return a descriptor to write bytes; raise FileExistsError where there is one."""
-    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BYTES, PRIVATE)
+    """Create a file (0600) and return a descriptor for writing; raise FileExistsError."""
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, PRIVATE)
 
 
 def open_private(path: Path, *, append: bool = False) -> int:
-    """Open a file to read and write bytes, all of them at its end with ``append``; make it, mode 0600, if need be."""
-    return os.open(path, os.O_CREAT | os.O_RDWR | _BYTES | (os.O_APPEND if append else 0), PRIVATE)
+    """Open a file for reading and writing (``append``: at its end); create it (0600) if missing."""
+    return os.open(path, os.O_CREAT | os.O_RDWR | _BINARY | (os.O_APPEND if append else 0), PRIVATE)
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Set the mode of an open file, by ``path`` where the system cannot by descriptor."""
+    """Set the mode of an open file; by ``path`` where descriptors cannot be used."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 def last_byte(descriptor: int) -> bytes:
-    """Return the last byte of an open file, none of an empty one; moves the place where it is read."""
+    """Return the last byte of an open file, if any; moves the read position."""
     if not os.lseek(descriptor, 0, os.SEEK_END):
         return b""
     os.lseek(descriptor, -1, os.SEEK_END)
@@ -104,9 +110,9 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return what a folder holds, by name; nothing of one that is not there, or where a file stands in its place.
+    """Return the entries of a folder by name; nothing if it is missing or a file.
 
-    Raises OSError for a folder that cannot be read, which ``Path.glob`` takes for an empty one.
+    Raises OSError for an unreadable folder, which ``Path.glob`` reports as empty.
     """
     try:
         return sorted(folder.iterdir())
@@ -115,9 +121,9 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def sync_file(path: Path) -> None:
-    """Put on the disk what was written to a file.
+    """Flush a file to the disk.
 
-    Windows does that only for who may write, so it is opened to write; elsewhere a read-only file can be synced, too.
+    Windows needs write access for that; elsewhere a read-only file can be synced, too.
     """
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -130,7 +136,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put on the disk which names a folder has, where the system opens folders (not Windows) and can sync them."""
+    """Flush the names in a folder to the disk, where the system can (not Windows)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -145,9 +151,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed or the process dies; return whether it could be had.
+    """Lock a file until its descriptor is closed or the process dies; return whether that worked.
 
-    On Windows it always can: the system itself neither moves nor removes a file that a process has open.
+    On Windows it always does: the system protects open files from being moved or removed.
     """
     try:
         import fcntl
@@ -160,7 +166,7 @@ def lock_file(descriptor: int) -> bool:
 
 
 def remove_unless_locked(path: Path) -> None:
-    """Remove a file of which no process has the lock; raise OSError where the system protects one that is open."""
+    """Remove a file that no process has locked; raise OSError if the system protects it."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         is_free = lock_file(descriptor)
@@ -172,10 +178,10 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a folder that only its owner may enter, gone with all that it holds when the block ends.
+    """Yield a folder for its owner alone, removed with its content after the block.
 
-    It is locked for as long as this process lives. Those that processes have left which were killed a day ago hold
-    people's addresses, too, and are removed.
+    It is locked while this process lives. Folders left by processes killed a day ago or more are removed: they hold
+    addresses.
     """
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
@@ -193,7 +199,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def _lock_folder(folder: str) -> int | None:
-    """Open and lock a folder; ``None`` where another has its lock, or the system locks no folders (Windows)."""
+    """Open and lock a folder; ``None`` if it is locked or folders cannot be locked (Windows)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -206,7 +212,6 @@ def _lock_folder(folder: str) -> int | None:
 
 @functools.cache
 def _sweep_private(place: str) -> None:
-    """Remove private folders of the same user that are a day old and that no process has, once for each place."""
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if entry.name.startswith(_PRIVATE_FOLDERS) and _is_left(entry.stat(follow_symlinks=False)):
@@ -217,6 +222,5 @@ def _sweep_private(place: str) -> None:
 
 
 def _is_left(found: os.stat_result) -> bool:
-    """Whether a private folder of this user has not been touched for a day."""
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == (os.getuid() if hasattr(os, "getuid") else found.st_uid)
-    return is_ours and time.time() - found.st_mtime > _STALE
+    return is_ours and time.time() - found.st_mtime > _STALE_S

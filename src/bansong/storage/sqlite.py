@@ -1,8 +1,8 @@
-"""The one kind of SQLite file: how the ledger, the server's file and a watch list's file are found, made, opened, kept.
+"""Our kind of SQLite file: finding, making, opening and migrating ledgers, server files and watch lists.
 
-A file is looked at before SQLite touches it, made under another name and renamed when it is whole, and brought forward
-to this release's version one numbered step at a time. Decision 026 says why; 009 and 017 say why one kind is exclusive
-(one process, a write-ahead log) and the others are shared (a rollback journal).
+A file is checked before SQLite opens it, made under another name and renamed once complete, and migrated in numbered
+steps. Decisions: 026; 009 and 017 for exclusive files (one process, write-ahead log) and shared ones (rollback
+journal).
 """
 
 from __future__ import annotations
@@ -36,23 +36,22 @@ from bansong.translation import Listed, Option, Phrase, gettext, gettext_noop
 
 
 class Connection(sqlite3.Connection):
-    """A connection that knows its ``file`` (device, inode) for as long as it is open."""
+    """A connection that knows its ``file`` (device, inode) while it is open."""
 
     file: tuple[int, int] | None = None
 
     def close(self) -> None:
-        """Close the connection."""
         super().close()
         self.file = None
 
 
 OPENING: Final = Lock()
-"""Held from before a file is read otherwise until its connection is made, if one is made."""
+"""Held while a file is read otherwise and its connection is made: closing a second handle drops POSIX locks."""
 _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
 def is_open_here(path: Path) -> bool:
-    """Return whether this process has a connection to a file; :data:`OPENING` must be held."""
+    """Return whether this process has a connection to a file; hold :data:`OPENING`."""
     try:
         file = _identity(path)
     except OSError:
@@ -61,9 +60,9 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    """Connect to a file that is there, for any thread, without transactions begun by themselves.
+    """Connect to an existing file, for any thread, in autocommit mode; hold :data:`OPENING`.
 
-    ``timeout``: seconds to wait for another process's lock. :data:`OPENING` must be held.
+    ``timeout``: seconds to wait for another process's lock.
     """
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
@@ -122,10 +121,10 @@ FOLDER_MISSING: Final = Problem(
 )
 
 _MAGIC: Final = b"SQLite format 3\0"
-_HEADER: Final = 100
+_HEADER_BYTES: Final = 100
 _IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _WAIT: Final = 10.0
-"""Seconds that a connection to a shared file waits for another one to finish its commit, or its steps forward."""
+"""Wait for commits and migrations of other processes."""
 _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # elsewhere than on macOS it means nothing
@@ -137,26 +136,25 @@ _EXCLUSIVE: Final = (
     "journal_size_limit = 67108864",
 )
 _LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
-"""The locks that this process took, by the file they guard."""
+"""Locks held by this process, by file."""
 _MIGRATION: Final = threading.Lock()
-"""Held while a file is brought forward: another thread would take the lock of the first for the process's own."""
+"""Prevents two threads from migrating: the second would find the lock held by its own process."""
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Whether another process has the file for which a :class:`FileKind` raised ``error``."""
+    """Return whether ``error`` of a :class:`FileKind` means that another process uses the file."""
     cause = error.__cause__
     return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: its name in messages, the Python parameter that names one, and its tables.
+    """A kind of file: its name in messages, its parameter, its tables.
 
-    ``application_id`` stands in the header, so that no other database is taken for one. ``ddl`` makes a file of the
-    newest version; ``migrations[n]`` makes a file of version ``n`` one of version ``n + 1`` in one transaction.
-    ``error`` is raised for whatever is wrong with a file. An ``exclusive`` file belongs to one process, which holds
-    its lock from before it opens it; a shared one is written by several, one after the other. ``variable`` and
-    ``default`` say where the file is if nobody names one. ``busy`` and ``unwritten`` complete messages.
+    ``application_id`` in the header identifies it. ``ddl`` makes the newest version; ``migrations[n]`` brings version
+    ``n`` to ``n + 1`` in one transaction. ``error`` is raised for anything wrong with a file. An ``exclusive`` file
+    belongs to one process, which locks it before opening; a shared one is written by several in turn. ``variable`` and
+    ``default`` name the file if none is given. ``busy`` and ``unwritten`` complete messages.
     """
 
     noun: str
@@ -171,11 +169,10 @@ class FileKind:
     busy: str = gettext_noop("another process is writing to it for long; try again")
     unwritten: str = gettext_noop("nothing was written; free space")
     minimum: tuple[int, int, int] = (3, 37, 0)
-    """The oldest SQLite that reads ``ddl`` and ``migrations``: STRICT tables came with 3.37."""
+    """Oldest SQLite for ``ddl`` and ``migrations``; STRICT tables came with 3.37."""
 
     @property
     def version(self) -> int:
-        """The version that this release writes."""
         return 1 + len(self.migrations)
 
     @property
@@ -187,15 +184,15 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the file's path: ``given``, the one in the environment, or the default in the state directory.
+        """Return the path: ``given``, from the environment, or the default in the state directory.
 
-        Links are followed, so that two names of one file are one file.
+        Links are resolved, so that two names of one file are one file.
         """
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
     def prepare_folder(self, path: Path) -> None:
-        """Make the state directory (mode 0700) for a file that lies there; raise ``error`` where another is missing."""
+        """Create the state directory (0700) for a file in it; raise ``error`` if another folder is missing."""
         with self.errors(path):
             if path == self.find(state_directory() / self.default):
                 make_folders(path.parent)
@@ -203,12 +200,12 @@ class FileKind:
                 raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
-        """Take ``PATH.lock`` for this process alone; raise ``error`` with the text ``taken`` if another has it.
+        """Take ``PATH.lock`` for this process; raise ``error`` with the text ``taken`` if another has it.
 
-        ``wait``: seconds to wait for it; by default some for a file of an older version, which another process of
-        this release may be bringing forward, and none for another file.
+        ``wait``: seconds; by default some for an outdated file, which another process may be migrating, else none.
         """
-        seconds = wait if wait is not None else _WAIT if self._is_outdated(path) else 0
+        is_outdated = 0 < self.stored_version(path) < self.version
+        seconds = wait if wait is not None else _WAIT if is_outdated else 0
         # a file may be opened in one thread and closed in another
         lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
@@ -222,9 +219,9 @@ class FileKind:
         return lock
 
     def make(self, path: Path) -> None:
-        """Make an empty file, mode 0600, under another name, and give it its own when it is whole.
+        """Make an empty file (0600) under another name and rename it once complete; raise ``error``.
 
-        A shared file may be there by then: another process was faster. Raises ``error``.
+        A shared file may exist by then: another process was faster.
         """
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
@@ -252,10 +249,9 @@ class FileKind:
                 unfinished.unlink(missing_ok=True)
 
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
-        """Open a file that is there, for any thread, without transactions begun by themselves.
+        """Open an existing file, for any thread, in autocommit mode; migrate an older version.
 
-        A file of an older version is brought to this one. Raises ``error`` where the file is of another kind, of a
-        newer version, damaged, or on a network file system.
+        Raises ``error`` for a file of another kind, a newer version, a damaged one, or one on a network file system.
         """
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -274,7 +270,7 @@ class FileKind:
 
     @contextmanager
     def errors(self, path: Path) -> Iterator[None]:
-        """Turn what SQLite or the disk complains of into ``error`` with the path and what to do."""
+        """Turn errors of SQLite and the disk into ``error`` with path and remedy."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -290,7 +286,6 @@ class FileKind:
             raise self.error(Listed([path, reason], ": ")) from error
 
     def _explain(self, error: sqlite3.DatabaseError) -> Phrase:
-        """Return what happened, and what to do, in words."""
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith("SQLITE_FULL"):
             return Phrase("the disk is full, so {unwritten}", unwritten=Phrase(self.unwritten))
@@ -321,14 +316,14 @@ class FileKind:
             raise self.error(NETWORK_FILE_SYSTEM, path=path, kind=kind, parameter=Option(self.parameter))
 
     def _inspect_header(self, path: Path, *, killed: bool) -> None:
-        """Raise ``error`` unless the header says a whole file of this kind. SQLite has not opened it yet."""
+        """Check the header before SQLite opens the file."""
         if not path.is_file():
             raise self.error(NOT_A_FILE, path=path, noun=Phrase(self.noun), parameter=Option(self.parameter))
         with path.open("r+b" if self.exclusive else "rb") as file:
-            header, size = file.read(_HEADER), file.seek(0, os.SEEK_END)
+            header, size = file.read(_HEADER_BYTES), file.seek(0, os.SEEK_END)
         if not size:
             raise self.error(DATABASE_EMPTY, path=path, restore=self._restore)
-        if len(header) < _HEADER or not header.startswith(_MAGIC):
+        if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
             raise self.error(NOT_A_DATABASE, path=path, noun=Phrase(self.noun), restore=self._restore)
         if int.from_bytes(header[68:72]) != self.application_id:
             raise self.error(FOREIGN_DATABASE, path=path, noun=Phrase(self.noun), choose=self._choose)
@@ -339,7 +334,6 @@ class FileKind:
             raise self.error(DATABASE_CUT_SHORT, path=path, size=size, expected=expected, restore=self._restore)
 
     def _settle_down(self, connection: sqlite3.Connection, path: Path, *, writing: bool, killed: bool) -> None:
-        """Set locks and durability, and bring the file to this release's version."""
         for pragma in (*(_EXCLUSIVE if self.exclusive else ()), *_PRAGMAS):
             connection.execute(f"PRAGMA {pragma}")
         version = self._read_version(connection, path)
@@ -357,7 +351,6 @@ class FileKind:
             connection.execute("PRAGMA foreign_keys = ON")
 
     def _read_version(self, connection: sqlite3.Connection, path: Path) -> int:
-        """Return the file's version; raise ``error`` for one that this release does not know."""
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > self.version:
             raise self.error(VERSION_TOO_NEW, path=path, version=version, known=self.version)
@@ -366,10 +359,7 @@ class FileKind:
         return version
 
     def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Take the steps from the file's version to this release's, each in one transaction.
-
-        Nobody else works on the file meanwhile: a process of an older release would go on with tables that are gone.
-        """
+        """Run the migrations, each in one transaction, while no other process uses the file."""
         with _MIGRATION, ExitStack() as stack:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
@@ -387,7 +377,7 @@ class FileKind:
 
     @contextmanager
     def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-        """Hold the file's lock through the block, or enter it without when another process has brought it forward."""
+        """Hold the file's lock during the block; enter without it if another process has migrated the file."""
         taken = gettext(
             "was written by an older bansong and must be brought to version {version}, but another "
             "process is using it; stop that one, or restart it with this bansong, and try again",
@@ -409,23 +399,18 @@ class FileKind:
                 lock.release()
 
     def stored_version(self, path: Path) -> int:
-        """Return the version that a file's header says, without opening it as a database; 0 where it says none."""
+        """Return the version in the header, without opening the database; 0 if there is none."""
         try:
             with OPENING:
                 if is_open_here(path):  # and so brought forward
                     return self.version
                 with path.open("rb") as file:
-                    header = file.read(_HEADER)
+                    header = file.read(_HEADER_BYTES)
         except OSError:
             return 0
         return int.from_bytes(header[60:64]) if header.startswith(_MAGIC) else 0
 
-    def _is_outdated(self, path: Path) -> bool:
-        """Return whether a file's header says a version older than this release's."""
-        return 0 < self.stored_version(path) < self.version
-
     def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Look through the whole file after a process was killed; raise ``error`` if it is damaged."""
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise self.error(
@@ -443,15 +428,28 @@ class FileKind:
             )
 
 
-def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Write the file anew, so that nothing is left in it, or in its log, of rows that were deleted.
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run the block in one transaction, which is rolled back if the block raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite has rolled back by itself if the disk is full
+            connection.execute("ROLLBACK")
+        raise
 
-    It takes free space of the file's size, or twice that; raises :class:`sqlite3.OperationalError` without.
+
+def rewrite_file(connection: sqlite3.Connection) -> None:
+    """Rewrite the file, so that nothing of deleted rows remains in it or its log.
+
+    Needs free space of once or twice the file's size, else raises :class:`sqlite3.OperationalError`.
     """
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
 
 
 def _log_of(path: Path) -> Path:
-    """Return the write-ahead log that a killed process leaves beside an exclusive file."""
+    """The write-ahead log, which a killed process leaves beside an exclusive file."""
     return path.with_name(f"{path.name}-wal")

@@ -1,6 +1,6 @@
-"""Fakes for tests of your own: the hosted service and the tax authority's API, plain ASGI apps with faults at will.
+"""Fakes of the hosted service and of the tax authority's API, for tests: ASGI apps with faults at will.
 
-They share nothing with the clients: they are written from the services' documents, so that a misreading shows.
+They are written from the services' documents and share no code with the clients, so that a misreading shows.
 """
 
 from bansong.testing.dialects import DIALECTS, Dialect

@@ -1,13 +1,13 @@
-"""The fakes as processes of their own: ``python -m bansong.testing``, and the tax authority's API with ``nts``."""
+"""Serve a fake: ``python -m bansong.testing``, or with ``nts`` the tax authority's API."""
 
 from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bansong.testing.dialects import DIALECTS
 from bansong.testing.fake_nts import FakeNts
@@ -24,13 +24,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     app: FakeApp
     if words[:1] == [NTS]:
-        given = _nts_parser().parse_args(words[1:])
-        app = _nts(given)
+        options = vars(_nts_parser().parse_args(words[1:]))
+        host, port = options.pop("host"), options.pop("port")
+        app = _nts(**options)
     else:
-        given = _parser().parse_args(words)
-        app = _service(given)
+        options = vars(_parser().parse_args(words))
+        host, port = options.pop("host"), options.pop("port")
+        app = _service(**options)
     server = server_for(app)
-    listener = listening(given.host, given.port)
+    listener = listening(host, port)
     sys.stdout.write(f"{url_of(listener)}\n")
     sys.stdout.flush()
     try:
@@ -39,37 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _service(given: Namespace) -> FakeService:
-    return FakeService(
-        given.api_key,
-        quota=given.quota,
-        used=given.used,
-        plan=given.plan,
-        dialect=DIALECTS[given.dialect],
-        max_rows=given.max_rows,
-        max_bytes=given.max_bytes,
-        batch_quota=given.batch_quota,
-        job_seconds=given.job_seconds,
-        forget_fetched=given.forget_fetched,
-        count_only=given.count_only,
-        journal=given.journal,
-        idempotency=given.idempotency,
-        faults=Faults(Fault("verify", Delay(given.verify_seconds))) if given.verify_seconds else None,
-    )
+def _service(api_key: str, dialect: str, verify_seconds: float, **options: Any) -> FakeService:
+    faults = Faults(Fault("verify", Delay(verify_seconds))) if verify_seconds else None
+    return FakeService(api_key, dialect=DIALECTS.get(dialect), faults=faults, **options)
 
 
-def _nts(given: Namespace) -> FakeNts:
-    faults = Faults(*(Fault("status", NTS_FAULTS[name], share=given.fault_share) for name in given.fault))
-    return FakeNts(
-        given.api_key,
-        json.loads(given.statuses.read_text(encoding="utf-8")) if given.statuses else None,
-        default=given.default,
-        latency=given.latency,
-        faults=faults,
-        daily_limit=given.daily_limit,
-        limit_unit=given.limit_unit,
-        per_second=given.per_second,
-    )
+def _nts(api_key: str, statuses: Path | None, fault: list[str], fault_share: float, **options: Any) -> FakeNts:
+    faults = Faults(*(Fault("status", NTS_FAULTS[name], share=fault_share) for name in fault))
+    known = None if statuses is None else json.loads(statuses.read_text(encoding="utf-8"))
+    return FakeNts(api_key, known, faults=faults, **options)
 
 
 def _nts_parser() -> ArgumentParser:
@@ -100,7 +80,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--quota", type=int, help="lookups a month; by default there is no limit")
     parser.add_argument("--used", type=int, default=0, help="lookups of it that are used already")
     parser.add_argument("--plan", default="business")
-    parser.add_argument("--dialect", choices=sorted(DIALECTS), default="plain")
+    parser.add_argument("--dialect", choices=["plain", *sorted(DIALECTS)], default="plain")
     parser.add_argument("--max-rows", type=int, help="413 for larger uploads")
     parser.add_argument("--max-bytes", type=int, help="413 for larger requests")
     parser.add_argument("--batch-quota", choices=("whole", "partial"), default="whole")

@@ -1,4 +1,4 @@
-"""What was paid, and what was answered: counted when a lookup is taken, replayed to a request that is repeated."""
+"""Paid lookups, and replies that are replayed to repeated requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from bansong.testing.verdicts import Lookup
 
 
 class Billing:
-    """Counts paid lookups against a monthly quota; safe to use from several threads.
+    """Count paid lookups against a monthly quota; thread-safe.
 
-    With ``count_only`` it keeps 16 bytes a lookup instead of the lookup itself: then it knows how many were paid again,
-    but not which. ``journal`` is a file that gets one JSON line for each paid lookup before the reply goes out, so that
-    another process can judge, whatever happens to this one.
+    With ``count_only`` it keeps 16 bytes per lookup instead of the lookup. ``journal``: a file that gets a JSON line
+    per paid lookup before the reply is sent, for checks by another process.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Billing:
         self._marks: set[bytes] = set()
 
     def take(self, lookups: Sequence[Lookup], *, partial: bool = False, job: str | None = None) -> int:
-        """Take the lookups, all or none of them (``partial``: the first that fit); how many were taken, and paid."""
+        """Take all lookups or none (``partial``: the first that fit); return how many were taken, and so paid."""
         with self._lock:
             free = len(lookups) if self.quota is None else max(self.quota - self.used, 0)
             taken = len(lookups) if len(lookups) <= free else free if partial else 0
@@ -48,25 +47,21 @@ class Billing:
             else:
                 self._paid.update(paid)
             if self.journal is not None and paid:
-                self._write(paid, job, self.journal)
+                lines = (json.dumps({**lookup._asdict(), "job_id": job}, ensure_ascii=False) + "\n" for lookup in paid)
+                with self.journal.open("ab") as file:
+                    file.write("".join(lines).encode("utf-8"))
         return taken
 
     def count_paid(self) -> Counter[Lookup]:
-        """How often each lookup was paid, as of now."""
         if self.count_only:
             raise RuntimeError("with count_only only the numbers are kept: ask paid_total and paid_again")
         with self._lock:
             return self._paid.copy()
 
     def again(self) -> int:
-        """How many payments were for a lookup that had been paid before: what must be 0."""
+        """Return the number of payments for a lookup that had been paid before."""
         with self._lock:
             return self.total - (len(self._marks) if self.count_only else len(self._paid))
-
-    def _write(self, paid: Sequence[Lookup], job: str | None, path: Path) -> None:
-        lines = (json.dumps({**lookup._asdict(), "job_id": job}, ensure_ascii=False) + "\n" for lookup in paid)
-        with path.open("ab") as file:
-            file.write("".join(lines).encode("utf-8"))
 
 
 def _mark(lookup: Lookup) -> bytes:
@@ -80,11 +75,11 @@ PROMISE: Final[dict[str, Any]] = {
         "keep_seconds": 7 * 86_400,
     }
 }
-"""What ``/me`` says beside the account. (It is never forgotten here: "at least" is kept.)"""
+"""Part of ``/me``; the fake never forgets."""
 
 
 class ReplayMemory:
-    """What was answered with success, for each key. ``replayed`` counts the requests that were answered out of it."""
+    """Successful replies by key. ``replayed``: requests answered from it."""
 
     def __init__(self) -> None:
         self.replayed = 0
@@ -93,7 +88,7 @@ class ReplayMemory:
     async def reply(
         self, request: FakeRequest, max_bytes: int | None, do: Callable[[], Awaitable[FakeReply]]
     ) -> FakeReply:
-        """The reply to a request: the known one, else that of ``do``, which is remembered if it is a success.
+        """Return the known reply to a request, else that of ``do``, which is remembered if successful.
 
         Raises :class:`RefusedError` (409) for another request with a known key.
         """
@@ -114,7 +109,7 @@ class ReplayMemory:
 
 
 def _identity(request: FakeRequest, body: bytes) -> bytes:
-    """What makes a request the same: of an upload the file and the flags, not the boundary between its parts."""
+    """Hash the file and flags of an upload, not its boundary."""
     digest = sha256(f"{request.kind}?{sorted(request.query().items())}".encode())
     content = [body]
     if request.kind == "batch":

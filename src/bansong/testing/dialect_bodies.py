@@ -1,4 +1,4 @@
-"""The words of a dialect put into bodies."""
+"""Bodies of replies in a dialect."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _SEED: Final = 20_040_229
 
 
 def encode_json(value: object) -> bytes:
-    """A body of JSON."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def answer(dialect: Dialect, fields: Object) -> Object:
-    """The seven fields as the dialect shows what is not known; a service may add fields of its own."""
+    """Return the seven fields in the dialect, with fields of its own."""
     if dialect.blanks == "absent":
         fields = {name: value for name, value in fields.items() if value is not None}
     elif dialect.blanks == "empty":  # a number has no empty text
@@ -34,7 +33,6 @@ def answer(dialect: Dialect, fields: Object) -> Object:
 
 
 def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
-    """The body of POST /verify: the seven fields, beside or under what the dialect repeats of the record."""
     said = answer(dialect, fields)
     match dialect.verify_echo:
         case "flat":
@@ -45,7 +43,7 @@ def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
 
 
 def wrap_reply(dialect: Dialect, value: object) -> object:
-    """The value under the dialect's envelope, for replies whose shape is not shown."""
+    """Put a value into the dialect's envelope; for replies whose shape the document does not show."""
     return value if dialect.envelope is None else {"success": True, dialect.envelope: value}
 
 
@@ -58,7 +56,6 @@ def status_record(
     verdict: Verdict,
     edits: Sequence[ResultsEdit],
 ) -> Object:
-    """The body of GET /batch/{job_id}: the status, the progress as far as the dialect tells it, the top results."""
     record: Object = {"status": word, **_progress(dialect, done, len(job.rows))}
     if dialect.extras:
         record |= {"job_id": job.id, "links": {"self": f"/batch/{job.id}"}}
@@ -141,7 +138,6 @@ def _row_error(dialect: Dialect, fault: str) -> Object:
 
 
 def account(dialect: Dialect, plan: str, quota: int | None, used: int) -> Object:
-    """The body of GET /me."""
     left = None if quota is None else max(quota - used, 0)
     match dialect.me:
         case "left":
@@ -167,7 +163,6 @@ def _text(number: int | None) -> str:
 
 
 def error_body(dialect: Dialect, status: int, message: str) -> tuple[bytes, str | None]:
-    """The body of an error, and its kind."""
     body: Object
     match dialect.error:
         case "error":

@@ -1,4 +1,4 @@
-"""How the service may look where INTERFACE.md says "not shown": each such choice is a field, each preset a service."""
+"""Variants of the service where INTERFACE.md says "not shown": each choice is a field."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, Literal
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to fill the gaps of INTERFACE.md; what the document does show is the same in all of them.
+    """One way to fill the gaps of INTERFACE.md.
 
-    ``created`` is the status of a reply that made something, ``job_ids`` what an identifier looks like (``odd`` ones
-    must be quoted in a path, ``integer`` ones break the document's word that it is a string), ``envelope`` a key under
-    which replies without a shown shape are wrapped, ``extras`` whether objects have fields that no document names.
+    ``created``: status of replies that create something. ``job_ids``: form of identifiers (``odd`` ones need quoting,
+    ``integer`` ones break the document). ``envelope``: key around replies without a shown shape. ``extras``: add fields
+    that no document names.
     """
 
     created: int = 200
@@ -20,44 +20,44 @@ class Dialect:
     envelope: str | None = None
     extras: bool = False
     blanks: Literal["null", "absent", "empty"] = "null"
-    """How a field without a value looks."""
+    """Fields without value."""
 
     words: tuple[str, ...] = ("processing",)
-    """The words of ``status`` before the last, one a poll (or, with ``job_seconds``, one a part of that time)."""
+    """Values of ``status`` before the last: one per poll, or per part of ``job_seconds``."""
     done: str = "done"
     progress: Literal["none", "flat", "nested", "percent"] = "flat"
 
     results: tuple[str, ...] = ("results",)
-    """The path to the list of results in the status record."""
+    """Path to the list of results."""
     answer_under: str | None = None
-    """The key that holds the seven fields in an item; ``None``: they are the item's own."""
+    """Key of the seven fields in an item; ``None``: they are the item's own."""
     echo: Literal["none", "flat", "under"] = "flat"
     echo_under: str = "input"
     echoed: tuple[str, ...] = ("b_no", "name", "address")
-    """What an echo repeats."""
+    """Fields that an echo repeats."""
     verify_echo: Literal["none", "flat", "nested"] = "none"
-    """How ``/verify`` repeats what was asked; ``nested``: ``{"input": {…}, "result": {the seven fields}}``."""
+    """``nested``: ``{"input": {…}, "result": {the seven fields}}``."""
     echo_number: str = "b_no"
     hyphens: bool = False
-    """Whether the number is echoed as 123-45-67890."""
+    """Echo the number as 123-45-67890."""
     row_key: str | None = "row_id"
     row_base: int = 0
-    """The key of the first row; 2 is the line in a file with a header."""
+    """Key of the first row; 2 is its line in a file with a header."""
     row_text: bool = False
     order: Literal["sent", "risk", "shuffled"] = "sent"
     early: Literal["absent", "empty", "so far"] = "empty"
-    """What stands in place of the results while the job is not done."""
+    """Results of an unfinished job."""
 
     preview: int | None = 10
-    """How many results are given when ``preview`` is not; ``None``: all."""
+    """Default of ``preview``; ``None``: all."""
     preview_most: int | None = None
-    """The most that are ever given, whatever ``preview`` says."""
+    """Maximum number of results."""
     zero_is_all: bool = False
 
     me: Literal["flat", "left", "nested", "camel", "list", "text"] = "flat"
     error: Literal["detail", "error", "nested", "list", "text", "empty"] = "detail"
     row_error: Literal["error", "object", "status"] = "error"
-    """How an item says that its row was not taken."""
+    """Form of a row that was not taken."""
     label: Literal[200, 201, 204] = 200
     removed: Literal[200, 204] = 200
     watch_ids: Literal["hex", "number"] = "hex"
@@ -67,21 +67,6 @@ class Dialect:
 
 
 DIALECTS: Final[dict[str, Dialect]] = {
-    "plain": Dialect(),
-    "ranked": Dialect(
-        created=201,
-        words=("queued", "running", "running"),
-        order="risk",
-        row_key="row_id",
-        progress="nested",
-        results=("top",),
-        error="error",
-        me="nested",
-        label=201,
-        removed=204,
-        watches="watches",
-        history="history",
-    ),
     "wrapped": Dialect(
         created=202,
         envelope="data",
@@ -136,49 +121,9 @@ DIALECTS: Final[dict[str, Dialect]] = {
         watch_ids="number",
         watch_number="b_no",
     ),
-    "lines": Dialect(
-        created=201,
-        job_ids="odd",
-        words=("대기", "처리중"),
-        results=("data", "results"),
-        answer_under="result",
-        echo="flat",
-        hyphens=True,
-        row_key="line",
-        row_base=2,
-        order="risk",
-        progress="percent",
-        error="text",
-        me="text",
-    ),
-    "echoing": Dialect(
-        extras=True,
-        words=("received", "verifying", "verifying", "scoring"),
-        results=("items",),
-        echo="under",
-        echo_under="request",
-        echo_number="biz_no",
-        row_key=None,
-        order="shuffled",
-        early="so far",
-        progress="nested",
-        error="error",
-        row_error="object",
-        me="nested",
-    ),
-    "glimpse": Dialect(
-        words=("running",),
-        results=("preview",),
-        order="risk",
-        preview=5,
-        preview_most=100,
-        me="left",
-        error="nested",
-    ),
 }
-"""Services that differ as much as the document lets them; a client that is right works with all of them.
+"""Services that differ as much as the document allows; a correct client works with all of them.
 
-``plain`` is the document read kindly. ``ranked``: the riskiest first. ``wrapped``: everything under keys. ``terse``:
-neither echo nor key, so the order is all there is. ``shuffled``: only a text key joins. ``lines``: keys are lines of
-the file, identifiers need quoting. ``echoing``: only the echo joins. ``glimpse``: never more than 100 results of a job.
+``wrapped``: everything under keys. ``terse``: neither echo nor key, only the order. ``shuffled``: only a text key
+joins. ``Dialect()`` is the document read kindly.
 """

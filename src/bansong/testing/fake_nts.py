@@ -1,4 +1,4 @@
-"""The tax authority's open API, faked: an ASGI app that keeps count of every number it was asked for."""
+"""A fake of the tax authority's open API that counts every number."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from bansong.testing.messages import (
     header,
 )
 from bansong.testing.nts_faults import NTS_FAULTS, Row, encode
+from bansong.testing.service_state import is_number
 
 if TYPE_CHECKING:
     from bansong.testing.fake_service import FakeService
     from bansong.testing.faults import Status
 
 _PATH: Final = "/api/nts-businessman/v1/status"
-_MOST: Final = 100
+_MAX_NUMBERS: Final = 100
 _UNREGISTERED: Final = "국세청에 등록되지 않은 사업자등록번호입니다."
 _WORDS: Final = {"active": ("계속사업자", "01"), "suspended": ("휴업자", "02"), "closed": ("폐업자", "03")}
 _TAXATIONS: Final = {
@@ -43,7 +44,7 @@ _TAXATIONS: Final = {
 def nts_row(
     b_no: str, status: str = "active", *, since: str = "", taxation: str = "general", merged: bool = False
 ) -> Row:
-    """The API's row for a number: ``status`` is active, suspended, closed or unregistered, ``since`` like 20240131."""
+    """Return the API's row. ``status``: active, suspended, closed or unregistered; ``since``: like 20240131."""
     names = ("b_stt", "b_stt_cd", "tax_type", "tax_type_cd", "end_dt", "utcc_yn", "tax_type_change_dt")
     row: Row = {"b_no": b_no} | dict.fromkeys((*names, "invoice_apply_dt", "rbf_tax_type", "rbf_tax_type_cd"), "")
     if status == "unregistered":
@@ -55,14 +56,13 @@ def nts_row(
 
 
 class FakeNts:
-    """The tax authority's ``/status`` for tests: give it to ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
+    """The tax authority's ``/status``, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
-    ``statuses`` is the truth: the status of a number as a word (active, suspended, closed, unregistered), or the API's
-    whole row (see :func:`nts_row`); a number that is not there is ``default``. ``latency`` is the seconds that each
-    call takes. ``daily_limit`` counts numbers, or calls with ``limit_unit="calls"``, until :meth:`start_day`: what is
-    above it gets code 22; ``per_second`` calls within a second, and above it code 23, by ``clock``. ``faults`` are of
-    the kind ``status``; :data:`NTS_FAULTS` has those of the API. All this may be changed while it serves.
-    ``GET /counts`` returns the counters as JSON, for a fake in another process.
+    ``statuses``: status of a number as a word (active, suspended, closed, unregistered) or as the API's row
+    (:func:`nts_row`); other numbers are ``default``. ``latency``: seconds per call. ``daily_limit``: numbers, or calls
+    with ``limit_unit="calls"``, until :meth:`start_day`; beyond it code 22. ``per_second``: calls per second by
+    ``clock``; beyond it code 23. ``faults``: of the kind ``status``; see :data:`NTS_FAULTS`. All may be changed while
+    it serves. ``GET /counts`` returns the counters as JSON.
     """
 
     def __init__(
@@ -99,34 +99,33 @@ class FakeNts:
 
     @property
     def asks(self) -> Counter[str]:
-        """How often each number was answered, by its ten digits; a copy."""
+        """How often each number (ten digits) was answered; a copy."""
         with self._lock:
             return Counter({f"{number:010d}": times for number, times in self._asks.items()})
 
     @property
     def asked_again(self) -> int:
-        """How many answers were of numbers that had been answered before."""
+        """Answers of numbers that had been answered before."""
         with self._lock:
             return self.numbers - len(self._asks)
 
     @property
     def urls(self) -> Counter[str]:
-        """How many requests came to each path with its query: no key may be there; a copy."""
+        """Requests by path and query, where no key may be; a copy."""
         with self._lock:
             return self._urls.copy()
 
     def counts(self) -> dict[str, int]:
-        """The counters: ``calls`` that came in, ``numbers`` answered, ``asked_again``, ``most_in_flight``."""
+        """Return ``calls``, ``numbers`` answered, ``asked_again`` and ``most_in_flight``."""
         names = ("calls", "numbers", "asked_again", "most_in_flight")
         return {name: getattr(self, name) for name in names}
 
     def start_day(self) -> None:
-        """Begin a new day: nothing of its limit is used."""
+        """Begin a new day, with its whole limit."""
         with self._lock:
             self._used = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         request = FakeRequest("status", "", scope, receive, cast("FakeService", self), self.faults.releases)
@@ -165,7 +164,7 @@ class FakeNts:
         return reply
 
     def _answer(self, scope: Scope, body: bytes) -> FakeReply:
-        """Answer a call. Raises :class:`RefusedError` with the name of a fault."""
+        """Raises :class:`RefusedError` with the name of a fault."""
         if (scope["method"], scope["path"]) != ("POST", _PATH):
             raise RefusedError(404, "no_such_service")
         key = header(scope, b"authorization")
@@ -208,18 +207,13 @@ def _fault(name: str) -> FakeReply:
 
 
 def _read_numbers(body: bytes) -> list[str]:
-    """The numbers that a call asks for. Raises :class:`RefusedError` with the name of a fault."""
     try:
         content: Any = json.loads(body)
     except ValueError as error:
         raise RefusedError(400, "bad_json") from error
     numbers = content.get("b_no") if isinstance(content, dict) else None
-    if not isinstance(numbers, list) or not numbers or not all(_is_number(number) for number in numbers):
+    if not isinstance(numbers, list) or not numbers or not all(map(is_number, numbers)):
         raise RefusedError(411, "malformed")
-    if len(numbers) > _MOST:
+    if len(numbers) > _MAX_NUMBERS:
         raise RefusedError(413, "too_large")
     return numbers
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 10 and value.isascii() and value.isdigit()

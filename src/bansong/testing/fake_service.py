@@ -1,4 +1,4 @@
-"""The hosted service, faked: an ASGI app that keeps count of every lookup it was paid for."""
+"""A fake of the hosted service that counts every paid lookup."""
 
 # ruff: noqa: ARG001 - every endpoint is called alike
 
@@ -32,14 +32,23 @@ from bansong.testing.messages import (
     header,
     parts_of,
 )
-from bansong.testing.service_state import FakeJob, FakeLabel, FakeUpload, FakeWatches, is_text, new_id, read_upload
+from bansong.testing.service_state import (
+    FakeJob,
+    FakeLabel,
+    FakeUpload,
+    FakeWatches,
+    is_number,
+    is_text,
+    new_id,
+    read_upload,
+)
 from bansong.testing.verdicts import Lookup, Verdict
 
 Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
 
 
 async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /verify: paid when the request has been understood."""
+    """POST /verify: paid once the request is understood."""
     body = await _json_object(service, request)
     lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
     if not service.billing.take((lookup,)):
@@ -50,7 +59,7 @@ async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /batch: all rows are paid when the whole upload has been understood, and none before."""
+    """POST /batch: all rows are paid once the whole upload is understood."""
     query = request.query()
     for name in ("offline", "paid"):
         if query.get(name, "true").lower() not in ("true", "false"):
@@ -70,8 +79,8 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
-    """The job of rows that are now paid. Rows that cannot be numbers, or do not fit the quota, are its faults."""
-    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not _is_number(row.b_no)}
+    """Create the job of rows that are now paid; its faults are invalid rows and those beyond the quota."""
+    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not is_number(row.b_no)}
     places = [place for place in range(len(lookups)) if place not in faults]
     job_id = new_id(service.dialect)
     taken = service.billing.take(
@@ -87,7 +96,6 @@ def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Look
 
 
 async def job(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /batch/{job_id}: the status and the top results."""
     try:
         text = request.query().get("preview")
         preview = None if text is None else int(text)
@@ -109,7 +117,6 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /batch/{job_id}/label: what really became of a letter, by the key that the dialect gives its row."""
     job = _job(service, request)
     body = await _json_object(service, request)
     row_id, bounced = body.get("row_id"), body.get("bounced")
@@ -122,7 +129,6 @@ async def label(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /watch."""
     body = await _json_object(service, request)
     watch = service.watches.add(
         _number(body, "biz_no"), _text(body, "name"), _text(body, "address"), service.dialect, service.verdict
@@ -132,7 +138,6 @@ async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /watch."""
     entries: Any = [watch.entry(service.dialect) for watch in service.watches]
     if service.dialect.watches != "list":
         entries = {service.dialect.watches: entries, "total": len(entries)}
@@ -140,7 +145,6 @@ async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_remove(service: FakeService, request: FakeRequest) -> FakeReply:
-    """DELETE /watch/{watch_id}."""
     if not service.watches.remove(request.target):
         raise RefusedError(404, "no such watch")
     return _confirm(service, service.dialect.removed)
@@ -160,7 +164,6 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /me."""
     account = dialect_bodies.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | (PROMISE if service.idempotency else {}))
 
@@ -176,7 +179,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "watch_history": watch_history,
     "me": me,
 }
-"""By the kind of request."""
+"""Endpoints by kind of request."""
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:
@@ -211,13 +214,9 @@ async def _json_object(service: FakeService, request: FakeRequest) -> dict[str, 
     return body
 
 
-def _is_number(text: object) -> bool:
-    return isinstance(text, str) and len(text) == 10 and text.isascii() and text.isdigit()
-
-
 def _number(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
-    if not _is_number(value):
+    if not is_number(value):
         raise RefusedError(422, f"{name} is a text of ten digits")
     return str(value)
 
@@ -245,20 +244,17 @@ _ROUTES: Final = {
 
 
 class FakeService:
-    """The service of INTERFACE.md, for tests: give it to ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
+    """The service of INTERFACE.md, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
-    A lookup is paid when it is taken: ``/verify`` when the request has been understood, ``/batch`` with all its rows
-    when the whole upload has. Whatever goes wrong afterwards, it stays paid. ``paid`` says how often each was; that is
-    what a test of "no lookup is ever paid twice" looks at.
+    A lookup is paid when it is taken: by ``/verify`` once the request is understood, by ``/batch`` with all rows once
+    the whole upload is. It stays paid whatever fails afterwards. ``paid`` counts the payments of each lookup.
 
-    ``quota`` ``None`` is unlimited. A batch that does not fit the quota is refused whole, or with
-    ``batch_quota="partial"`` its first rows are taken and the others come back with an error. ``plan`` other than
-    ``business`` has no watch history, ``free`` has nothing. ``job_seconds`` is how long a job takes (0: as many polls
-    as the dialect has words). ``forget_fetched`` drops a job when all its results have been given. What is given here
-    may be changed while it serves. With ``idempotency`` it says in ``/me`` that a request to ``/verify`` or ``/batch``
-    with an ``Idempotency-Key`` is done once, and keeps its word: the same request again gets the same reply and is not
-    paid, another one with that key 409. One service can be served again and again: it remembers, unless
-    :meth:`forget_jobs`.
+    ``quota``: ``None`` is unlimited. A batch beyond it is refused, or with ``batch_quota="partial"`` its first rows are
+    taken and the others fail. ``plan``: only ``business`` has a watch history, ``free`` has nothing. ``job_seconds``:
+    duration of a job (0: as many polls as the dialect has words). ``forget_fetched``: drop a job once all its results
+    were fetched. ``idempotency``: promise in ``/me`` that a request with an ``Idempotency-Key`` is done once; repeated,
+    it gets the same reply unpaid, and another request with that key 409. All may be changed while it serves. A service
+    that is served again remembers everything, unless :meth:`forget_jobs`.
     """
 
     def __init__(
@@ -309,28 +305,27 @@ class FakeService:
 
     @property
     def paid(self) -> Counter[Lookup]:
-        """How often each (b_no, name, address) was paid, as of now; a copy, to be read from any thread."""
+        """How often each (b_no, name, address) was paid; a copy."""
         return self.billing.count_paid()
 
     @property
     def paid_total(self) -> int:
-        """How many lookups were paid."""
         return self.billing.total
 
     @property
     def paid_again(self) -> int:
-        """How many of them had been paid before: what must be 0."""
+        """Payments of lookups that had been paid before."""
         return self.billing.again()
 
     @property
     def requests(self) -> Counter[str]:
-        """How many requests of each kind came in, those that faults struck among them; a copy."""
+        """Requests by kind, including those hit by faults; a copy."""
         with self._lock:
             return self._requests.copy()
 
     @property
     def quota(self) -> int | None:
-        """The monthly quota of lookups."""
+        """Monthly quota of lookups."""
         return self.billing.quota
 
     @quota.setter
@@ -339,7 +334,7 @@ class FakeService:
 
     @property
     def used(self) -> int:
-        """How much of the quota is used; set it to 0 for a new month."""
+        """Used part of the quota; set it to 0 for a new month."""
         return self.billing.used
 
     @used.setter
@@ -347,11 +342,10 @@ class FakeService:
         self.billing.used = used
 
     def forget_jobs(self) -> None:
-        """Restart with a short memory: every job is unknown from now on. What was paid stays paid."""
+        """Forget all jobs, as a restart without memory would. What was paid stays paid."""
         self.jobs.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
@@ -411,7 +405,6 @@ class FakeService:
         return FakeReply(refused.status, body, content_type, headers)
 
     def _kind(self, scope: Scope) -> tuple[str, str]:
-        """The kind of a request, and the identifier in its path."""
         path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
         if path == "/verify" and not self.prefix:  # the way that must be short
             segments = ["verify"]
@@ -428,7 +421,6 @@ class FakeService:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """There is nothing to start and nothing to stop, but servers ask."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,7 +1,7 @@
-"""Faults at will: which request is hit, and by what. Each act says whether the lookup was paid before it struck.
+"""Faults at will: which request is hit, and by what.
 
-An act works before the request is looked at (nothing is taken yet) or after it was taken, and paid, while the
-reply has not gone out. That is the whole difference between a failure that may be repeated and one that must not be.
+An act works before the request is read (nothing is taken), or after it was taken and paid but not answered. Only the
+former failures may be repeated.
 """
 
 # ruff: noqa: ARG002 - every act has the same two methods, and few need all they are given
@@ -34,15 +34,15 @@ KINDS: Final = (
     "me",
     "status",
 )
-"""The kinds of request, one an endpoint: ``batch`` is the upload, ``job`` the poll, ``status`` the tax authority's."""
+"""One per endpoint: ``batch`` is the upload, ``job`` the poll, ``status`` the tax authority's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``what`` happens to a request of this ``kind`` (``*`` is any), where all conditions that are given hold.
+    """``what`` happens to requests of this ``kind`` (``*``: any) if all given conditions hold.
 
-    ``at`` the n-th such request (or several), from 1, ``every`` n-th, with the probability ``share``, or ``when`` it
-    says; ``times`` at most. Requests are counted from when the fault was added, those for which ``when`` holds.
+    ``at``: the n-th such request (or several), from 1; ``every``: each n-th; ``share``: probability; ``when``: a
+    predicate; ``times``: at most. Requests are counted from when the fault was added, if ``when`` holds.
     """
 
     kind: str
@@ -81,10 +81,10 @@ class _Rule:
 
 
 class Faults:
-    """The faults of a service. They may be added and cleared while it serves, from any thread.
+    """The faults of a service; thread-safe, may be changed while it serves.
 
-    All that hit a request act on it, in their order: a :class:`~bansong.testing.faults.Delay` and then a
-    :class:`~bansong.testing.faults.Reset`. The same ``seed`` and the same order of requests hit the same ones.
+    All acts that hit a request are applied in order, such as a :class:`Delay` and then a :class:`Reset`. Equal ``seed``
+    and requests give equal hits.
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
@@ -94,26 +94,23 @@ class Faults:
         self.releases = 0
 
     def add(self, *faults: Fault) -> None:
-        """Add faults; they count requests from now on."""
         with self._lock:
             self._rules = [*self._rules, *map(_Rule, faults)]
 
     def clear(self) -> None:
-        """Take all faults away. Requests that hang go on hanging: see :meth:`release`."""
+        """Remove all faults. Hanging requests stay: see :meth:`release`."""
         with self._lock:
             self._rules = []
 
     def release(self) -> None:
-        """Let go what hangs or is delayed now."""
+        """Release requests that hang or are delayed."""
         self.releases += 1
 
     @property
     def hits(self) -> int:
-        """How often a fault has hit, of those that are set."""
         return sum(rule.hits for rule in self._rules)
 
     def of(self, request: FakeRequest) -> tuple[Act, ...]:
-        """What happens to this request, which is counted."""
         if not self._rules:
             return ()
         with self._lock:
@@ -121,31 +118,31 @@ class Faults:
 
 
 def fresh(times: int) -> Callable[[FakeRequest], bool]:
-    """For ``when``: the first polls of each job, as ``Fault("job", Status(404), when=fresh(2))``."""
+    """Return a ``when`` for the first polls of each job: ``Fault("job", Status(404), when=fresh(2))``."""
     return lambda request: request.polls <= times
 
 
-_SHORTEST: Final = 0.02
-_LONGEST: Final = 1.0
+_MIN_TICK_S: Final = 0.02
+_MAX_TICK_S: Final = 1.0
 
 
 class Act:
-    """What happens; by itself nothing does."""
+    """What happens to a request; by itself nothing."""
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Before the request is looked at; a reply ends it here, unpaid."""
+        """Run before the request is read; a returned reply ends it, unpaid."""
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """After it was taken; the reply that goes out in place of the true one."""
+        """Run after the request was taken; return the reply to send."""
         return reply
 
 
 @dataclass(frozen=True, slots=True)
 class Status(Act):
-    """A reply of this status. With ``paid`` the lookup was taken and only its answer is lost.
+    """Reply with this status. With ``paid`` the lookup is taken first.
 
-    ``retry_after`` is seconds or any text; ``read=False`` answers at once, without waiting for the body.
+    ``retry_after``: seconds or any text. ``read=False``: answer without reading the body.
     """
 
     code: int
@@ -156,7 +153,6 @@ class Status(Act):
     read: bool = True
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Unless it was to be paid, this is all there is."""
         if self.paid:
             return None
         if self.read:
@@ -164,7 +160,6 @@ class Status(Act):
         return self._reply()
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """It was paid, and this is what the client sees."""
         return self._reply()
 
     def _reply(self) -> FakeReply:
@@ -174,36 +169,33 @@ class Status(Act):
 
 @dataclass(frozen=True, slots=True)
 class Redirect(Act):
-    """A redirect to another address. Nothing was taken."""
+    """Redirect to another address; nothing is taken."""
 
     url: str
     code: int = 307
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """That is all there is."""
         await request.rest()
         return FakeReply(self.code, b"", None, [(b"location", self.url.encode("ascii"))])
 
 
 @dataclass(frozen=True, slots=True)
 class Delay(Act):
-    """Read the request, wait, and go on as usual, whether the client still waits or not: an impatient one pays too.
+    """Wait, then go on even if the client has left, so that an impatient one pays, too.
 
-    With ``after_paying`` the lookup is paid first, and its reply late.
+    With ``after_paying`` the lookup is paid first and its reply is late.
     """
 
     seconds: float
     after_paying: bool = False
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Late in being taken."""
         if not self.after_paying:
             await request.body()
             await self._wait(request)
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Late in being answered."""
         if self.after_paying:
             await self._wait(request)
         return reply
@@ -216,29 +208,26 @@ class Delay(Act):
 
 @dataclass(frozen=True, slots=True)
 class Hang(Act):
-    """No answer until the client goes or :meth:`Faults.release` is called.
+    """Answer only after the client has left or :meth:`Faults.release`.
 
-    With ``paid`` the lookup was taken, and once released it is answered; else the connection breaks, and nothing was.
+    With ``paid`` the lookup is taken and answered after the release; else the connection breaks.
     """
 
     paid: bool = False
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Never looked at."""
         if not self.paid:
             await _hang(request)
             raise BrokenConnectionError("let go without having been looked at")
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Taken, but not answered for as long as it lasts."""
         if self.paid and await _hang(request):
             raise ClientGoneError
         return reply
 
 
 async def _hang(request: FakeRequest) -> bool:
-    """Wait for one of the two; whether the client has gone."""
     left, start = False, anyio.current_time()
 
     async def watch() -> None:
@@ -256,22 +245,21 @@ async def _hang(request: FakeRequest) -> bool:
 
 
 def _tick(start: float) -> float:
-    """How long until the next look for a release, which may come from another thread: it grows with the time passed."""
-    return min(max((anyio.current_time() - start) / 20, _SHORTEST), _LONGEST)
+    """Seconds until the next check for a release, which may come from another thread; grows with the time passed."""
+    return min(max((anyio.current_time() - start) / 20, _MIN_TICK_S), _MAX_TICK_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Reset(Act):
-    """The connection is reset: ``before`` the body is read, ``in`` the body, ``after`` paying, in the ``reply``.
+    """Reset the connection ``before`` the body is read, ``in`` the body, ``after`` paying, or in the ``reply``.
 
-    The first two are not paid, the others are. (In-process under trio, ``in`` leaves the generator of the client's body
-    unfinished, of which trio warns.)
+    The first two are not paid. (In-process under trio, ``in`` leaves the client's body generator unfinished, and trio
+    warns.)
     """
 
     place: Literal["before", "in", "after", "reply"]
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Not taken."""
         if self.place == "in":
             await request.receive()
         if self.place in ("before", "in"):
@@ -279,7 +267,6 @@ class Reset(Act):
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Taken."""
         if self.place == "after":
             raise BrokenConnectionError("reset (after)")
         reply.cut = len(reply.body) // 2
@@ -288,35 +275,32 @@ class Reset(Act):
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Act):
-    """The reply ends early, by a plain close, though its length was announced. Paid."""
+    """Close the connection before the announced end of the reply. Paid."""
 
     keep: int | None = None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Keep so many bytes, or half."""
         reply.cut, reply.reset = len(reply.body) // 2 if self.keep is None else self.keep, False
         return reply
 
 
 @dataclass(frozen=True, slots=True)
 class Body(Act):
-    """Another body in place of the true one: HTML, garbage, another shape. Paid; the status is kept unless given."""
+    """Replace the body by HTML, garbage or another shape, and the status if given. Paid."""
 
     content: bytes
     content_type: str | None = "application/json"
     status: int | None = None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Replace it."""
         return FakeReply(self.status or reply.status, self.content, self.content_type)
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidByte(Act):
-    """One byte of the reply is replaced, in the middle of its Korean texts, so that they are no UTF-8. Paid."""
+    """Replace one byte in a Korean text of the reply, so that it is not UTF-8. Paid."""
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Replace the first byte of a character."""
         places = [place for place, byte in enumerate(reply.body) if byte >= 0xC0]
         if places:
             place = places[len(places) // 2]
@@ -326,13 +310,9 @@ class InvalidByte(Act):
 
 @dataclass(frozen=True, slots=True)
 class Twice(Act):
-    """The whole response is sent twice on a connection that stays open. Paid once.
-
-    It needs a real socket: without one the reply is as it was.
-    """
+    """Send the whole response twice on a connection that stays open; needs a real socket. Paid once."""
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Ask for it."""
         reply.twice = True
         return reply
 
@@ -343,24 +323,22 @@ GARBAGE: Final = Body(b'{"biz_status": "active", \xff\x00')
 
 @dataclass(frozen=True, slots=True)
 class Retyped(Act):
-    """The true body, called something else (``None``: not called anything). Paid."""
+    """Replace the content type (``None``: remove it). Paid."""
 
     content_type: str | None = "text/html"
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Call it so."""
         reply.content_type = self.content_type
         return reply
 
 
 @dataclass(frozen=True, slots=True)
 class Huge(Act):
-    """A reply of so many bytes, streamed without a length: JSON, but for its size. Paid."""
+    """Reply with JSON of that many bytes, without a length. Paid."""
 
     size: int
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Replace it."""
         return FakeReply(reply.status, parts=self._parts())
 
     def _parts(self) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""ASGI messages: a request on its way through the fake, the parts of a form, and a reply that can break on its way."""
+"""Requests, form parts and replies of the fakes, on top of ASGI messages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 WRITE: Final = "bansong.write"
-"""Where a scope has, on a real socket, the function that writes bytes to its connection, beside all replies."""
+"""Key of a scope: on a real socket, the function that writes raw bytes to its connection."""
 
 
 class BrokenConnectionError(ConnectionResetError):
-    """The connection broke, on purpose.
+    """The connection was broken on purpose.
 
-    On a real socket :mod:`bansong.testing.server` breaks it: with ``reset`` by RST, else by closing it early.
-    In-process it leaves the app as it is, through ``httpx.ASGITransport``, and the client's code gets it from the call
-    where a real connection would have given ``httpx.ReadError`` or ``httpx.RemoteProtocolError``.
+    On a real socket :mod:`bansong.testing.server` breaks it, by RST with ``reset``, else by closing it early.
+    In-process it passes through ``httpx.ASGITransport``, where a real connection would raise ``httpx.ReadError`` or
+    ``httpx.RemoteProtocolError``.
     """
 
     def __init__(self, message: str, *, reset: bool = True) -> None:
@@ -40,11 +40,11 @@ class BrokenConnectionError(ConnectionResetError):
 
 
 class ClientGoneError(Exception):
-    """The client left before its request was complete: nothing was taken, and nobody is there to be answered."""
+    """The client left before its request was complete: nothing was taken."""
 
 
 class RefusedError(Exception):
-    """An error reply: the status, words for people, and perhaps how long to wait."""
+    """An error reply."""
 
     def __init__(self, status: int, message: str, *, retry_after: str | None = None) -> None:
         super().__init__(message)
@@ -54,9 +54,9 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class FakeReply:
-    """A reply. ``parts`` are streamed in place of ``body``; after ``cut`` bytes of ``body`` the connection breaks.
+    """A reply. ``parts`` are streamed instead of ``body``; after ``cut`` bytes of ``body`` the connection breaks.
 
-    ``twice``: it is sent once more, where there is a real socket.
+    ``twice``: send it again, on a real socket.
     """
 
     status: int = 200
@@ -69,7 +69,6 @@ class FakeReply:
     twice: bool = False
 
     def whole(self) -> bytes:
-        """The bytes of a whole HTTP/1.1 response."""
         lines = [b"HTTP/1.1 %d %s" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [name + b": " + value for name, value in self._headers()]
         return b"\r\n".join([*lines, b"", self.body])
@@ -83,7 +82,7 @@ class FakeReply:
         return headers + self.headers
 
     async def send(self, send: Send) -> None:
-        """Send it, as far as it is meant to go. Raises :class:`BrokenConnectionError` where it is cut."""
+        """Send the reply; raise :class:`BrokenConnectionError` where it is cut."""
         await send({"type": "http.response.start", "status": self.status, "headers": self._headers()})
         if self.cut is not None:
             await send({"type": "http.response.body", "body": self.body[: self.cut], "more_body": True})
@@ -94,7 +93,6 @@ class FakeReply:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The value of a request header, by its name in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value)
@@ -107,7 +105,7 @@ _PARAMETER: Final = re.compile(r';\s*([a-z*]+)\s*=\s*"((?:[^"\\]|\\.)*)"', re.I)
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """One part of a form: its name, the name of its file (``None`` for a plain field), its kind and its bytes."""
+    """One part of a form. ``filename``: ``None`` for a plain field."""
 
     name: str
     filename: str | None
@@ -116,10 +114,9 @@ class FormPart:
 
 
 def parts_of(content_type: bytes | None, body: bytes) -> list[FormPart]:
-    """The parts of a complete body. Raises :class:`RefusedError`: 415 for another kind, 400 where it is not whole.
+    """Split a complete body into its parts; raise :class:`RefusedError` 415 for other content, 400 if it is incomplete.
 
-    Every delimiter stands on a line of its own and nothing but a line end follows the closing one: a body that ends
-    early, even by a byte of its boundary, is not a body.
+    A body that ends early, even within its closing boundary, is incomplete.
     """
     found = _BOUNDARY.match(content_type or b"")
     if found is None:
@@ -150,12 +147,11 @@ def _part(section: bytes) -> FormPart:
 
 @dataclass(slots=True)
 class FakeRequest:
-    """A request: its kind, the identifier in its path, how often this job was polled; and what acts want of its reply.
+    """A request, and what acts change in its reply.
 
-    ``answered_record`` says whose record is answered in the place of the one that was asked about.
-
-    ``releases`` is how often the faults had been let go when it came, ``last`` the job that may be forgotten once the
-    reply is out, ``whole`` whether all of the body has been read, ``parts`` what is kept of it.
+    ``target``: the identifier in its path. ``polls``: polls of this job so far. ``answered_record``: replaces the
+    records that are answered. ``releases``: releases of the faults before it came. ``last``: a job to forget after the
+    reply. ``whole``: the body was read.
     """
 
     kind: str
@@ -174,21 +170,19 @@ class FakeRequest:
 
     @property
     def released(self) -> bool:
-        """Whether what holds it up was told to let go since it came."""
         return self.service.faults.releases != self.releases
 
     def query(self) -> dict[str, str]:
-        """The query parameters. Raises :class:`RefusedError` (422) for one that is given twice."""
+        """Return the query parameters; raise :class:`RefusedError` (422) for a repeated one."""
         pairs = parse_qsl(self.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
         if len(pairs) != len(dict(pairs)):
             raise RefusedError(422, "a query parameter is given twice")
         return dict(pairs)
 
     async def body(self, most: int | None = None) -> bytes:
-        """The body, once it is whole; it is kept, so it may be asked for again.
+        """Return the whole body.
 
-        Raises :class:`ClientGoneError` when the client leaves before; :class:`RefusedError` (413) when it has more than
-        ``most`` bytes.
+        Raises :class:`ClientGoneError` if the client leaves, :class:`RefusedError` (413) beyond ``most`` bytes.
         """
         while not self.whole:
             self.parts.append(await self._part())
@@ -197,7 +191,7 @@ class FakeRequest:
         return b"".join(self.parts)
 
     async def rest(self) -> None:
-        """Read what has not been read, and let it go."""
+        """Read and discard the rest of the body."""
         while not self.whole:
             await self._part()
 

@@ -1,4 +1,4 @@
-"""What the tax authority's API and the portal in front of it answer when something is wrong, as acts of a fake.
+"""Errors of the tax authority's API and of its portal, as acts.
 
 ``Fault("status", NTS_FAULTS["day_limit"], at=3)`` is the day's limit at the third call.
 """
@@ -16,7 +16,7 @@ from bansong.testing.faults import HTML, Act, Body, Redirect, Status, Truncate
 from bansong.testing.messages import FakeReply, FakeRequest
 
 Row = dict[str, Any]
-"""A row of a reply, by the names of the API: ``b_no``, ``b_stt``, ``b_stt_cd``, ``tax_type``, …"""
+"""A row of a reply: ``b_no``, ``b_stt``, ``b_stt_cd``, ``tax_type``, …"""
 
 _MAINTENANCE: Final = (
     "<!DOCTYPE html><html><head><title>서비스 점검 안내</title></head><body>점검 중입니다.</body></html>"
@@ -27,24 +27,21 @@ _WEB: Final = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class EditedRows(Act):
-    """The rows of the reply, edited: in another order, fewer, more, other words."""
+    """Edit the rows of the reply."""
 
     edit: Callable[[list[Row]], list[Row]]
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Replace the rows."""
         content = json.loads(reply.body)
         content["data"] = self.edit(content["data"])
         return FakeReply(reply.status, encode(content))
 
 
 def encode(content: object) -> bytes:
-    """JSON as the API writes it."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def portal_xml(code: int | str, word: str = "SERVICE ERROR") -> bytes:
-    """The portal's own answer, with a ``returnReasonCode``."""
     return (
         '<?xml version="1.0" encoding="UTF-8"?><OpenAPI_ServiceResponse><cmmMsgHeader><errMsg>SERVICE ERROR</errMsg>'
         f"<returnAuthMsg>{word}</returnAuthMsg><returnReasonCode>{code}</returnReasonCode>"
@@ -53,7 +50,7 @@ def portal_xml(code: int | str, word: str = "SERVICE ERROR") -> bytes:
 
 
 def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 200) -> Status:
-    """The act by which the portal answers with a ``returnReasonCode``, in HTTP 200 unless told otherwise."""
+    """Return the act of a portal answer with a ``returnReasonCode``, by default in HTTP 200."""
     return Status(status, body=portal_xml(code, word), content_type="text/xml; charset=utf-8")
 
 
@@ -113,4 +110,4 @@ NTS_FAULTS: Final[dict[str, Act]] = {
     ),
     "new_word": EditedRows(lambda rows: _relabel(rows, b_stt="영업정지자", b_stt_cd="04")),
 }
-"""Every fault that was seen, and some more, by a name; all but those of rows answer instead of the statuses."""
+"""Known faults by name; those of rows edit the answer, the others replace it."""

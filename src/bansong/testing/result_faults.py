@@ -1,4 +1,4 @@
-"""What can be wrong with a job's results, or with whose answer it is. All of it was paid for."""
+"""Wrong results of a job, or answers about another record. All were paid."""
 
 from __future__ import annotations
 
@@ -17,42 +17,33 @@ _FIELDS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode
 
 
 class _ResultsFault(Act, ABC):
-    """An act that changes the results of a job's record."""
-
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Have the results edited when they are rendered."""
         request.edits.append(lambda results: self.edit(request, results))
         return None
 
     @abstractmethod
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        """Return the results that are sent in place of the true ones."""
+    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Partial(_ResultsFault):
-    """A job's results, but only this share of them, from the first."""
+    """Only the first ``share`` of a job's results."""
 
     share: float = 0.5
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:  # noqa: ARG002
-        """Keep the first ones."""
         return results[: int(len(results) * self.share)]
 
 
 @dataclass(frozen=True, slots=True)
 class Missing(_ResultsFault):
-    """A job's results without this share of them, scattered, the same at each poll.
-
-    With ``renumbered`` the others are numbered anew, without a gap, as if no row had ever been missing.
-    """
+    """Results without a scattered ``share``, the same at each poll. ``renumbered``: close the gaps in the keys."""
 
     share: float = 0.03
     renumbered: bool = False
     seed: int = 0
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        """Drop some, and number the others."""
         dialect = request.service.dialect
         count = len(results) - int(len(results) * self.share)
         kept = sorted(Random(self.seed).sample(range(len(results)), count))  # noqa: S311 - not a secret
@@ -69,29 +60,26 @@ class Reordered(_ResultsFault):
     seed: int = 0
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:  # noqa: ARG002
-        """Shuffle them."""
         return Random(self.seed).sample(results, len(results))  # noqa: S311 - not a secret
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicated(_ResultsFault):
-    """A job's results with the first few given twice."""
+    """A job's results, the first few given twice."""
 
     count: int = 1
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:  # noqa: ARG002
-        """Add the first ones at the end."""
         return [*results, *results[: self.count]]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated(_ResultsFault):
-    """Each of a job's results so often in a row, and no more in all than ``preview`` asks for."""
+    """Each result that many times, but no more in all than ``preview`` asks for."""
 
     times: int = 3
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        """Repeat each."""
         most = request.query().get("preview")
         every = [item for item in results for _ in range(self.times)]
         return every if most is None else every[: int(most)]
@@ -99,12 +87,11 @@ class Repeated(_ResultsFault):
 
 @dataclass(frozen=True, slots=True)
 class ShiftedKeys(_ResultsFault):
-    """Each of a job's results bears the row key of the one ``by`` places further, the last ones those of the first."""
+    """Each result with the row key of the one ``by`` places further."""
 
     by: int = 1
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        """Exchange the keys."""
         key = request.service.dialect.row_key
         if key is None:
             return results
@@ -114,22 +101,20 @@ class ShiftedKeys(_ResultsFault):
 
 @dataclass(frozen=True, slots=True)
 class Emptied(_ResultsFault):
-    """A job's results with nothing in the seven fields."""
+    """Results with null in the seven fields."""
 
     def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        """Replace the seven fields by nulls."""
         under, nothing = request.service.dialect.answer_under, dict.fromkeys(_FIELDS)
         return [item | (nothing if under is None else {under: nothing}) for item in results]
 
 
 @dataclass(frozen=True, slots=True)
 class SomebodyElses(Act):
-    """The answers to ``/verify``, or in a job, are about a record that differs in one field; so are their echoes."""
+    """Answers, and echoes, about a record that differs in one field."""
 
     field: Literal["b_no", "name", "address"] = "b_no"
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Have another record answered."""
         request.answered_record = self._other
         return None
 
@@ -144,16 +129,14 @@ class SomebodyElses(Act):
 
 @dataclass(frozen=True, slots=True)
 class FirstJob(Act):
-    """Of an upload: the reply names the first job there was. Of a poll: the record is that of the first job."""
+    """Replies to uploads name the first job, and polls show it."""
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Show the first job in the place of the one that was asked for."""
         if request.kind == "job" and request.service.jobs:
             request.target = next(iter(request.service.jobs))
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Name the first job in the place of the new one."""
         if request.kind == "batch" and reply.status < 300:
             reply.body = encode_json(json.loads(reply.body) | {"job_id": next(iter(request.service.jobs))})
         return reply
@@ -161,11 +144,10 @@ class FirstJob(Act):
 
 @dataclass(frozen=True, slots=True)
 class Word(Act):
-    """A job's status is this word, whatever became of it: ``failed``, or one that no client can know."""
+    """A job's status is this word."""
 
     word: str = "failed"
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Have the record say this word."""
         request.word = self.word
         return None

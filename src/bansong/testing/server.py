@@ -1,4 +1,4 @@
-"""The fake on a real socket: uvicorn in a thread, with connections that can really break."""
+"""The fakes on a real socket: uvicorn in a thread, with connections that can break."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
     from bansong.testing.faults import Faults
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER on, for no time at all: closing such a socket sends RST."""
+"""SO_LINGER with 0 seconds: closing such a socket sends RST."""
 
 
 class FakeApp(Protocol):
-    """A fake that can be served: an ASGI app with faults."""
+    """An ASGI app with faults."""
 
     faults: Faults
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 @contextmanager
 def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve it on a loopback port for as long as the block lasts; yields the base URL. Needs uvicorn.
+    """Serve on a loopback port during the block; yield the base URL. Needs uvicorn.
 
-    Leaving the block is like the service going down: connections that are still busy break. The service keeps what
-    it knows and can be served again, on the same ``port`` too.
+    Leaving the block breaks busy connections, as a crash would. The service can be served again, also on the same
+    ``port``.
     """
     server = server_for(service)
     listener = listening(host, port)
@@ -56,7 +55,7 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that already listens: clients may connect before the server runs."""
+    """Return a socket that already listens, so that clients may connect before the server runs."""
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -72,13 +71,12 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The base URL of what listens there."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def server_for(service: FakeApp) -> uvicorn.Server:
-    """A uvicorn server, quiet and without frills, that breaks connections when the service asks for it."""
+    """Return a quiet uvicorn server that breaks connections on request."""
     try:
         import uvicorn
     except ImportError as error:
@@ -123,7 +121,6 @@ def server_for(service: FakeApp) -> uvicorn.Server:
 
 
 def _break(server: uvicorn.Server, scope: Scope, *, reset: bool) -> None:
-    """Break the connection that a request came by."""
     transport = _transport(server, scope)
     if transport is None:
         return
@@ -135,14 +132,12 @@ def _break(server: uvicorn.Server, scope: Scope, *, reset: bool) -> None:
 
 
 def _write(server: uvicorn.Server, scope: Scope, content: bytes) -> None:
-    """Write bytes to the connection that a request came by, if it is still there."""
     transport = _transport(server, scope)
     if transport is not None:
         transport.write(content)
 
 
 def _transport(server: uvicorn.Server, scope: Scope) -> Any:
-    """The transport of the connection that a request came by; ``None`` if it is gone."""
     connections = list(server.server_state.connections)
     found = (one for one in connections if getattr(one, "client", None) == scope["client"])
     return getattr(next(found, None), "transport", None)

@@ -1,4 +1,4 @@
-"""What the fake keeps: uploads and their jobs, labels, and the watch list."""
+"""State of the fake: uploads and their jobs, labels, the watch list."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FakeUpload:
-    """What was uploaded, for tests that look at what leaves the house.
+    """An upload as received.
 
-    ``header`` is the first line of a CSV as it came, ``columns`` all names in the file; ``offline`` and ``paid`` are
-    the query parameters as given; ``job_id`` stays ``None`` where the upload was refused.
+    ``header``: first line of a CSV. ``columns``: all names in the file. ``offline``, ``paid``: query parameters.
+    ``job_id``: ``None`` if the upload was refused.
     """
 
     filename: str
@@ -39,7 +39,7 @@ class FakeUpload:
 
 
 def read_upload(parts: list[FormPart]) -> tuple[FakeUpload, list[Lookup]]:
-    """Read the one file part named ``file``. Raises :class:`RefusedError` (400) where it is not the form asked for."""
+    """Read the one file part named ``file``; raise :class:`RefusedError` (400) for other forms."""
     part = parts[0] if len(parts) == 1 else None
     if part is None or part.name != "file" or part.filename is None:
         raise RefusedError(400, "one file part named `file` is expected, and nothing else")
@@ -80,8 +80,12 @@ def _json(text: str) -> tuple[tuple[str, ...], list[Lookup]]:
     return columns, lookups
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 10 and value.isascii() and value.isdigit()
+
+
 def is_text(value: object) -> bool:
-    """Whether it is text that can be written: JSON can spell halves of characters, which no encoding has."""
+    """Return whether a value is encodable text: JSON can spell lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -95,10 +99,7 @@ _NUMBERS: Final = count(1001)
 
 @dataclass(slots=True)
 class FakeJob:
-    """The rows of an upload in their order; ``faults`` says of a row why it was not taken, by its place.
-
-    Answers are not kept: they are made again from the rows whenever they are asked for.
-    """
+    """The rows of an upload; ``faults``: why a row was not taken, by its place. Answers are made on request."""
 
     id: str
     rows: Sequence[Lookup]
@@ -109,9 +110,9 @@ class FakeJob:
     polls: int = 0
 
     def progress(self, dialect: Dialect, now: float) -> tuple[str, int]:
-        """The word of its status, and how many rows are done, at ``now``, for a poll that has just been counted.
+        """Return the status word and the number of finished rows at ``now``, for a poll already counted.
 
-        With ``seconds`` it is time that moves it on, else each poll does.
+        With ``seconds`` a job moves on with time, else with each poll.
         """
         words = dialect.words
         if self.seconds:
@@ -127,7 +128,7 @@ class FakeJob:
 
 
 def new_id(dialect: Dialect) -> str:
-    """An identifier no other job of this process has."""
+    """Return an identifier that is unique in this process."""
     match dialect.job_ids:
         case "number" | "integer":
             return str(next(_NUMBERS))
@@ -137,7 +138,7 @@ def new_id(dialect: Dialect) -> str:
 
 
 class FakeLabel(NamedTuple):
-    """A label as it was recorded."""
+    """A recorded label."""
 
     job_id: str
     row_id: int
@@ -147,7 +148,7 @@ class FakeLabel(NamedTuple):
 
 @dataclass(slots=True)
 class FakeWatch:
-    """A business that is watched; ``changes`` are the items of its history, oldest first."""
+    """A watched business; ``changes``: its history, oldest first."""
 
     id: str
     biz_no: str
@@ -158,7 +159,6 @@ class FakeWatch:
     changes: list[dict[str, Any]] = field(default_factory=list)
 
     def entry(self, dialect: Dialect) -> dict[str, Any]:
-        """The watch as reads show it."""
         watch_id: object = int(self.id) if dialect.watch_ids == "number" else self.id
         entry = {"watch_id": watch_id, dialect.watch_number: self.biz_no, "name": self.name, "address": self.address}
         return entry | {"grade": self.grade, "biz_status": self.biz_status}
@@ -172,14 +172,14 @@ class FakeWatch:
 
 
 class FakeWatches:
-    """All watches, in the order in which they were added."""
+    """All watches in the order of addition."""
 
     def __init__(self) -> None:
         self._watches: dict[str, FakeWatch] = {}
         self._numbers = count(1)
 
     def add(self, biz_no: str, name: str, address: str, dialect: Dialect, verdict: Verdict) -> FakeWatch:
-        """Add one; a business may be watched twice."""
+        """Add a watch; a business may be watched twice."""
         watch_id = str(next(self._numbers)) if dialect.watch_ids == "number" else token_hex(6)
         answer = verdict(biz_no, name, address)
         watch = FakeWatch(watch_id, biz_no, name, address, answer["biz_status"], answer["grade"])
@@ -187,11 +187,9 @@ class FakeWatches:
         return watch
 
     def get(self, watch_id: str) -> FakeWatch | None:
-        """The watch with this identifier."""
         return self._watches.get(watch_id)
 
     def remove(self, watch_id: str) -> bool:
-        """Take it off the list; whether it was on it."""
         return self._watches.pop(watch_id, None) is not None
 
     def __iter__(self) -> Iterator[FakeWatch]:

@@ -1,4 +1,4 @@
-"""What the fake service answers: made from the record alone, so that a test can tell what each row must have."""
+"""Answers of the fake service, derived from the record alone, so that tests can predict them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Lookup(NamedTuple):
-    """What is asked, and paid for; a name or an address that was not given is empty."""
+    """A paid question; missing names and addresses are empty."""
 
     b_no: str
     name: str = ""
@@ -29,7 +29,7 @@ STATUSES: Final = (
     "unknown",
     "under_review",
 )
-"""``biz_status`` by the number's last digit: words in two languages, and some that no client can know."""
+"""``biz_status`` by the number's last digit, in two languages, with unknown words."""
 
 ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
 """``action`` by grade, A to E."""

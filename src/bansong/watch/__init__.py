@@ -1,4 +1,4 @@
-"""The watch list: businesses that may close, kept at the service or in a local file, and checked again and again.
+"""The watch list: businesses at the service or in a local file, verified again and again.
 
 ::
 
@@ -8,16 +8,8 @@
     report = watch.check(registry="registry.parquet")            # what is due is verified again
     watch.history_frame("124-81-00998", local=True)
 
-``local=True`` is the user's own list, ``local="FILE"`` another one; without it all but :func:`check` work on the list
-at the hosted service. Names of this package are loaded on first use.
-
-- ``api``: the public functions but :func:`check`, which is in ``checking``
-- ``stores``: the two kinds of list, at the service (``service_sync`` sends its requests) and in a file (``local``)
-- ``schema``, ``store``: tables and statements of a list in a database, the server's or a local file's
-- ``reconcile``: a file held against a list, and the report of a sync
-- ``notifications``: their queue and delivery; ``webhook_signature`` signs them
-- ``watch_statuses``: the tax authority, asked for what a check has to do
-- ``report``: a check, a list and a history as people read them
+``local=True`` is the user's own list, ``local="FILE"`` another one; otherwise all but :func:`check` use the list at the
+hosted service. Names of this package are loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The check of a local list: what is due is verified again, changes are recorded, closures are notified of."""
+"""The check of a local list: verify what is due, record changes, notify of closures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import polars as pl
 
+from bansong.cancellation import run_until_interrupted
 from bansong.engine import Gazetteer, LocalEngine, Registry, Scorecard
 from bansong.environment import variable
 from bansong.errors import OutputError, Problem, UsageError
@@ -37,7 +38,7 @@ from bansong.watch.notifications import (
     send_notification,
 )
 from bansong.watch.report import CheckReport
-from bansong.watch.stores import Local, run_in_loop
+from bansong.watch.stores import Local
 
 if TYPE_CHECKING:
     from bansong.watch.watch_statuses import WatchStatuses
@@ -54,31 +55,27 @@ SECRET_GUESSABLE: Final = Problem(
 )
 
 log = logging.getLogger(__name__)
-
 SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
-_SECRET_LENGTH: Final = 16
+_MIN_SECRET_CHARACTERS: Final = 16
 EVERY: Final = 24.0
-"""Hours after which a watch is due again, unless others are asked for."""
+"""Hours after which a watch is due again by default."""
 REPORT: Final = "report"
-"""The channel of the caller, who gets the report; the others are ``FILE`` and ``WEBHOOK`` of the notifications."""
-
-_SELDOM: Final = 1e6
+"""Channel of the caller, who gets the report."""
+_MAX_INTERVAL_H: Final = 1e6
 _AT_ONCE: Final = 10_000
-"""Watches in one transaction: what a kill costs is checked again."""
+"""Watches in one transaction; a killed check repeats at most these."""
 _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
-_GATHERED: Final = 3600.0
-"""Seconds in which a check is done: its lots share the notification of what was closed already."""
-_KEPT: Final = 90 * 86400.0
-"""Seconds after which a notification that was delivered everywhere is deleted."""
+_SUMMARY_WINDOW_S: Final = 3600.0
+"""Seconds in which a check is done: its lots share one notification of businesses closed before."""
+_KEEP_DELIVERED_S: Final = 90 * 86400.0
 _PATIENCE: Final = 3
-"""Deliveries in a row that a webhook may fail before the others are left to the next check."""
+"""Failed deliveries in a row after which a webhook is left to the next check."""
 
 _NO_REGISTRY: Final = gettext_noop(
-    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of "
-    "the tax authority's API (docs/data-sources.md), or build a registry with `bansong data "
-    "build-registry` and give it with `registry=`"
+    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
+    "API (docs/data-sources.md), or build a registry with `bansong data build-registry` and give it with `registry=`"
 )
 _EMPTY: Final = {
     **dict.fromkeys(_SHOWN, pl.String),
@@ -88,29 +85,28 @@ _EMPTY: Final = {
     "closed_already": pl.Boolean,
 }
 _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
-"""The reason of a status, with its source and day: it holds no words of the user's."""
-_SLACK: Final = 0.1
-_MOST_SLACK: Final = 2 * 3600.0
-"""Seconds: nightly runs begin less than that earlier than the one before, also where summer time ends."""
+"""The reason of a status, with source and day; it holds no user text."""
+_SLACK_SHARE: Final = 0.1
+_MAX_SLACK_S: Final = 2 * 3600.0
+"""Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
 JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
     "b_no": pl.String,
     "name": pl.String,
     "address": pl.String,
 }
-"""The columns that a :class:`Judge` gets."""
-
+"""Columns that a :class:`Judge` gets."""
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 
 
 class Judge(Protocol):
-    """A source of statuses and grades: implement it for other sources than the registry."""
+    """A source of statuses and grades; implement it for sources other than the registry."""
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add the columns of :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
+        """Add :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
 
-        A row of which nothing could be found may be left out: it stays due. Raises what the source raises.
+        Rows left out stay due. Raises what the source raises.
         """
         ...
 
@@ -118,7 +114,7 @@ class Judge(Protocol):
 class LocalJudge:
     """Judges by the embedded engine: its registry, gazetteer and model.
 
-    ``answer`` is used in the place of the engine's own, where a source knows statuses better than its registry.
+    ``answer`` replaces the engine's own, for a source with better statuses than its registry.
     """
 
     def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
@@ -136,9 +132,8 @@ class LocalJudge:
 def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
     """Ask a judge about the watches of :func:`bansong.watch.store.due`.
 
-    Returns what :func:`bansong.watch.store.record` takes: number (Int64), name, address (String: what was asked
-    about), the columns of :data:`VERDICT_COLUMNS` and :data:`STATUS_DAY` if the judge says it, a row for each that was
-    answered. Raises what the judge raises.
+    Returns what :func:`bansong.watch.store.record` takes: number (Int64), name, address (String),
+    :data:`VERDICT_COLUMNS` and, if known, :data:`STATUS_DAY`, for each answered row. Raises what the judge raises.
     """
     asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
     judged = judge.judge(asked)
@@ -151,20 +146,18 @@ def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
 
 
 def recheck_wait(interval: float) -> float:
-    """Seconds from the start of a check until what it looked at is due again: the interval less some slack.
+    """Return seconds from the start of a check until its watches are due again: the interval less some slack.
 
-    A job that is to run every so many hours begins a little earlier at times, and must not find that nothing is due.
+    A scheduled job may begin a little early, and must not find that nothing is due.
 
     >>> recheck_wait(24 * 3600) / 3600, recheck_wait(3600) / 60
     (22.0, 54.0)
     """
-    return interval - min(interval * _SLACK, _MOST_SLACK)
+    return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
 
 @dataclass(frozen=True, slots=True)
 class _Channels:
-    """The channels of notifications besides the report."""
-
     file: Path | None = None
     webhook: Webhook | None = None
 
@@ -192,27 +185,23 @@ def check(
     tell: Tell | None = None,
     now: Callable[[], float] = time.time,
 ) -> CheckReport:
-    """Verify again what is due on a local list, with the embedded engine, and notify of closures.
+    """Verify what is due on a local list with the embedded engine, and notify of closures.
 
-    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today`` as for :func:`bansong.enrich`; ``status``
-    too, but what is due is asked unless that was done on the same day, or ``max_age`` of the options allows more. A
-    watch is due ``every`` so many hours after the start of its last check, less a tenth, two hours at most, so that a
-    nightly run that begins a little earlier looks at it; ``everything``: all of them are due, now.
+    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today``, ``status`` as for :func:`bansong.enrich`,
+    but statuses are asked daily unless ``max_age`` allows more. A watch is due ``every`` so many hours after the start
+    of its last check, less a tenth (two hours at most); ``everything``: all are due now.
 
-    Closures are in the report (in one notification what was closed already when it was first checked), and go, where
-    they are given, by a line appended to the file ``notify`` and by a POST to the URL ``webhook``, signed with the
-    secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). What cannot be delivered
-    is in the report and is tried again by the next check; ``forget`` drops what waits for a file or webhook that is not
-    given.
+    Closures are in the report, appended as lines to the file ``notify``, and sent to the URL ``webhook``, signed with
+    the secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). Failed deliveries are in
+    the report and repeated by the next check; ``forget`` drops those for a file or webhook no longer given.
 
-    ``tell`` is called with the report when all else is done: only when it has returned are the closures of the report
-    taken for delivered. Without it, they are when this returns. Killed at any moment, a check loses nothing: what was
-    found is delivered, perhaps twice, by the next one. Raises :class:`StoreError` (also where another check of the list
-    is running), and what the engine raises.
+    ``tell`` gets the report at the end; the report's closures count as delivered when it returns. A killed check loses
+    nothing: the next one delivers, perhaps twice. Raises :class:`StoreError` (also if another check of the list is
+    running), and what the engine raises.
     """
     refuse_after_fork()
-    if not 0 < every <= _SELDOM:
-        raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_SELDOM)
+    if not 0 < every <= _MAX_INTERVAL_H:
+        raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_MAX_INTERVAL_H)
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
     channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
     known, statuses = read_history(labels), _open_statuses(status, now)
@@ -243,8 +232,6 @@ def check(
 
 @dataclass
 class _CheckRun:
-    """One check of one list."""
-
     file: LocalFile
     engine: LocalEngine
     statuses: WatchStatuses | None
@@ -261,13 +248,11 @@ class _CheckRun:
         self.started = self.now()
 
     def make_due(self, *, everything: bool) -> None:
-        """Let all watches be due, or those that should be: ``every`` was another at their check, or the clock."""
         wait = recheck_wait(self.interval)
         with self.file.writing() as db:
             store.make_due(db, OWNER, self.started, None if everything else wait)
 
     def forget(self) -> None:
-        """Drop what waits for channels that are not given."""
         with self.file.writing() as db:
             db.execute(
                 "DELETE FROM deliveries WHERE delivered IS NULL AND owner = ?"
@@ -276,7 +261,6 @@ class _CheckRun:
             )
 
     def check_due(self) -> None:
-        """Check what is due, so many watches at a time, each lot recorded with the notifications of its closures."""
         again = self.started + recheck_wait(self.interval)
         while True:
             with self.file.reading() as db:
@@ -287,7 +271,7 @@ class _CheckRun:
             checked = judge_watches(due, LocalJudge(engine))
             at = max(self.now(), self.started)
             with self.file.writing() as db:
-                window = SummaryWindow(self.started, at + _GATHERED)
+                window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
                 recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
                 still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
@@ -297,7 +281,7 @@ class _CheckRun:
             self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
 
     def note_unasked(self) -> None:
-        """Notify where statuses could not be asked on a second day in a row, or a further one."""
+        """Notify from the second day in a row on which statuses could not be asked."""
         if self.statuses is None or not self._due:
             return
         numbers, day = self.statuses.unasked, datetime.fromtimestamp(self.started, SEOUL).date().isoformat()
@@ -314,15 +298,13 @@ class _CheckRun:
                     notifications.add_unasked(db, OWNER, numbers, days, self.started, channels)
 
     def deliver(self) -> None:
-        """Deliver to the file and the webhook what they have not acknowledged."""
         file, webhook = self.channels.file, self.channels.webhook
         if file is not None and (waiting := self._waiting(FILE)):
             self._append(waiting, file)
         if webhook is not None and (waiting := self._waiting(WEBHOOK)):
-            run_in_loop(lambda: self._send(waiting, webhook))
+            run_until_interrupted(lambda: self._send(waiting, webhook))
 
     def report(self, seconds: float) -> CheckReport:
-        """Return what this check found, with the notifications for the caller."""
         with self.file.reading() as db:
             open_ = notifications.list_undelivered(db, OWNER)
             watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
@@ -346,12 +328,11 @@ class _CheckRun:
         )
 
     def acknowledge(self, report: CheckReport) -> None:
-        """Mark the notifications of a report as delivered: the caller has it."""
         ids = {one["id"] for one in report.notices}
         waiting = [one for one in self._waiting(REPORT) if one.id in ids]
         with self.file.writing() as db:
             notifications.mark_delivered(db, [(one.number, REPORT) for one in waiting], self.now())
-            notifications.purge(db, self.now() - _KEPT)
+            notifications.purge(db, self.now() - _KEEP_DELIVERED_S)
 
     def _waiting(self, channel: str) -> list[PendingDelivery]:
         with self.file.reading() as db:
@@ -378,7 +359,6 @@ class _CheckRun:
                 return
 
     def _mark(self, deliveries: Sequence[PendingDelivery], channel: str, error: str | None) -> None:
-        """Record deliveries as acknowledged, or as failed with an error: the next check tries them again."""
         now = self.now()
         with self.file.writing() as db:
             if error is None:
@@ -424,6 +404,6 @@ def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
     secret = variable(SECRET) or ""
     if not secret.strip():
         raise UsageError(SECRET_MISSING, secret=SECRET)
-    if len(secret.strip()) < _SECRET_LENGTH:
-        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_SECRET_LENGTH)
+    if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
+        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
     return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())

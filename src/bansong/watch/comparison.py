@@ -1,4 +1,4 @@
-"""What a check found, held against the watches as they are."""
+"""Compare the result of a check with the watches as they are."""
 
 from __future__ import annotations
 
@@ -15,60 +15,56 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "bounce_prob": pl.Float64,
     "action": pl.String,
 }
-"""The columns that a judge adds to those of :data:`bansong.watch.checking.JUDGED_COLUMNS`."""
+"""Columns that a judge adds to :data:`bansong.watch.checking.JUDGED_COLUMNS`."""
 STATUS_DAY: Final = "status_day"
-"""A column that a judge may add besides: the day (String, ISO) on which the status was known, null if not known."""
+"""Optional column of a judge: day (String, ISO) of the status, null if unknown."""
 UNKNOWN: Final = "unknown"
-
-
 OPEN: Final = ("active", "suspended")
-"""A closed business of which one of these is found has opened again. Not knowing is no opening."""
+"""Statuses with which a closed business has opened again; ``unknown`` is none of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The findings of a check: one row of ``watches`` for each watch that was checked.
+    """The findings of a check: one row of ``watches`` for each checked watch.
 
-    Its columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
+    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
     grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
-    :func:`bansong.watch.store.compare_with_check`).
+    :func:`compare_with_check`).
     """
 
     watches: pl.DataFrame
 
     @property
     def changes(self) -> pl.DataFrame:
-        """The watches whose grade is another than at the last check."""
+        """The watches with another grade than at the last check."""
         return self.watches.filter("changed")
 
     @property
     def closures(self) -> pl.DataFrame:
-        """The watches that were found closed, and were not before; each has a notification."""
+        """The watches found closed that were not before; each has a notification."""
         return self.watches.filter("closure")
 
     @property
     def closed_already(self) -> pl.DataFrame:
-        """The watches that were closed when they were first checked; they are in one notification."""
+        """The watches that were closed at their first check; one notification names all."""
         return self.watches.filter("closed_already")
 
 
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
-    """Hold what a check found against the watches as they are now; one row for each that the answer still fits.
+    """Compare the result of a check with the watches as they are now; one row for each fitting answer.
 
     ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
-    ``checked`` is of :func:`bansong.watch.checking.judge_watches`. An answer does not fit where the watch is gone, or
-    its name or address was changed meanwhile. The result has the columns of ``watches``, the last four and ``closed``
-    as they are to be stored, and
+    ``checked`` is of :func:`bansong.watch.checking.judge_watches`. An answer does not fit if the watch is gone, or its
+    name or address has changed. The result has the columns of ``watches``, updated, and
 
     - ``status_before``, ``grade_before`` (String),
-    - ``changed`` (Boolean): the grade is another than at the last check; never so at the first,
-    - ``first`` (Boolean): it is the first check, or the first that found a status,
-    - ``closure`` (Boolean): found closed, and not closed before, though its status was known,
-    - ``closed_already`` (Boolean): found closed by the first check that found a status; nobody saw it close.
+    - ``changed`` (Boolean): another grade than at the last check; never at the first,
+    - ``first`` (Boolean): the first check, or the first that found a status,
+    - ``closure`` (Boolean): found closed, and known not to be closed before,
+    - ``closed_already`` (Boolean): found closed by the first check that found a status.
 
-    Where the status was known and now is ``unknown``, nothing was found out: status and grade stay what they were. So
-    they do where the status is of an earlier day than the one that was known (:data:`STATUS_DAY`): another source
-    answered, and knows less.
+    Status and grade stay if the new status is ``unknown`` or of an earlier day than the known one (:data:`STATUS_DAY`):
+    another source answered, and knows less.
     """
     watches, checked = _with_status_day(watches), _with_status_day(checked)
     verdict = (*VERDICT_COLUMNS, STATUS_DAY)
@@ -116,5 +112,4 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
 
 
 def _with_status_day(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with :data:`STATUS_DAY`, null where nobody says it."""
     return frame if STATUS_DAY in frame.columns else frame.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))

@@ -1,7 +1,4 @@
-"""What a watch list's tables hold of a number, and how it is erased: watches, their history, notifications.
-
-The same in the server's file, where the lists of all keys are looked through, and in a local one.
-"""
+"""Count and erase a business number in the tables of watch lists, local or a server's."""
 
 from __future__ import annotations
 
@@ -25,16 +22,13 @@ HELD: Final = {
 
 
 def holdings(db: sqlite3.Connection, b_no: str) -> dict[str, int]:
-    """Return how many rows are held of a number (ten digits), by kind; ``undelivered`` ones are notifications, too."""
+    """Count the rows of a number (ten digits), by kind; ``undelivered`` ones are notifications as well."""
     counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in HELD.items()}
     return counts | {"summaries": sum(1 for _ in _summaries(db, b_no))}
 
 
 def erase(db: sqlite3.Connection, b_no: str) -> None:
-    """Erase a number (ten digits): history and deliveries go with their watch and notification.
-
-    A summary of several businesses goes on without this one, and is gone when it was the only one.
-    """
+    """Erase a number (ten digits) with its history and notifications; a summary goes on without it."""
     for number, summary in list(_summaries(db, b_no)):
         left = [one for one in summary["biz_nos"] if one != b_no]
         if left:

@@ -1,4 +1,4 @@
-"""A watch list in a file of the user's own: made, looked at and opened, and held by one check at a time."""
+"""A watch list in a file of the user's own, checked by one process at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from bansong.errors import Problem, StoreError
@@ -22,10 +21,9 @@ WATCH_FILE_MISSING: Final = Problem(
 
 ENV: Final = "BANSONG_WATCH"
 OWNER: Final = "local"
-"""Whose list it is, in tables that a server shares among its keys."""
-
+"""Owner of a local list, in tables that a server shares among its keys."""
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
-"""Days in a row, in Korea, on which statuses were due and could not be asked."""
+"""Consecutive days, in Korea, on which statuses were due and could not be asked."""
 APPLICATION_ID: Final = 0x62765763  # "bvWc"
 WATCH_FILE: Final = FileKind(
     gettext_noop("a watch file"),
@@ -40,7 +38,7 @@ WATCH_FILE: Final = FileKind(
 
 
 def watch_path(given: str | Path | None = None) -> Path:
-    """Where the local list is: ``given``, ``BANSONG_WATCH``, or ``watch.sqlite`` in the user's state directory.
+    """Return the path of the local list: ``given``, ``BANSONG_WATCH``, or ``watch.sqlite`` in the state directory.
 
     Links are followed, so that two names of one file are one list.
     """
@@ -50,8 +48,7 @@ def watch_path(given: str | Path | None = None) -> Path:
 class LocalFile:
     """A watch file, open: ``with LocalFile(path) as file: file.write(…)``.
 
-    It is made, mode 0600, where it is not there, unless ``create`` is false. Commands may use it beside each other;
-    what one of them writes is written as a whole or not at all. Raises :class:`StoreError`.
+    It is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
@@ -62,14 +59,15 @@ class LocalFile:
     def __enter__(self) -> Self:
         with WATCH_FILE.errors(self.path):
             if not self.path.exists():
-                self._make()
+                if not self._create:
+                    raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
+                WATCH_FILE.prepare_folder(self.path)
+                WATCH_FILE.make(self.path)
         # a webhook is waited for in another thread, which writes down what came of it
         self._connection = WATCH_FILE.open(self.path)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.connection.close()
         self._connection = None
 
@@ -81,7 +79,7 @@ class LocalFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One state of the file for as long as the block lasts."""
+        """Read one state of the file within the block."""
         with WATCH_FILE.errors(self.path):
             self.connection.execute("BEGIN")
             try:
@@ -91,27 +89,15 @@ class LocalFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: on the disk when the block ends, undone if it raises."""
-        with WATCH_FILE.errors(self.path):
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self.connection
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
-
-    def _make(self) -> None:
-        if not self._create:
-            raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
-        WATCH_FILE.prepare_folder(self.path)
-        WATCH_FILE.make(self.path)
+        """Run one transaction: durable when the block ends, undone if it raises."""
+        with WATCH_FILE.errors(self.path), self.connection as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold ``PATH.lock``, by which one check at a time works on a list; raise :class:`StoreError` if it is taken."""
+    """Hold ``PATH.lock``, so that one check at a time works on a list; raise :class:`StoreError` if it is taken."""
     lock = WATCH_FILE.lock(path, gettext("another check of this list is running; nothing was done"))
     try:
         yield

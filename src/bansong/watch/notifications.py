@@ -1,7 +1,7 @@
 """Notifications of closures: their queue in a database, and their delivery to a file or a webhook.
 
-A notification is made in the transaction that finds the closure, and delivered until it is acknowledged: at least once,
-and never again after that. Functions with a ``db`` are steps of a transaction of the caller's.
+A notification is made in the transaction that finds the closure, and delivered at least once, until it is acknowledged.
+Functions with a ``db`` are steps of the caller's transaction.
 """
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
@@ -14,7 +14,7 @@ import random
 import secrets
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -36,38 +36,34 @@ CLOSURES_UNWRITABLE: Final = Problem(
 )
 
 EVENT: Final = "closure"
-"""A business closed: the event of each notification but the summaries."""
+"""Event of a closure."""
 SUMMARY: Final = "closed_already"
-"""Businesses were closed already when they were first checked: one notification of all of them."""
-
+"""Event of one notification of all businesses that were closed at their first check."""
 UNASKED: Final = "statuses_not_asked"
-"""On the second day in a row, and each further one, statuses were due and could not be asked."""
+"""Event from the second day in a row on which statuses could not be asked."""
 
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
-_LONGEST_ERROR: Final = 300
-_UNDER_WAY: Final = 5.0
-"""Seconds before a notification is due in which it is not changed: it may have been read, to be sent."""
-
-
+_MAX_ERROR_CHARACTERS: Final = 300
+_UNDER_WAY_S: Final = 5.0
+"""Seconds before a notification is due in which it is not changed, since it may be on its way."""
 CLOSED: Final = "closed"
-"""The ``biz_status`` that is notified of."""
+"""The ``biz_status`` that causes a notification."""
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
-"""The channels, as they are written in the database."""
+"""Channels, as written in the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notification that is to be delivered on one channel.
+    """A notification to be delivered on one channel.
 
-    ``number`` is that of the notification in the file; ``id`` names it for ever, so that a receiver can tell repeats;
-    ``payload`` is the JSON object that is sent, byte for byte the same at each attempt. ``biz_no`` is empty where it is
-    about several businesses (:data:`bansong.watch.notifications.SUMMARY`). ``due``: when it is tried again, ``None``
-    if it was given up. ``begun``: when it was to be made first. ``channel`` is ``None`` where there was none when the
-    closure was found.
+    ``number``: of the notification in the file; ``id`` lets a receiver recognise repeats; ``payload`` is the JSON
+    object that is sent, the same at each attempt. ``biz_no`` is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``:
+    next attempt, ``None`` if given up; ``begun``: first attempt. ``channel`` is ``None`` if there was none at the
+    closure.
     """
 
     number: int
@@ -84,7 +80,7 @@ class PendingDelivery:
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Add a notification of each closure of :attr:`bansong.watch.store.CheckResult.closures`, on all channels."""
+    """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
     if closures.is_empty():
         return
     first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
@@ -115,7 +111,7 @@ def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float
 
 
 class SummaryWindow(NamedTuple):
-    """The times of a summary: one begun since ``since`` is extended, else a new one is begun and sent at ``until``."""
+    """When to extend a summary (begun since ``since``), and when to send a new one (``until``)."""
 
     since: float
     until: float
@@ -124,10 +120,7 @@ class SummaryWindow(NamedTuple):
 def add_summaries(
     db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], window: SummaryWindow
 ) -> None:
-    """Make one notification for each owner of the watches that were closed already when they were first checked.
-
-    Where there is one that was not sent yet and is still open, they are added to it.
-    """
+    """Add one notification for each owner of watches closed at their first check, or extend an unsent one."""
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
         begun = _open_summary(db, owner, now, channels, window.since)
@@ -137,45 +130,47 @@ def add_summaries(
             summary = payload | {"closed": len(numbers), "biz_nos": numbers}
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (as_json(summary), number))
             continue
-        id_ = secrets.token_hex(16)
-        summary = {
-            "event": SUMMARY,
-            "id": id_,
-            "closed": len(numbers),
-            "biz_nos": numbers,
-            "detected_at": korean_iso(now),
-        }
-        made = db.execute(
-            "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
-            (id_, owner, as_json(summary), now),
-        )
-        _begin_deliveries(db, [(made.lastrowid, channel, owner, now, window.until) for channel in channels])
+        facts = {"closed": len(numbers), "biz_nos": numbers}
+        _add_notification(db, owner, SUMMARY, facts, now, channels, due=window.until)
 
 
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
-    """Add a notification that statuses of so many numbers could not be asked, for so many days in a row."""
+    """Notify that statuses of so many numbers could not be asked, for so many days in a row."""
+    _add_notification(db, owner, UNASKED, {"numbers": numbers, "days": days}, now, channels, due=now)
+
+
+def _add_notification(
+    db: sqlite3.Connection,
+    owner: str,
+    event: str,
+    facts: Mapping[str, object],
+    now: float,
+    channels: Sequence[str],
+    *,
+    due: float,
+) -> None:
     id_ = secrets.token_hex(16)
-    payload = {"event": UNASKED, "id": id_, "numbers": numbers, "days": days, "detected_at": korean_iso(now)}
+    payload = {"event": event, "id": id_, **facts, "detected_at": korean_iso(now)}
     made = db.execute(
         "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
         (id_, owner, as_json(payload), now),
     )
-    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, now) for channel in channels])
+    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, due) for channel in channels])
 
 
 def _open_summary(
     db: sqlite3.Connection, owner: str, now: float, channels: Sequence[str], since: float
 ) -> tuple[int, dict[str, Any]] | None:
-    """The number and payload of an owner's summary that is for the same channels, none of which has been tried."""
+    """Return number and payload of an owner's unsent summary for the same channels."""
     row = db.execute(
         "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since"
         " AND (SELECT json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number"
         " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
         " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
         " ORDER BY number DESC LIMIT 1",
-        {"owner": owner, "since": since, "soon": now + _UNDER_WAY, "channels": as_json(sorted(channels))},
+        {"owner": owner, "since": since, "soon": now + _UNDER_WAY_S, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))
 
@@ -185,21 +180,20 @@ def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object,
 
 
 def as_json(value: object) -> str:
-    """Return a payload as it is sent."""
+    """Encode a payload as it is sent."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-    """Return the owners whose notifications are to be delivered now, with the channels."""
+    """Return owners and channels with due deliveries."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
 
 
 def next_due(db: sqlite3.Connection, after: float) -> float | None:
-    """Return the time of the next delivery after a time; ``None`` where there is none."""
+    """Return the time of the next delivery after a time, if any."""
     query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
-    found: float | None = db.execute(query, (after,)).fetchone()[0]
-    return found
+    return db.execute(query, (after,)).fetchone()[0]  # type: ignore[no-any-return]
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
@@ -210,7 +204,7 @@ def bring_forward(db: sqlite3.Connection, until: float) -> None:
 def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
-    """Return the deliveries to be made now, ``limit`` at most: the longest due first, then the least often tried."""
+    """Return at most ``limit`` due deliveries: the longest due first, then the least often tried."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
         f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
@@ -221,7 +215,7 @@ def due_deliveries(
 
 
 def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
-    """Mark deliveries, each (number, channel), as acknowledged: they are never made again."""
+    """Mark deliveries, each (number, channel), as acknowledged."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -230,45 +224,42 @@ def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]]
 
 
 def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
-    """Mark deliveries as failed, each (number, channel, why, when it is tried again).
-
-    Without a time (``None``) a delivery is given up, and listed.
-    """
+    """Mark deliveries, each (number, channel, error, next attempt), as failed; without a time they are given up."""
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
-        [(due, error[:_LONGEST_ERROR], number, channel) for number, channel, error, due in deliveries],
+        [(due, error[:_MAX_ERROR_CHARACTERS], number, channel) for number, channel, error, due in deliveries],
     )
 
 
 def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
-    """An owner's channel does not take anything now: nothing else is tried there before ``due``."""
+    """Try nothing on an owner's channel before ``due``."""
     db.execute(
         "UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due < ? AND owner = ? AND channel = ?",
         (due, due, owner, channel),
     )
 
 
-def list_undelivered(db: sqlite3.Connection, owner: str | None = None, limit: int = -1) -> list[PendingDelivery]:
-    """Return what is not acknowledged yet, the oldest first: waiting, given up, or without a channel."""
+def list_undelivered(db: sqlite3.Connection, owner: str | None = None) -> list[PendingDelivery]:
+    """Return unacknowledged deliveries, the oldest first: waiting, given up, or without a channel."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
         f" WHERE d.delivered IS NULL {'' if owner is None else 'AND n.owner = :owner'}"
-        " ORDER BY n.number, d.channel LIMIT :limit",
-        {"owner": owner, "limit": limit},
+        " ORDER BY n.number, d.channel",
+        {"owner": owner},
     )
     return [PendingDelivery(*row) for row in rows]
 
 
 class Undelivered(NamedTuple):
-    """How many deliveries are not acknowledged, and when the oldest was begun."""
+    """Count of unacknowledged deliveries, and when the oldest was begun."""
 
     deliveries: int
     oldest: float | None
 
 
 def summarize_undelivered(db: sqlite3.Connection) -> tuple[Undelivered, Undelivered]:
-    """Return the deliveries that are still tried, and those that were given up."""
+    """Count the deliveries that are still tried, and those that were given up."""
     rows = db.execute(
         "SELECT due IS NULL, count(*), min(begun) FROM deliveries WHERE delivered IS NULL GROUP BY due IS NULL"
     )
@@ -284,9 +275,9 @@ def retry(
     notification_id: str | None = None,
     channels: Sequence[str] = (),
 ) -> int:
-    """Deliver again what was not acknowledged: of one owner, one notification, or all; return how many deliveries.
+    """Deliver unacknowledged notifications again (of one owner, one id, or all); return how many deliveries.
 
-    Attempts are counted anew. Notifications that had no channel get ``channels``. What was acknowledged stays so.
+    Attempts are counted anew. Notifications without a channel get ``channels``.
     """
     chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
     values = {"now": now, "owner": owner, "notice": notification_id, "channels": json.dumps(channels)}
@@ -305,7 +296,7 @@ def retry(
 
 
 def purge(db: sqlite3.Connection, before: float) -> int:
-    """Delete notifications made before a time and acknowledged on all their channels; return how many."""
+    """Delete notifications made before a time and acknowledged on all channels; return how many."""
     return db.execute(
         "DELETE FROM notices WHERE created < ? AND number IN (SELECT notice FROM deliveries)"
         " AND number NOT IN (SELECT notice FROM deliveries WHERE delivered IS NULL)",
@@ -320,10 +311,10 @@ def _filter_sql(owner: str | None, channel: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The pauses before a failed delivery is tried again, in seconds: doubled up to ``longest``, give or take half.
+    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half.
 
-    It is given up after so many ``attempts``, or when the next would be later than ``patience`` after the first was
-    due. With the defaults: after half a minute, a minute, … half a day; given up after three days.
+    Given up after so many ``attempts``, or if the next would be later than ``patience`` after the first was due; by
+    default after three days.
     """
 
     first: float = 30.0
@@ -334,13 +325,13 @@ class Backoff:
 
     @property
     def most(self) -> float:
-        """The longest that a delivery may have to wait for its next attempt."""
+        """Longest wait of a delivery for its next attempt."""
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
-        """Return the time of the next attempt after so many, the last of which failed now; ``None``: not again.
+        """Return the time of the next attempt after so many failed ones; ``None``: given up.
 
-        A receiver that asks for more time (``retry_after``) gets it, up to ``longest``.
+        A receiver's ``retry_after`` is respected, up to ``longest``.
         """
         if attempts >= self.attempts:
             return None
@@ -358,15 +349,15 @@ class Webhook:
 
 
 async def send_notification(sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery, now: float) -> Outcome:
-    """Send one notification, signed; raises nothing."""
+    """Send one signed notification; raises nothing."""
     body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
     return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines to a file (made with mode 0600) in one write, on the disk when this returns.
+    """Append lines to a file (made with mode 0600) durably, in one write; raise :class:`OutputError`.
 
-    A last line that a crash left unfinished is ended first, so that it spoils no other. Raises :class:`OutputError`.
+    An unfinished last line is ended first, so that it spoils no other.
     """
     try:
         is_new = not path.exists()
@@ -387,10 +378,11 @@ def _is_torn(file: int) -> bool:
 
 
 def _write_all(file: int, content: bytes) -> None:
-    """Write all of it, or, where the disk is full, nothing."""
-    about = os.fstat(file)
+    """Write everything, or, if the disk is full, nothing."""
+    about, left = os.fstat(file), memoryview(content)
     try:
-        _write_bytes(file, content)
+        while left:
+            left = left[os.write(file, left) :]
         os.fsync(file)
     except OSError:
         if stat.S_ISREG(about.st_mode):
@@ -398,12 +390,6 @@ def _write_all(file: int, content: bytes) -> None:
         raise
 
 
-def _write_bytes(file: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
-
-
 def korean_iso(seconds: float) -> str:
-    """A time as the service says it: ISO 8601 in Korea's time, to the second."""
+    """Format a time as the service does: ISO 8601 in Korea's time, to the second."""
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""A file's businesses held against a watch list: what to add, to change, to remove. Frames in, frames out."""
+"""Compare a file's businesses with a watch list: what to add, change, remove."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bansong.engine.text_values import is_blank
 from bansong.report_display import Shown
 from bansong.run.records import DIGITS, RIGHT, ROW_ID
 from bansong.schema import Choice
-from bansong.translation import current_language, gettext, ngettext
+from bansong.translation import count_rows, current_language, gettext, gettext_of, ngettext
 from bansong.watch.report import SHOWN, format_number, name_first, seoul_iso
 from bansong.watch.service_sync import Done
 
@@ -32,24 +32,21 @@ LISTED: Final = {
     "shows_name": pl.Boolean,
     "shows_address": pl.Boolean,
 }
-"""A watch list as a frame, in its order. Times are seconds since 1970. ``shows_…``: whether the list says what it holds
-there at all; of what it does not say nothing can differ."""
-
+"""A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
+so that it can differ."""
 BUSINESS: Final = {"biz_no": pl.String, "name": pl.String, "address": pl.String}
 CHANGE: Final = {"watch_id": pl.String, **BUSINESS, "name_before": pl.String, "address_before": pl.String}
 REMOVAL: Final = {"watch_id": pl.String, **BUSINESS}
-
 _PLACE: Final = "place"
 
 
 @dataclass(frozen=True, slots=True)
 class Businesses:
-    """The businesses of a table, and the rows that are none.
+    """The businesses of a table, and its unusable rows.
 
-    ``frame``: :data:`BUSINESS`, one row a number, in file order; where a number stands in several rows name and address
-    are the first that are given. ``unusable``: ``row_id`` (from 0) and ``problem``, a code, of each row without a
-    number. ``repeated``: ``biz_no``, ``rows`` (how many) and ``differing`` (Boolean: with several names or addresses).
-    ``suspect``: numbers whose check digit is wrong; they are watched all the same.
+    ``frame``: :data:`BUSINESS`, one row a number, in file order, with the first name and address given. ``unusable``:
+    ``row_id`` (from 0) and ``problem``, a code. ``repeated``: ``biz_no``, ``rows`` and ``differing`` (several names or
+    addresses). ``suspect``: numbers with a wrong check digit; they are watched all the same.
     """
 
     frame: pl.DataFrame
@@ -61,12 +58,11 @@ class Businesses:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """The steps that would make the list that of the file.
+    """The steps that make the list equal to the file.
 
-    ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with name and address of the file, null where it has none.
-    ``remove``: :data:`REMOVAL`, not in the file. ``repeated``: :data:`REMOVAL`, a business's second watch and further
-    ones. ``unchanged``: watches that are as the file says; ``unnumbered``: watches that the list shows without a
-    business number, which are left alone. ``watched``: businesses on the list.
+    ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with the file's name and address. ``remove``:
+    :data:`REMOVAL`. ``repeated``: :data:`REMOVAL`, further watches of a business. ``unchanged``: matching watches;
+    ``unnumbered``: watches shown without a number, left alone. ``watched``: businesses on the list.
     """
 
     add: pl.DataFrame
@@ -84,15 +80,18 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
         return Businesses(pl.DataFrame(schema=BUSINESS), 0, _unusable(pl.DataFrame()), nothing, 0)
+    missing = pl.lit(None, pl.String)
+    cells = {name: pl.col(name).cast(pl.String) if name in names else missing for name in ("name", "address")}
+    texts = [pl.when(~is_blank(cell)).then(cell.str.strip_chars()).alias(name) for name, cell in cells.items()]
     read = rows.select(
         ROW_ID,
         pl.when(pl.col(ROW_PROBLEM).is_null()).then(DIGITS).alias("biz_no"),
         pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no"))).alias("problem"),
         pl.col(RIGHT).alias("right"),
-        *(_sent_text(name, names) for name in ("name", "address")),
+        *texts,
     ).collect(engine="streaming")
     given = read.drop_nulls("biz_no").sort(ROW_ID)
-    texts = [pl.col(name).drop_nulls() for name in ("name", "address")]
+    texts = [pl.col(name).drop_nulls() for name in cells]
     grouped = given.group_by("biz_no", maintain_order=True).agg(
         *(text.first() for text in texts),
         pl.len().cast(pl.UInt32).alias("rows"),
@@ -109,11 +108,10 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 
 
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
-    """Hold the businesses of a file (:data:`BUSINESS`) against a list (:data:`LISTED`).
+    """Compare the businesses of a file (:data:`BUSINESS`) with a list (:data:`LISTED`).
 
-    Names and addresses are compared as they are read: white space and Unicode's ways to write a syllable aside. What
-    the file does not give, and what the list does not show, is no difference. Of several watches of one business the
-    first that is as the file says stays, else the first.
+    White space and Unicode forms do not count as differences, nor does what the file or the list lacks. Of several
+    watches of one business the first matching one stays, else the first.
     """
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
@@ -127,12 +125,7 @@ def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
     first = pl.col(_PLACE).sort_by("differs", _PLACE).first().over("biz_no")
     judged = judged.with_columns((pl.col(_PLACE) == first).alias("kept"))
     changed = judged.filter("known", "kept", "differs").select(
-        "watch_id",
-        "biz_no",
-        name="name_in",
-        address="address_in",
-        name_before="name",
-        address_before="address",
+        "watch_id", "biz_no", name="name_in", address="address_in", name_before="name", address_before="address"
     )
     return SyncPlan(
         add=file.join(known, on="biz_no", how="anti", maintain_order="left").select(*BUSINESS),
@@ -146,7 +139,6 @@ def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
 
 
 def _differs(name: str) -> pl.Expr:
-    """Whether the file gives something else than what the list shows."""
     given = pl.col(f"{name}_in")
     return pl.col(f"shows_{name}") & given.is_not_null() & _normalise(pl.col(name)).ne_missing(_normalise(given))
 
@@ -155,34 +147,18 @@ def _normalise(text: pl.Expr) -> pl.Expr:
     return text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
 
 
-def _sent_text(name: str, names: list[str]) -> pl.Expr:
-    """A cell as it is sent: without outer white space, null where it says nothing (``없음``, a dash)."""
-    if name not in names:
-        return pl.lit(None, pl.String).alias(name)
-    text = pl.col(name).cast(pl.String)
-    return pl.when(~is_blank(text)).then(text.str.strip_chars()).alias(name)
-
-
 def _unusable(read: pl.DataFrame) -> pl.DataFrame:
     schema = {ROW_ID: pl.Int64, "problem": pl.String}
     if read.is_empty():
         return pl.DataFrame(schema=schema)
-    return (
-        read.filter(pl.col("biz_no").is_null())
-        .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
-        .sort(ROW_ID)
-    )
+    return read.filter(pl.col("biz_no").is_null()).select(*schema).cast(schema).sort(ROW_ID)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncReport(Shown):
-    """A file held against a watch list, and what was done about it.
+    """A file compared with a watch list, and what was done (see :class:`SyncPlan` and :class:`Businesses`).
 
-    ``rows`` and ``businesses`` are the file's; ``unusable`` (``row_id``, ``problem``) and ``repeated`` (``biz_no``,
-    ``rows``, ``differing``) its rows without a number, and numbers in several rows. ``add``, ``change``, ``remove`` and
-    ``repeated_watches`` are the watches that differ (see :class:`bansong.watch.reconcile.SyncPlan`), ``kept`` those
-    of them that stay all the same. ``unchanged``: watches as the file says. ``done`` is ``None`` where nothing was to
-    be done (``applied`` false).
+    ``kept``: nothing is removed. ``done`` is empty unless ``applied``.
     """
 
     watches: str
@@ -197,29 +173,29 @@ class SyncReport(Shown):
 
     @property
     def to_remove(self) -> pl.DataFrame:
-        """The watches that go: those not in the file, then second ones of a business; none where they are kept."""
+        """Watches to remove: missing in the file, then repeated ones; none if they are kept."""
         gone = pl.concat([self.plan.remove, self.plan.repeated])
         return gone.clear() if self.kept else gone
 
     @property
     def to_do(self) -> int:
-        """The number of watches that are not as they should be."""
+        """Number of watches that differ."""
         return self.plan.add.height + self.plan.change.height + self.to_remove.height
 
     @property
     def left(self) -> int:
-        """The number of them that still are not, after what was done."""
+        """Number of watches that still differ."""
         return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
 
     @property
     def exit_code(self) -> int:
-        """0; 3 where the service refused some or it is not known what became of some; 4 refused, 5 paused."""
+        """0; 3 if some were refused or are in doubt; 4 refused, 5 paused."""
         if self.done.halt is not None:
             return 4 if self.done.halt.why == "refused" else 5
         return 3 if self.done.refused or self.done.doubts else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "file": self.file,
@@ -246,44 +222,26 @@ class SyncReport(Shown):
             "warnings": list(map(str, self.warnings)),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people: the list, the differences, what was done."""
-        return list(self._describe())
-
-    def __repr__(self) -> str:
-        return str(self)
-
     def _describe(self) -> Iterator[tuple[str, str]]:
-        yield (
-            gettext("list"),
-            f"{self.watches}: " + ngettext("{count:,} business", "{count:,} businesses", self.plan.watched),
-        )
-        yield (
-            gettext("file"),
-            gettext(
-                "{height:,} different numbers in {rows}",
-                height=self.found.frame.height,
-                rows=ngettext("{count:,} row", "{count:,} rows", self.found.rows),
-            ),
-        )
+        watched = ngettext("{count:,} business", "{count:,} businesses", self.plan.watched)
+        yield gettext("list"), f"{self.watches}: {watched}"
+        numbers, rows = self.found.frame.height, count_rows(self.found.rows)
+        yield gettext("file"), gettext("{height:,} different numbers in {rows}", height=numbers, rows=rows)
         yield from self._rows_left_out()
         yield gettext("unchanged"), f"{self.plan.unchanged:,}"
         yield gettext("to add"), name_first(self.plan.add)
         yield gettext("to change"), name_first(self.plan.change)
+        gone = name_first(self.plan.remove)
         if self.kept:
-            yield (
-                gettext("kept"),
-                gettext("{name_first}; they are not in the file", name_first=name_first(self.plan.remove)),
-            )
+            yield gettext("kept"), gettext("{name_first}; they are not in the file", name_first=gone)
         else:
-            yield gettext("to remove"), name_first(self.plan.remove)
+            yield gettext("to remove"), gone
         if self.plan.repeated.height:
             first = name_first(self.plan.repeated)
+            left = gettext("{first}; the second watch is left", first=first)
             yield (
                 gettext("watched twice"),
-                gettext("{first}; the second watch is left", first=first)
-                if self.kept
-                else gettext("{first}; the second watch is removed, too", first=first),
+                (left if self.kept else gettext("{first}; the second watch is removed, too", first=first)),
             )
         yield from self._outcome()
 
@@ -293,48 +251,34 @@ class SyncReport(Shown):
             words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get(current_language(), problem)
             places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
             more = " …" if len(rows) > SHOWN else ""
-            yield (
-                gettext("no number"),
-                ngettext("{count:,} row", "{count:,} rows", len(rows)) + f" ({places}{more}): {words}",
-            )
+            yield gettext("no number"), f"{count_rows(len(rows))} ({places}{more}): {words}"
 
     def _outcome(self) -> Iterator[tuple[str, str]]:
+        done = self.done
         if not self.applied:
             yield (
                 "",
-                gettext("nothing was changed; `apply=True` does it")
-                if self.to_do
-                else gettext("nothing is to be done"),
-            )
-            return
-        yield (
-            gettext("done"),
-            gettext(
-                "{added:,} added, {changed:,} changed, {removed:,} removed",
-                added=self.done.added,
-                changed=self.done.changed,
-                removed=self.done.removed,
-            ),
-        )
-        if self.done.first_check_by is not None:
-            by = seoul_iso(self.done.first_check_by)
-            yield (
-                gettext("first check"),
-                gettext("by {by} at the latest; until then what was added has no status", by=by),
-            )
-        for name, note in self.done.refused[:SHOWN]:
-            yield gettext("refused"), f"{format_number(name)}: {note}"
-        if len(self.done.refused) > SHOWN:
-            yield gettext("refused"), gettext("… and {count:,} more", count=len(self.done.refused) - SHOWN)
-        if self.done.doubts:
-            names = ", ".join(map(format_number, self.done.doubts[:SHOWN]))
-            yield (
-                gettext("in doubt"),
-                gettext(
-                    "{doubts:,} ({names}); the same command looks first, and goes on",
-                    doubts=len(self.done.doubts),
-                    names=names,
+                (
+                    gettext("nothing was changed; `apply=True` does it")
+                    if self.to_do
+                    else gettext("nothing is to be done")
                 ),
             )
-        if self.done.halt is not None:
-            yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=self.done.halt.note)
+            return
+        yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
+        if done.first_check_by is not None:
+            by = seoul_iso(done.first_check_by)
+            first = gettext("by {by} at the latest; until then what was added has no status", by=by)
+            yield gettext("first check"), first
+        for name, note in done.refused[:SHOWN]:
+            yield gettext("refused"), f"{format_number(name)}: {note}"
+        if len(done.refused) > SHOWN:
+            yield gettext("refused"), gettext("… and {count:,} more", count=len(done.refused) - SHOWN)
+        if done.doubts:
+            about = {"doubts": len(done.doubts), "names": ", ".join(map(format_number, done.doubts[:SHOWN]))}
+            yield (
+                gettext("in doubt"),
+                gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about),
+            )
+        if done.halt is not None:
+            yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=done.halt.note)

@@ -1,4 +1,4 @@
-"""A check, a list and a history as people and scripts read them: reports, lines, a plot."""
+"""Reports of a check, a list and a history: values, lines, a plot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bansong.column_words import KOREAN_WORDS, word_of
 from bansong.errors import Problem, UsageError
 from bansong.report_display import Shown, pad_text
 from bansong.schema import GRADES, SEOUL
-from bansong.translation import current_language, gettext, gettext_noop, ngettext
-from bansong.watch.notifications import EVENT, SUMMARY, UNASKED
+from bansong.translation import current_language, gettext, gettext_noop, gettext_of, ngettext
+from bansong.watch.notifications import EVENT, SUMMARY, UNASKED, korean_iso
 from bansong.watch.store import Change
 
 if TYPE_CHECKING:
@@ -29,23 +29,20 @@ HISTORY_EMPTY: Final = Problem(
 
 SHOWN: Final = 5
 """Watches of a kind that the text of a report names."""
-
 _LONGEST: Final = 60
-"""Characters that a business's number and name may take in a line."""
+"""Characters of a business's number and name in a line."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(Shown):
-    """One check of a local list. ``due``: watches that were to be looked at; ``checked``: those that were.
+    """One check of a local list: of ``due`` watches ``checked`` were verified, ``first`` for the first time.
 
-    ``first``: those of them that were checked, or whose status was found, for the first time. ``changes``, ``closures``
-    (closed since the check before) and ``closed_already`` (closed when their status was first found) are frames:
+    ``changes``, ``closures`` (since the check before) and ``closed_already`` (at the first check) are frames:
     ``watch_id``, ``biz_no``, ``name``, ``address``, ``biz_status``, ``status_before``, ``grade_before``, ``grade``
-    (String), ``bounce_prob`` (Float64). ``notices``: the notifications of this check, and those that an earlier one
-    could not deliver any more, as the objects that a webhook gets: each closure, and in one object all that was closed
-    already. ``undelivered``: what could not be delivered, each with ``id``, ``biz_no``, ``channel`` and ``error``.
-    ``next_due`` is in seconds since 1970, ``None`` where nothing is watched. ``unasked``: numbers whose status was due
-    and could not be asked; ``status_exit_code``: 3 where the key was refused, 5 where the next check asks.
+    (String), ``bounce_prob`` (Float64). ``notices``: notifications of this check, and earlier undelivered ones, as a
+    webhook gets them. ``undelivered``: failed deliveries: ``id``, ``biz_no``, ``channel``, ``error``. ``next_due`` in
+    seconds since 1970. ``unasked``: numbers whose due status could not be asked; ``status_exit_code``: 3 for a refused
+    key, 5 if the next check asks.
     """
 
     watches: str
@@ -71,11 +68,11 @@ class CheckReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """3 for a notification that could not be delivered or a refused key, 5 for statuses not asked yet, else 0."""
+        """3 for a failed notification or a refused key, 5 for statuses not asked yet, else 0."""
         return 3 if self.undelivered else self.status_exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "watched": self.watched,
@@ -92,12 +89,10 @@ class CheckReport(Shown):
             "warnings": list(map(str, self.warnings)),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people: progress, closures, changes of grade, undelivered."""
-        return [self.progress_line, *self.news(), *self.undelivered_lines()]
-
-    def __repr__(self) -> str:
-        return str(self)
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        yield self.progress_line
+        yield from self.news()
+        yield from self.undelivered_lines()
 
     @property
     def _summaries(self) -> list[dict[str, Any]]:
@@ -106,91 +101,64 @@ class CheckReport(Shown):
     @property
     def progress_line(self) -> tuple[str, str]:
         """How many were checked, or when the next is due."""
-        return gettext("checked"), self._progress()
-
-    def _progress(self) -> str:
-
         if self.due or self.next_due is None:
-            return gettext("{checked:,} of {watched:,}", checked=self.checked, watched=self.watched)
+            return gettext("checked"), gettext_of(self, "{checked:,} of {watched:,}")
         at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
-        return gettext("0 of {watched:,}: nothing was due; the next is due {at}", watched=self.watched, at=at)
+        return gettext("checked"), gettext_of(self, "0 of {watched:,}: nothing was due; the next is due {at}", at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
-        """The lines of closures and changes of grade; none where nothing happened."""
+        """Yield the lines of closures and changes of grade."""
         yield from self._closed_lines()
         closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
         others = self.changes.filter(~pl.col("watch_id").is_in(closed))
         for change in others.head(4 * SHOWN).iter_rows(named=True):
             yield gettext("grade"), f"{change['grade_before'] or '–'} → {change['grade'] or '–'}  {_business(change)}"
-        if others.height > 4 * SHOWN:
-            yield (
-                gettext("grade"),
-                gettext("… and {height:,} more; the report as JSON lists all", height=others.height - 4 * SHOWN),
-            )
+        if (more := others.height - 4 * SHOWN) > 0:
+            yield gettext("grade"), gettext("… and {height:,} more; the report as JSON lists all", height=more)
 
     def undelivered_lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of what could not be told."""
+        """Yield the lines of failed deliveries."""
         for one in self.undelivered[:SHOWN]:
             what = format_number(one["biz_no"]) or _describe_notice(one["notice"])
+            about = {"what": what, "channel": one["channel"], "error": one["error"] or gettext("not tried yet")}
+            yield gettext("undelivered"), gettext("{what} by {channel}: {error}", **about)
+        if (more := len(self.undelivered) - SHOWN) > 0:
             yield (
                 gettext("undelivered"),
-                gettext(
-                    "{what} by {channel}: {error}",
-                    what=what,
-                    channel=one["channel"],
-                    error=one["error"] or gettext("not tried yet"),
-                ),
-            )
-        if len(self.undelivered) > SHOWN:
-            yield (
-                gettext("undelivered"),
-                gettext(
-                    "… and {undelivered:,} more; the next check tries again", undelivered=len(self.undelivered) - SHOWN
-                ),
+                gettext("… and {undelivered:,} more; the next check tries again", undelivered=more),
             )
 
     def _closed_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the closures one by one, then in one line what was closed already."""
         for closure in self.notices:
             if closure["event"] == EVENT:
-                before = (
-                    gettext(" (was {status})", status=word_of(closure["status_before"], current_language()))
-                    if closure["status_before"]
-                    else ""
-                )
+                known = closure["status_before"]
+                before = gettext(" (was {status})", status=word_of(known, current_language())) if known else ""
                 yield gettext("closed"), f"{_business(closure)}{before}"
         numbers = [number for one in self._summaries for number in one["biz_nos"]]
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
         first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
-        more = " …" if len(numbers) > SHOWN else ""
-        listed = f"{first}{more}"
+        listed = f"{first} …" if len(numbers) > SHOWN else first
         if len(names) != len(numbers):  # an earlier check found some of them
-            yield (
-                gettext("closed"),
-                ngettext(
-                    "{count:,} checked for the first time was closed already: {listed}",
-                    "{count:,} checked for the first time were closed already: {listed}",
-                    len(numbers),
-                    listed=listed,
-                ),
+            said = ngettext(
+                "{count:,} checked for the first time was closed already: {listed}",
+                "{count:,} checked for the first time were closed already: {listed}",
+                len(numbers),
+                listed=listed,
             )
-            return
-        yield (
-            gettext("closed"),
-            ngettext(
+        else:
+            said = ngettext(
                 "{count:,} of the {first:,} checked for the first time was closed already: {listed}",
                 "{count:,} of the {first:,} checked for the first time were closed already: {listed}",
                 len(numbers),
                 first=self.first,
                 listed=listed,
-            ),
-        )
+            )
+        yield gettext("closed"), said
 
 
 def _describe_notice(notice: Mapping[str, Any]) -> str:
-    """Return what a notification of several businesses says."""
     if notice["event"] == UNASKED:
         return ngettext(
             "{count:,} number not asked of the tax authority",
@@ -213,14 +181,14 @@ def _business(row: Mapping[str, Any]) -> str:
 
 
 def business_label(biz_no: str | None, name: str | None) -> str:
-    """A business on a line for people: without what a terminal would obey, and not too long."""
+    """Return a business on one line, shortened, without control characters."""
     text = " ".join(part for part in (format_number(biz_no), name) if part)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def format_number(text: str | None) -> str:
-    """Ten digits with hyphens; anything else as it is."""
+    """Format ten digits with hyphens; return anything else unchanged."""
     return f"{text[:3]}-{text[3:5]}-{text[5:]}" if text and len(text) == 10 and text.isdecimal() else text or ""
 
 
@@ -230,12 +198,11 @@ _WIDE: Final = (
 )
 """Characters that take two columns of a terminal."""
 _UNSEEN: Final = r"[\p{Cc}\p{Zl}\p{Zp}]+"
-_LONGEST_CELL: Final = 24
-"""Characters of a name or an address that a line has room for."""
+_MAX_CELL_CHARACTERS: Final = 24
 
 
 def list_lines(frame: pl.DataFrame) -> list[str]:
-    """The lines of :func:`bansong.watch.entries`, with a header, and a last one that counts."""
+    """Return the lines of :func:`bansong.watch.entries`, with a header and a total."""
     if frame.is_empty():
         return [gettext("nothing is watched")]
     words = KOREAN_WORDS["biz_status"] if current_language() == "ko" else {}
@@ -249,7 +216,7 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
         pl.col("watch_id").alias("watch id"),
     )
     total = gettext("{count:,} watched", count=frame.height)
-    if closed := _count_closed(frame):
+    if closed := frame.filter(pl.col("biz_status") == "closed").height:
         total += gettext(", {closed:,} of them closed", closed=closed)
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
         shown = shown.drop("checked")  # a service that tells no times
@@ -268,14 +235,13 @@ _HEADERS: Final = {
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
-    """Times as ISO 8601 text in Korea's time zone."""
+    """Return times as ISO 8601 text in Korea's time zone."""
     # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
     return frame.with_columns(pl.col(times).map_elements(_in_seoul, return_dtype=pl.String)) if times else frame
 
 
 def _columns(shown: pl.DataFrame) -> list[str]:
-    """The rows under their headers, each column as wide as its widest cell."""
     texts = shown.select(_cell(name) for name in shown.columns)
     headed = pl.concat([pl.DataFrame({name: [gettext(_HEADERS[name])] for name in shown.columns}), texts])
     padded = headed.select(_pad(name) for name in headed.columns)
@@ -286,7 +252,11 @@ def _cell(name: str) -> pl.Expr:
     text = pl.col(name).cast(pl.String).fill_null("").str.replace_all(_UNSEEN, " ")
     if name not in ("name", "address"):
         return text
-    return pl.when(text.str.len_chars() > _LONGEST_CELL).then(text.str.head(_LONGEST_CELL - 1) + "…").otherwise(text)
+    return (
+        pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS)
+        .then(text.str.head(_MAX_CELL_CHARACTERS - 1) + "…")
+        .otherwise(text)
+    )
 
 
 def _pad(name: str) -> pl.Expr:
@@ -294,25 +264,20 @@ def _pad(name: str) -> pl.Expr:
     return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
 
 
-def _count_closed(frame: pl.DataFrame) -> int:
-    return frame.filter(pl.col("biz_status") == "closed").height
-
-
 def _in_seoul(at: datetime) -> str:
     return at.astimezone(SEOUL).isoformat(timespec="seconds")
 
 
 _AFTER: Final = 0.06
-"""The length of the last grade's line behind the last change, as a share of the width."""
-_DAY: Final = 86400.0
+"""Length of the last grade's line behind the last change, as a share of the width."""
+_DAY_S: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class History(Shown):
-    """The changes of grade of one watched business, the oldest first; ``grade`` is the one it has now.
+    """The changes of grade of one watched business, the oldest first; ``grade`` is the current one.
 
-    ``created``: when it was put on the list, in seconds since 1970, where that is known. Displays as a plot and a table
-    in a notebook.
+    ``created``: when it was put on the list, in seconds since 1970. Displays as a plot and a table in a notebook.
     """
 
     watch_id: str
@@ -324,18 +289,17 @@ class History(Shown):
 
     @property
     def frame(self) -> pl.DataFrame:
-        """One row a change: ``at`` (Datetime, UTC; null if not known), ``before``, ``after``, ``biz_status``."""
+        """One row a change: ``at`` (Datetime, UTC; null if unknown), ``before``, ``after``, ``biz_status``."""
         rows = [(None if math.isnan(c.at) else c.at, c.before, c.after, c.biz_status) for c in self.changes]
         names = ("at", "before", "after", "biz_status")
         frame = pl.DataFrame(
             rows, schema={name: pl.Float64 if name == "at" else pl.String for name in names}, orient="row"
         )
-        at = (pl.col("at") * 1e6).round().cast(pl.Int64)
-        return frame.with_columns(pl.from_epoch(at, time_unit="us").dt.replace_time_zone("UTC").alias("at"))
+        return frame.with_columns(utc_expr("at"))
 
     @property
     def title(self) -> str:
-        """Which business it is."""
+        """Number and name of the business."""
         return business_label(self.biz_no, self.name)
 
     def lines(self) -> list[tuple[str, str]]:
@@ -368,13 +332,13 @@ class History(Shown):
         return f"<div>{escape(self.title)}</div>{self._drawing()}{Shown._repr_html_(self)}"
 
     def chart(self) -> Chart:
-        """Return grades over time as steps; raise :class:`UsageError` where no time is known, or without Altair."""
+        """Return grades over time as steps; raise :class:`UsageError` if no time is known, or without Altair."""
         known = [change for change in self.changes if not math.isnan(change.at)]
         if not known:
             raise UsageError(HISTORY_EMPTY, title=self.title)
         begin = known[0].at if self.created is None else min(self.created, known[0].at)
         if begin == known[-1].at:
-            begin -= _DAY
+            begin -= _DAY_S
         end = known[-1].at + (known[-1].at - begin) * _AFTER
         steps = [
             (begin, known[0].before, None),
@@ -382,12 +346,10 @@ class History(Shown):
             (end, known[-1].after, None),
         ]
         frame = pl.DataFrame(steps, schema={"at": pl.Float64, "grade": pl.String, "said": pl.String}, orient="row")
-        at = pl.from_epoch((pl.col("at") * 1e6).round().cast(pl.Int64), time_unit="us").dt.replace_time_zone("UTC")
-        frame = frame.with_columns(at.alias("at"), pl.col("grade").fill_null("–"))
+        frame = frame.with_columns(utc_expr("at"), pl.col("grade").fill_null("–"))
         return charts.grade_history(frame, _levels(known), gettext("Grade of {title} over time", title=self.title))
 
     def _drawing(self) -> str:
-        """The chart as SVG, or a sentence where nothing draws."""
         try:
             return charts.as_svg(self.chart())
         except UsageError as error:
@@ -398,13 +360,17 @@ class History(Shown):
 
 
 def _levels(changes: list[Change]) -> list[str]:
-    """The grades on the axis, the best at the top: the usual five, or those of the service in their order."""
+    """Return the grades on the axis, the best first: the usual five, or the service's own."""
     seen = dict.fromkeys(grade or "–" for change in changes for grade in (change.before, change.after))
     return list(GRADES) if set(seen) <= set(GRADES) else sorted(seen, key=lambda grade: (grade == "–", grade))
 
 
+def utc_expr(seconds: str) -> pl.Expr:
+    """Return a column of seconds since 1970 as Datetime (UTC, microseconds)."""
+    micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
+    return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
+
+
 def seoul_iso(seconds: float | None) -> str | None:
-    """A time as ISO 8601 in Korea's time zone, to the second; ``None`` where there is none."""
-    if seconds is None or math.isnan(seconds):
-        return None
-    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
+    """Return a time as ISO 8601 in Korea's time zone, to the second; ``None`` if unknown."""
+    return None if seconds is None or math.isnan(seconds) else korean_iso(seconds)

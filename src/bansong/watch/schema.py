@@ -71,12 +71,8 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivered IS NULL;
 """
 
-MIGRATIONS: Final = {
-    1: "ALTER TABLE watches DROP COLUMN entry;",
-    2: "ALTER TABLE watches ADD COLUMN status_day TEXT;",
-}
-"""What makes the tables of one version those of the next.
+MIGRATIONS: Final = {1: "ALTER TABLE watches DROP COLUMN entry;", 2: "ALTER TABLE watches ADD COLUMN status_day TEXT;"}
+"""Steps from one version of the tables to the next.
 
-``entry`` was the watch as JSON, a generated column; it is rendered when it is read. ``status_day`` is the day (ISO) on
-which the status of a watch was known.
+``entry`` was the watch as JSON, a generated column. ``status_day``: day (ISO) of a watch's status.
 """

@@ -1,4 +1,4 @@
-"""A watch list at the hosted service brought to what a file says: one request a business, at a pace, none twice."""
+"""Bring a watch list at the hosted service to a file's state: one request a business, none twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is to be done to a list: additions, then changes (watch_id, as it is to be), then removals (watch_id)."""
+    """Steps on a list: additions, changes (watch_id, new values), removals (watch_id)."""
 
     add: Sequence[Business] = ()
     change: Sequence[tuple[str, Business]] = ()
@@ -37,12 +37,11 @@ class Steps:
 
 @dataclass(slots=True)
 class Done:
-    """What was done of :class:`Steps`, counted as it happens.
+    """Result of :class:`Steps`, counted as it happens.
 
-    ``refused``: numbers that the service does not take, and why. ``doubts``: numbers (of removals: watch_id) of which
-    it is not known whether the service did as it was told. ``halt``: why the rest was left, ``None`` if none was.
-    ``first_check_by``: when the last of the added businesses is first checked (seconds since 1970), as far as the
-    service says it, and does not do so at once.
+    ``refused``: numbers and reasons. ``doubts``: numbers (of removals: watch_id) with an unknown result. ``halt``: why
+    the rest was left. ``first_check_by``: when the last added business is first checked (seconds since 1970), if the
+    service says so.
     """
 
     added: int = 0
@@ -55,12 +54,12 @@ class Done:
 
     @property
     def settled(self) -> int:
-        """How many steps are over."""
+        """Number of finished steps."""
         return self.added + self.changed + self.removed + len(self.refused) + len(self.doubts)
 
 
 class ServiceSync:
-    """Carries out the steps of one sync; ``dispatcher`` sends them, and cancels them in good order."""
+    """Carries out the steps of one sync; ``dispatcher`` sends and cancels them."""
 
     def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
         self.dispatcher = Dispatcher(rate=terms.rate, drain=terms.drain)
@@ -73,7 +72,7 @@ class ServiceSync:
         self._postponed: list[_StepRequest] = []
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
-        """Add and change watches. A change is a second POST; if the service made a watch of it, the first one goes."""
+        """Add and change watches. A change is a second POST; if that made a new watch, the first one is removed."""
         await self._carry_out(
             (
                 *(_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add),
@@ -85,9 +84,9 @@ class ServiceSync:
         )
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
-        """Remove watches; one that is not there any more is removed. What had no place before is added then.
+        """Remove watches, then add what found the list full before; a missing watch counts as removed.
 
-        What was refused since the month's changes are used up is left: removals make no room for it.
+        Removals make no room for additions refused because the month's changes are used up.
         """
         await self._carry_out(
             [_StepRequest(self, watch_id, partial(self._remove, watch_id), safe=True) for watch_id in watch_ids]
@@ -142,11 +141,9 @@ class ServiceSync:
 
 
 class _StepRequest(OutgoingRequest[None]):
-    """One step of a sync; ``name`` is what its outcome is listed under.
+    """One step of a sync; ``name`` is listed with its outcome.
 
-    ``safe``: it may be sent again though it may have been done: removing twice is removing once. ``adds``: it takes a
-    place on the list. ``changes``: it needs none, but may be refused, as an addition, where the list may not be changed
-    any more.
+    ``safe``: may be repeated. ``adds``: takes a place on the list. ``changes``: counts as a change of the month.
     """
 
     def __init__(
@@ -163,7 +160,6 @@ class _StepRequest(OutgoingRequest[None]):
         self._adds, self._changes = adds, changes
 
     async def skip(self) -> bool:
-        """Postpone what would be refused as another was: a removal may make room, asking again does not."""
         is_refused = self._sync._refusal is not None and self._is_held_back(self._sync._refusal)
         if is_refused:
             self._sync._postponed.append(self)
@@ -195,19 +191,15 @@ class _StepRequest(OutgoingRequest[None]):
         self._report_progress()
 
     def _is_held_back(self, error: ServiceError) -> bool:
-        """Return whether an error will come to every step of this kind, and to no removal."""
-        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and _are_changes_spent(error))
+        """Whether an error (as `bansong serve` words it) will come to every step of this kind, and to no removal."""
+        changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
+        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and changes_are_spent)
 
     def _report_progress(self) -> None:
         self._sync._progress(self._sync._done.settled, self._sync._total)
 
 
 def _is_list_full(error: ServiceError) -> bool:
-    """Return whether a service says that the list has no place left, in the words of `bansong serve`."""
+    """Whether the list has no place left, in the words of `bansong serve`."""
     is_conflict = isinstance(error, RejectedError) and error.status == HTTPStatus.CONFLICT
     return is_conflict and "watch_limit" in (error.detail or "")
-
-
-def _are_changes_spent(error: ServiceError) -> bool:
-    """Return whether a service says that the list may not be changed any more this month, in the same words."""
-    return isinstance(error, LimitError) and "watch_changes" in (error.detail or "")

@@ -1,4 +1,4 @@
-"""The times of a watch as a hosted service says them: INTERFACE.md gives neither their names nor their form."""
+"""Times of a watch at a hosted service: INTERFACE.md gives neither their names nor their form."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ WATCH_TIMES: Final = {
     "due": ("next_check_at", "next_check", "nextCheckAt"),
     "closed": ("closed_at", "closedAt"),
 }
-"""The names that services give the times of a watch."""
+"""Names that services give the times of a watch."""
 
 
 def watch_time(entry: WatchEntry, of: str) -> float | None:
-    """Return one of the times of a watch at a service, ``None`` where it does not say it."""
+    """Return one of the times of a watch at a service, if given."""
     more = entry.model_extra or {}
     return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
 
 
-_MILLISECONDS: Final = 1e11
-"""A number of seconds that large is in the year 5138, so it is milliseconds."""
+_MIN_MILLISECONDS: Final = 1e11
+"""Numbers from here on are milliseconds; as seconds they would be in the year 5138."""
 
 
 def parse_time(text: object) -> float | None:
-    """A time that a service wrote, as seconds since 1970; ``None`` for what is none.
+    """Parse a service's time as seconds since 1970; ``None`` if it is none.
 
-    It is read as ISO 8601 (UTC where it says no zone), or as a number of seconds or milliseconds.
+    ISO 8601 (UTC without a zone), or a number of seconds or milliseconds.
 
     >>> parse_time("2026-11-22T09:00:00+09:00") == parse_time("1795305600") == parse_time(1795305600000)
     True
@@ -49,6 +49,6 @@ def parse_time(text: object) -> float | None:
         number = float(text)
     except (ValueError, OverflowError):
         return None
-    if not math.isfinite(number) or not 0 <= number < _MILLISECONDS * 1000:
+    if not math.isfinite(number) or not 0 <= number < _MIN_MILLISECONDS * 1000:
         return None
-    return number / 1000 if number >= _MILLISECONDS else number
+    return number / 1000 if number >= _MIN_MILLISECONDS else number

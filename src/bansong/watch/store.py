@@ -1,4 +1,4 @@
-"""The watch list in a database: each function is one step of a transaction that its caller opens and commits."""
+"""The watch list in a database: each function is one step of the caller's transaction."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -39,13 +39,13 @@ _FRAME: Final = {
 _DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
 _ENCODER: Final = msgspec.json.Encoder()
 _BLOCK: Final = 7
-"""Bits of a watch's number that do not say which block it is in: some 40 kB, read and rendered in a millisecond."""
+"""Low bits of a watch's number within its block: some 40 kB, rendered in a millisecond."""
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """A business to be watched: ten digits, and what is known of name and address."""
+    """A business to be watched: ten digits, name and address."""
 
     biz_no: str
     name: str | None = None
@@ -54,7 +54,7 @@ class Business:
 
 @dataclass(frozen=True, slots=True)
 class WatchedBusiness:
-    """A watched business, and what its last check found. ``closed``: when its closure was found, ``None`` if open."""
+    """A watched business, and its last check. ``closed``: when its closure was found."""
 
     watch_id: str
     biz_no: str
@@ -72,7 +72,7 @@ class WatchedBusiness:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of grade; ``biz_status`` is the one found with the new grade."""
+    """One change of grade; ``biz_status`` was found with the new grade."""
 
     at: float
     before: str | None
@@ -89,16 +89,15 @@ class Added:
 
 
 Addition = Literal["added", "changed", "unchanged"]
-"""What came of an addition: a new watch, another name or address of a known one, or nothing new."""
 
 
 def add(
     db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
 ) -> tuple[WatchedBusiness, Addition]:
-    """Put a business on an owner's list; return it, and what came of it.
+    """Put a business on an owner's list once; return it, and whether it was new or changed.
 
-    A business is on a list once: given again, its name and address are replaced as far as they are given. A new one is
-    due at ``first_check``, and a changed one when it is due anyway; without it both are due at once.
+    A name and address replace known ones. A new watch is due at ``first_check``, a changed one keeps its time; without
+    ``first_check`` both are due at once.
     """
     done: Addition = "added"
     found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
@@ -124,7 +123,7 @@ def add(
 
 
 def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
-    """Put many businesses on an owner's list, each as :func:`add` does; what is new or changed is due at once."""
+    """Put many businesses on an owner's list as :func:`add` does; new and changed ones are due at once."""
     before = count(db, owner)
     done = db.executemany(
         "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
@@ -139,31 +138,31 @@ def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], no
 
 
 def count(db: sqlite3.Connection, owner: str) -> int:
-    """Return the number of businesses that an owner watches."""
+    """Count the businesses that an owner watches."""
     row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | None:
-    """One of an owner's watches."""
+    """Return one of an owner's watches."""
     row = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
     return None if row is None else WatchedBusiness(*row)
 
 
 def every(db: sqlite3.Connection, owner: str) -> list[WatchedBusiness]:
-    """All watches of an owner, in the order in which they were added."""
+    """Return all watches of an owner, in the order of addition."""
     rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
     return [WatchedBusiness(*row) for row in rows]
 
 
 def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
-    """Take a watch off an owner's list, its history with it; return its number, ``None`` where it was not there."""
+    """Remove a watch and its history; return its number, ``None`` if there was none."""
     gone = db.execute("DELETE FROM watches WHERE owner = ? AND id = ? RETURNING number", (owner, watch_id)).fetchall()
     return gone[0][0] if gone else None
 
 
 def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) -> int:
-    """Take watches off an owner's list as :func:`remove` does; return how many were there."""
+    """Remove watches as :func:`remove` does; return how many there were."""
     done = db.execute(
         "DELETE FROM watches WHERE owner = ? AND id IN (SELECT value FROM json_each(?))",
         (owner, json.dumps(list(watch_ids))),
@@ -172,7 +171,7 @@ def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) ->
 
 
 def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] | None:
-    """The changes of grade of one watch, the oldest first; ``None`` where the owner has no such watch."""
+    """Return the changes of grade of a watch, the oldest first; ``None`` for an unknown watch."""
     found = db.execute("SELECT number FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
     if found is None:
         return None
@@ -181,7 +180,7 @@ def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] |
 
 
 def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str, str]:
-    """``biz_no`` → ``watch_id`` for those of the numbers that an owner watches."""
+    """Return ``biz_no`` → ``watch_id`` of watched numbers."""
     return dict(
         db.execute(
             "SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN (SELECT value FROM json_each(?))",
@@ -191,25 +190,25 @@ def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str,
 
 
 class Block(NamedTuple):
-    """Watches of one owner with neighbouring numbers, as the service says them: JSON objects, each behind a comma."""
+    """Watches of one owner with neighbouring numbers, rendered: JSON objects, each behind a comma."""
 
     entries: bytes
     total: int
 
 
 def block_of(number: int) -> int:
-    """The block that a watch is in."""
+    """Return the block of a watch."""
     return number >> _BLOCK
 
 
 def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
-    """The blocks that hold watches of an owner; in their order the watches are in the order of their addition."""
+    """Return an owner's blocks, in the order of addition."""
     query = f"SELECT DISTINCT number >> {_BLOCK} FROM watches WHERE owner = ? ORDER BY 1"
     return [number for (number,) in db.execute(query, (owner,))]
 
 
 def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
-    """Return the watches of an owner in one block, rendered."""
+    """Render the watches of an owner in one block."""
     rows = db.execute(
         f"SELECT {_DOCUMENT} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
         (owner, block << _BLOCK, block + 1 << _BLOCK),
@@ -219,15 +218,13 @@ def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
 
 
 def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
-    """Return the number of one of an owner's watches, and the watch as the service says it."""
+    """Return the number of a watch, and its rendered entry."""
     query = f"SELECT number, {_DOCUMENT} FROM watches WHERE owner = ? AND id = ?"
     row = db.execute(query, (owner, watch_id)).fetchone()
     return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
 
 
 class _WatchDocument(msgspec.Struct):
-    """A watch as the service's clients get it."""
-
     watch_id: str
     biz_no: str
     name: str | None
@@ -241,7 +238,6 @@ class _WatchDocument(msgspec.Struct):
 
 
 def _document(row: Sequence[Any]) -> _WatchDocument:
-    """Return what :data:`_DOCUMENT` selects as it is rendered: the last four are times."""
     return _WatchDocument(*row[:6], *map(_iso_or_none, row[6:]))
 
 
@@ -251,37 +247,37 @@ def _iso_or_none(seconds: float | None) -> str | None:
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """Return the time when the next of an owner's watches is due; ``None`` where there are none."""
+    """Return when the next of an owner's watches is due, if any."""
     found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
 
 class Overdue(NamedTuple):
-    """How many watches are overdue, and when the one was due that waits longest."""
+    """Count of overdue watches, and when the oldest was due."""
 
     watches: int
     oldest: float | None
 
 
 def count_overdue(db: sqlite3.Connection, owners: Sequence[str], before: float) -> Overdue:
-    """Return how many watches of some owners were due before a time."""
+    """Count the watches of some owners that were due before a time."""
     query = "SELECT count(*), min(due) FROM watches WHERE due < ? AND owner IN (SELECT value FROM json_each(?))"
     return Overdue(*db.execute(query, (before, json.dumps(owners))).fetchone())
 
 
 def count_all(db: sqlite3.Connection) -> int:
-    """Return the number of watches of all owners."""
+    """Count the watches of all owners."""
     return int(db.execute("SELECT coalesce(sum(watches), 0) FROM watch_counts").fetchone()[0])
 
 
 def last_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """Return the time when the last of an owner's watches is due; ``None`` where there are none."""
+    """Return when the last of an owner's watches is due, if any."""
     found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
 
 def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) -> list[int]:
-    """Let watches that are due later than ``until`` be due then, ``limit`` at most; return their numbers."""
+    """Let at most ``limit`` watches due after ``until`` be due then; return their numbers."""
     rows = db.execute(
         "UPDATE watches SET due = ? WHERE number IN"
         " (SELECT number FROM watches WHERE owner = ? AND due > ? LIMIT ?) RETURNING number",
@@ -291,9 +287,9 @@ def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) 
 
 
 def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
-    """Let all of an owner's watches be due; with ``wait`` those that were last checked so many seconds ago or longer.
+    """Let an owner's watches be due; with ``wait`` only those last checked so many seconds ago.
 
-    So are those that were checked, or added, later than now: the clock was wrong.
+    So are watches checked or added later than now: the clock was wrong.
     """
     db.execute(
         "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
@@ -303,7 +299,7 @@ def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None 
 
 
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
-    """The watches that are due, the longest waiting first, ``limit`` at most; of some owners, or of all.
+    """Return at most ``limit`` due watches, the longest waiting first; of some owners, or of all.
 
     Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_day (String),
     created, checked, due, bounce_prob, closed (Float64).
@@ -324,14 +320,11 @@ def record(
     channels: Sequence[str] = (),
     window: SummaryWindow | None = None,
 ) -> CheckResult:
-    """Record what a check found: the watches, the changes of grade, and a notification of each closure.
+    """Record a check: the watches, the changes of grade, and a notification of each closure.
 
-    What was closed already when it was first checked is in one notification, with what other checks found of the kind,
-    as far as ``window`` says.
-
-    ``checked`` is of :func:`bansong.watch.checking.judge_watches`; what does not fit its watch any more (removed, or
-    its name or address changed meanwhile) is left as it is. ``next_due`` is when each is checked again, a time or an
-    expression of times over the columns of :func:`due`. Each notification is to be delivered on all ``channels``.
+    ``checked`` is of :func:`bansong.watch.checking.judge_watches`; answers that do not fit their watch any more are
+    dropped. ``next_due``: time of the next check, or an expression over the columns of :func:`due`. Businesses closed
+    at their first check share one notification within ``window``. Each notification goes to all ``channels``.
     """
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
@@ -366,7 +359,7 @@ def record(
 
 
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
-    """Leave watches that could not be checked for later, unless they were to wait longer already."""
+    """Postpone watches that could not be checked, unless they are due later anyway."""
     db.execute(
         "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
         (due, due, json.dumps(list(numbers))),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 import polars as pl
 
-from bansong.cancellation import CancelToken, run_async
+from bansong.cancellation import CancelToken, run_async, run_until_interrupted
 from bansong.dispatch import Halt
 from bansong.environment import variable
 from bansong.errors import Problem, UsageError
 from bansong.forking import refuse_after_fork
 from bansong.options import service_options
 from bansong.progress.display import Progress
-from bansong.translation import Option, gettext
+from bansong.translation import Option, gettext_of
 from bansong.watch import store
 from bansong.watch.local_file import OWNER, LocalFile, watch_path
 from bansong.watch.reconcile import LISTED
@@ -36,18 +36,17 @@ URL_MISSING: Final = Problem(
 )
 
 T = TypeVar("T")
-
 Local = str | Path | bool | None
-"""Which list: none of it, or false, is the service's; true is the user's own local one; else a local list's file."""
+"""Which list: ``None`` or false is the service's; true is the user's own local one; else a local list's file."""
 
 
 class ServiceTerms(TypedDict, total=False):
-    """Which service and as whom, how fast, and how many requests at once: as in :class:`ServiceOptions` of `enrich`.
+    """Which service, with which key, how fast: as in :class:`ServiceOptions` of `enrich`.
 
     ``base_url`` (or ``BANSONG_BASE_URL``), ``api_key`` or ``key_file`` (or ``BANSONG_API_KEY``,
     ``BANSONG_API_KEY_FILE``); ``allow_http``; ``rate``: requests per second, 50 by default; ``concurrency``, 16;
-    ``timeout``: seconds to wait for a reply, 30; ``drain``: seconds that an interrupted sync waits for what is under
-    way, 10.
+    ``timeout``: seconds to wait for a reply, 30; ``drain``: seconds that an interrupted sync waits for open requests,
+    10.
     """
 
     base_url: str | None
@@ -61,27 +60,27 @@ class ServiceTerms(TypedDict, total=False):
 
 
 class WatchStore(Protocol):
-    """A list of watched businesses. ``name`` says which one, for people."""
+    """A list of watched businesses; ``name`` is for people."""
 
     name: str
 
     def frame(self) -> pl.DataFrame:
-        """The whole list: :data:`bansong.watch.reconcile.LISTED`."""
+        """Return the whole list: :data:`bansong.watch.reconcile.LISTED`."""
         ...
 
     def history(self, watch_id: str) -> list[Change]:
-        """The changes of grade of one watch, the oldest first."""
+        """Return the changes of grade of one watch, the oldest first."""
         ...
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """Do what is to be done, additions first; what was done and what was not is in the result."""
+        """Do the steps, additions first."""
         ...
 
 
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
-    """Return the local list where ``local`` says so (a path, or true for the user's own), else the service's.
+    """Return the local list if ``local`` names one, else the service's.
 
-    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` where they contradict ``local``.
+    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` if they contradict ``local``.
     """
     refuse_after_fork()
     if local is None or local is False:
@@ -107,16 +106,16 @@ class ServiceStore:
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchStore`. Raises what the service says."""
+        """See :class:`WatchStore`; raises the service's errors."""
         return self._call(_list_frame)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchStore`. A time that cannot be read is ``NaN``."""
+        """See :class:`WatchStore`. An unreadable time is ``NaN``."""
         changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchStore`. A request of which it is not known what became of it is not sent again."""
+        """See :class:`WatchStore`. A request in doubt is not sent again."""
         cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
@@ -134,11 +133,9 @@ class ServiceStore:
             self._call(main, cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                gettext(
+                gettext_of(
+                    done,
                     "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
-                    added=done.added,
-                    changed=done.changed,
-                    removed=done.removed,
                 )
             ) from None
         if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
@@ -156,7 +153,7 @@ class ServiceStore:
             async with client:
                 return await ask(client)
 
-        return run_in_loop(main) if cancel is None else run_async(main, cancel)
+        return run_until_interrupted(main) if cancel is None else run_async(main, cancel)
 
 
 class LocalStore:
@@ -168,7 +165,7 @@ class LocalStore:
         self._now = now
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchStore`; empty where there is no file yet. Raises :class:`StoreError`."""
+        """See :class:`WatchStore`; empty without a file. Raises :class:`StoreError`."""
         if not self.path.exists():
             return pl.DataFrame(schema=LISTED)
         with LocalFile(self.path, create=False) as file, file.reading() as db:
@@ -180,7 +177,7 @@ class LocalStore:
             return store.history(db, OWNER, watch_id) or []
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchStore`: all of it, or nothing."""
+        """See :class:`WatchStore`; all steps, or none."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
             added = store.add_many(db, OWNER, entries, self._now())
@@ -190,7 +187,7 @@ class LocalStore:
 
 
 def local_frame(db: Any) -> pl.DataFrame:
-    """A local list as a frame."""
+    """Return a local list as a frame."""
     schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
     watches = [
         (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)
@@ -221,18 +218,3 @@ def _change(change: WatchChange) -> Change:
     return Change(
         float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
     )
-
-
-def run_in_loop(main: Callable[[], Awaitable[T]]) -> T:
-    """Run async code in an event loop of its own thread, whatever loop runs in this one; Ctrl-C cancels it."""
-    from anyio.from_thread import start_blocking_portal
-
-    from bansong.cancellation import PortalTask
-
-    with start_blocking_portal() as portal:
-        task = PortalTask(portal, main)
-        try:
-            return task.wait()
-        except KeyboardInterrupt:
-            task.cancel()
-            raise

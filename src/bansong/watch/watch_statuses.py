@@ -1,4 +1,4 @@
-"""The statuses of a check of a local list: asked of the tax authority for what is due, and stored."""
+"""Statuses of a check of a local list: asked of the tax authority, and stored."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts
 from bansong.reference.status_store import StatusStore
 from bansong.schema import SEOUL
 from bansong.storage.sqlite import is_in_use
-from bansong.translation import Phrase
+from bansong.translation import Listed, Phrase, gettext_noop, gettext_of
 
 log = logging.getLogger(__name__)
-
-_PAUSED: Final = 5
+_PAUSED_EXIT_CODE: Final = 5
 _LONGEST: Final = 100_000.0
-"""Days; a status may be older than that, but no date is."""
+"""Days; a longer age would be before the first date."""
 
 
 def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
-    """Return the statuses of a check, ``None`` where the tax authority is not asked.
+    """Return the statuses of a check, ``None`` if the tax authority is not asked.
 
-    ``status``: as for :func:`bansong.watch.check`. Raises :class:`bansong.errors.UsageError` where there is no key.
+    Raises :class:`bansong.errors.UsageError` without a key.
     """
     options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
     if not options.is_asking:
@@ -43,18 +42,17 @@ def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], 
 
 @dataclass
 class WatchStatuses:
-    """What the tax authority tells during one check; ``now`` returns seconds since 1970."""
+    """Statuses asked during one check; ``now`` returns seconds since 1970."""
 
     options: StatusOptions
     now: Callable[[], float]
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
-        """Ask for numbers (ten digits), and return the engine with what is known of them.
+        """Ask for numbers (ten digits); return the engine with their statuses.
 
-        An outage is no error: what is stored goes on to count. Neither is a store that another process holds for long:
-        the engine's registry alone counts, and what was known of a watch stays. Raises
-        :class:`bansong.errors.StoreError` for one that cannot be used otherwise.
+        If the API fails, stored statuses count; if another process holds the store for long, the engine's registry
+        alone. Raises :class:`bansong.errors.StoreError` for a store that cannot be used otherwise.
         """
         keys = numbers.cast(pl.UInt64).unique()
         try:
@@ -62,11 +60,12 @@ class WatchStatuses:
         except StoreError as error:
             if not is_in_use(error):
                 raise
-            self._halted.append(StatusFetch(numbers=len(keys), left=len(keys), halt=str(error), exit_code=_PAUSED))
+            self._halted.append(
+                StatusFetch(numbers=len(keys), left=len(keys), halt=str(error), exit_code=_PAUSED_EXIT_CODE)
+            )
             return engine
 
     def _fetch(self, keys: pl.Series) -> StatusOverlay:
-        """Ask for numbers (UInt64), and return what is stored of them."""
         token = CancelToken()
         fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
         log.info("asked the tax authority: %s", fetch)
@@ -78,41 +77,33 @@ class WatchStatuses:
 
     @property
     def unasked(self) -> int:
-        """How many numbers were due and could not be asked."""
+        """Due numbers that could not be asked."""
         return sum(fetch.unasked for fetch in self._halted)
 
     @property
     def exit_code(self) -> int:
-        """0, 3 for a refused key, or 5 where the next check asks."""
+        """0, 3 for a refused key, or 5 if the next check asks."""
         return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:
-        """Return what is to be said where not all was asked that should have been; ``None`` where it was."""
+        """Return a warning if not all due statuses could be asked."""
         if not self._halted:
             return None
         days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]
         known = []
         if days:
-            age = (self._day() - min(days)).days
-            known.append(
-                Phrase(
-                    "the status store, whose oldest status is of {days} ({age} ago)",
-                    days=min(days),
-                    age=Phrase("{count:,} day", "{count:,} days", count=age),
-                )
-            )
+            age = Phrase("{count:,} day", "{count:,} days", count=(self._day() - min(days)).days)
+            about = {"days": min(days), "age": age}
+            known.append(Phrase("the status store, whose oldest status is of {days} ({age} ago)", **about))
         if registry is not None:
-            known.append(Phrase("the registry {version}", version=registry.version))
+            known.append(gettext_of(registry, "the registry {version}"))
         left = Phrase("{count:,} number", "{count:,} numbers", count=self.unasked)
-        by_what = (
-            Phrase("judged by {names}", names=Phrase(" and ").join(known))
-            if known
-            else Phrase("not judged: nothing is known of their status")
-        )
+        names = Listed(known, gettext_noop(" and "))
+        unknown = Phrase("not judged: nothing is known of their status")
         return Phrase(
             "{left} could not be asked of the tax authority and {by_what}: {halt}",
             left=left,
-            by_what=by_what,
+            by_what=Phrase("judged by {names}", names=names) if known else unknown,
             halt=self._halted[0].halt,
         )
 

@@ -70,8 +70,7 @@ def verify_signature(
         at = given.get(TIMESTAMP_HEADER, "")
         parts = [part.partition(",") for part in given[SIGNATURE_HEADER].split(" ", _MOST_PARTS)]
         return _is_recent(at, current, tolerance) and _matches(
-            _sign(secret, given.get(ID_HEADER, ""), at, body),
-            (text for version, _, text in parts if version == "v1"),
+            _sign(secret, given.get(ID_HEADER, ""), at, body), (text for version, _, text in parts if version == "v1")
         )
     value = given.get(FORMER_SIGNATURE_HEADER.lower(), "")
     parts = [part.strip().partition("=") for part in value.split(",", _MOST_PARTS)]

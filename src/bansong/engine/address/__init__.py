@@ -1,12 +1,4 @@
-"""Find the official address and postal code of an address as people type it.
-
-- ``parse``: region, road or lot, number, building, detail
-- ``regions``: provinces and districts, their names of today, their postal codes
-- ``match``: the building that is meant, looked up in the gazetteer
-- ``gazetteer``: the file of official addresses (``bansong.reference.gazetteer`` builds it)
-- ``misspellings``: which names are one slip apart
-- ``batches``: tools for batches of rows
-"""
+"""Find the official address and postal code of an address as people type it."""
 
 from __future__ import annotations
 
@@ -57,23 +49,24 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
 
 
 def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.LazyFrame:
-    """Add to each row what its address means: the columns of :data:`ADDED`.
+    """Add the columns of :data:`ADDED`, the meaning of each row's address.
 
-    ``frame`` has ``address`` and ``zipcode`` (String). Number and order of the rows stay. ``match_level`` is one of
-    :data:`LEVELS`, null where there is no readable address; ``region``: the province of today, as a level of the
-    feature ``region``, the building's if one was found; ``covered``: the gazetteer holds the region that is named, so
-    that what it does not find does not exist; ``form``: road or lot; ``unit``: given, or missing though the building
-    is an apartment complex; ``postal_match``: right, neighbouring (a code of the same dong or road), other_district;
-    ``supported``: whether other words of the row bear out what was repaired, null where nothing was;
-    of the address as written, ``region_given``: it names one province, or a district that no other province has,
-    ``numbered``: a road or lot with its number, ``beside``: a place by another one (맞은편, 옆 건물, 앞);
-    ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: what was corrected, in words of ``lang``;
-    ``fixed_zipcode``, ``fixed_address``: null where they are not sure; ``district_code``: the ten digits of the
-    building's legal dong (법정동코드), ``place``: which of the gazetteer's buildings it is; null where none was found.
+    ``frame`` has ``address`` and ``zipcode`` (String); its rows and their order stay. Without a gazetteer only the
+    region is recognised and compared to the postal code. With one, batches are matched: the query streams, also from
+    several threads.
 
-    Without a gazetteer only the region is recognised and the postal code held against it, as it is with one where no
-    building is found. With one, a batch of rows at a time is matched: the query streams, and engines that call it from
-    several threads may.
+    - ``match_level``: one of :data:`LEVELS`, null without a readable address
+    - ``region``: province of today (level of the feature ``region``), the building's if one was found
+    - ``covered``: the gazetteer holds the named region, so that unfound addresses do not exist
+    - ``form``: road or lot; ``unit``: given, or missing in an apartment complex
+    - ``postal_match``: right, neighbouring (a code of the same dong or road), other_district
+    - ``supported``: other words of the row confirm the repair, null without one
+    - ``region_given``: the address names one province, or a district of a single province; ``numbered``: a road or lot
+      with its number; ``beside``: a place by another one (맞은편, 옆 건물, 앞)
+    - ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: corrections, in words of ``lang``
+    - ``fixed_zipcode``, ``fixed_address``: null if uncertain
+    - ``district_code``: ten digits of the building's legal dong (법정동코드), ``place``: its place in the gazetteer,
+      null without a building
     """
     if gazetteer is None:
         names = frame.collect_schema().names()
@@ -85,7 +78,6 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
 
 
 def _with_number(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``region_given``, ``numbered`` and ``beside``."""
     read = pl.struct("address", "zipcode").map_batches(
         _read_number_batch, return_dtype=pl.Struct(_READ), is_elementwise=True
     )
@@ -97,7 +89,7 @@ _READ: Final = {"numbered": pl.Boolean, "beside": pl.Boolean}
 
 
 def _read_number_batch(addresses: pl.Series) -> pl.Series:
-    """Return Struct(:data:`_READ`). Only addresses that are not plain are parsed, as that is slow."""
+    # only addresses that are not plain are parsed, as that is slow
     frame = addresses.struct.unnest()
     read = frame.select(
         numbered=pl.col("address").str.contains(USUAL_ROAD), beside=parse.describes_by_other(pl.col("address"))
@@ -131,23 +123,23 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         parsed = _PARSING.run(addresses.struct.unnest())
         answers = format_match(lookups, match_addresses(lookups, parsed), lang)
         return _with_postal_conflict(answers, parsed)[list(ADDED)].to_struct("address")
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else the user's file is blamed
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
 
 def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
     """Return the likeliest places of each address for a person to choose from, the best first.
 
-    ``addresses`` has ``address`` and ``zipcode`` (String). The answer has the columns of :data:`SUGGESTED`: ``row``,
-    the address's line; ``address`` and ``zipcode`` of the place, with the unit that was written; ``changes``, what
-    differs from what was written, in words of ``lang``. At most ``most`` a line; none for an address like no other.
+    ``addresses`` has ``address`` and ``zipcode`` (String). Columns of :data:`SUGGESTED`: ``row``, the address's line;
+    ``address`` and ``zipcode`` of the place, with the written unit; ``changes``, the differences in words of ``lang``.
+    At most ``most`` for each address; none for one like no other.
     """
     parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
     return suggest_places(lookups_of(gazetteer, len(parsed)), parsed, most, lang)
 
 
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
-    """Where no building was found, hold the postal code against the region, as is done without a gazetteer."""
+    # where no building was found, compare the postal code to the region, as without a gazetteer
     if lacks_any(answers, "zipcode_given"):
         return answers
     unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()

@@ -1,16 +1,15 @@
-"""Tools for batches of rows: finding values by text or by key, and steps that only few rows need.
+"""Tools for batches of rows: values found by text or by key, and steps that only few rows need.
 
 - :class:`TextIndex`, :class:`TextTable`: a few thousand texts known beforehand (names of regions)
-- :class:`Index`: millions of keys in order, searched. A join would build its hash table anew for each batch; a sorted
-  array is built (or read) once, shared by all threads, and a query costs a fraction of a microsecond whatever the
-  number of keys
-- :func:`for_few`, :func:`fill_few`: a step for the few rows that need it. A pattern costs a moment on a row without
-  text too, and so does planning a query: where no row of a batch needs a step, it is not even planned
+- :class:`Index`: millions of sorted keys, searched. A join would build its hash table for each batch; a sorted array is
+  built (or read) once, shared by all threads, and a query costs a fraction of a microsecond
+- :func:`for_few`, :func:`fill_few`: a step for few rows. Patterns and the planning of queries cost time on rows without
+  text too: without such rows in a batch, the step is not even planned
 - :class:`PreparedStep`: a step whose query is made once and run over batch after batch
 - :func:`with_groups`, :func:`where`: the groups of a pattern, and texts kept where a condition holds
 
-Values are read by ``column[places]`` and masks combined by ``&``: these work on the column at once, in a microsecond.
-``column.gather(places)``, ``fill_null`` and their like are a query of fifty microseconds each, whatever the rows.
+``column[places]`` and ``&`` work on a column at once, in a microsecond; ``column.gather(places)``, ``fill_null`` and
+the like are queries of fifty microseconds each, however few the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import polars as pl
 from bansong.engine.key_index import values_at
 
 ROW: Final = "row"
-"""The number of a row within its batch; every frame of candidates has it."""
+"""Number of a row within its batch, in every frame of candidates."""
 
 T = TypeVar("T")
 _SEPARATOR: Final = "\x1f"
@@ -34,36 +33,36 @@ _FEW: Final = "_few"
 
 
 class TextIndex:
-    """Texts, and the place of a text among them: a cast to an Enum is the fastest lookup there is, and it streams."""
+    """Positions of texts: a cast to an Enum is the fastest lookup, and it streams."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._dtype = pl.Enum(list(texts)).to_dtype_expr()  # prepared for many casts: preparing one takes milliseconds
 
     def find(self, text: pl.Expr) -> pl.Expr:
-        """Return the place of a text (UInt32), null for one that is not there."""
+        """Return the position of a text (UInt32), null for an unknown one."""
         return text.cast(self._dtype, strict=False).to_physical().cast(pl.UInt32)
 
     def holds(self, text: pl.Expr) -> pl.Expr:
-        """Return whether a text is there (Boolean)."""
+        """Whether a text is known (Boolean)."""
         return text.cast(self._dtype, strict=False).is_not_null()
 
 
 class TextTable(TextIndex):
-    """Texts with what columns say of each."""
+    """Texts with columns of values."""
 
     def __init__(self, texts: Iterable[str], **columns: pl.Series) -> None:
         super().__init__(texts)
         self._columns = columns
 
     def look_up(self, text: pl.Expr, column: str) -> pl.Expr:
-        """Return what a column says of a text, null for one that is not there."""
+        """Return a column's value for a text, null for an unknown one."""
         return pl.lit(self._columns[column]).gather(self.find(text))
 
 
 def text_key(*parts: str | pl.Expr) -> pl.Expr:
-    """Return the UInt64 key of one or several values read as text, null where one of them is null.
+    """Return the UInt64 key of one or several values read as text, null if one of them is null.
 
-    Keys are good for one process only (the hash may change with polars' version), so they are never stored.
+    Keys are valid in one process only (the hash may change with polars' version), so they are never stored.
     """
     if all(isinstance(part, str) for part in parts):
         return _key_of_columns(*parts)
@@ -81,9 +80,9 @@ def _key_of(columns: list[pl.Expr]) -> pl.Expr:
 
 
 class built_once(Generic[T]):
-    """A cached property for several threads: those that need it first build it each, and the first one built is kept.
+    """A cached property for several threads: each thread that needs it first builds it, and the first result is kept.
 
-    No lock is held meanwhile: its holder would wait for polars' threads, which would wait for the lock.
+    No lock is held: its holder would wait for polars' threads, which would wait for the lock.
     """
 
     def __init__(self, build: Callable[[Any], T]) -> None:
@@ -94,7 +93,7 @@ class built_once(Generic[T]):
         self._name = name
 
     def __get__(self, found: Any, owner: type) -> T:
-        if found is None:  # the class is asked, as by ABC: for what marks an abstract method
+        if found is None:  # asked of the class, as by ABC
             return self  # type: ignore[return-value]
         kept = vars(found)
         if self._name not in kept:
@@ -104,10 +103,10 @@ class built_once(Generic[T]):
 
 
 class Index:
-    """Keys in order, with the values that belong to them; a key may occur several times."""
+    """Sorted keys with their values; a key may occur several times."""
 
     def __init__(self, keys: pl.Series, values: pl.Series | None = None) -> None:
-        """``keys``: UInt64, sorted. ``values``: as long as ``keys``; without them the value is the key's place."""
+        """``keys``: UInt64, sorted. ``values``: as long as ``keys``, by default the keys' positions."""
         self._keys = keys
         self._values = values
         self._repeats = bool((keys.head(-1) == keys.slice(1)).any())
@@ -115,7 +114,7 @@ class Index:
 
     @classmethod
     def of(cls, frame: pl.DataFrame, key: pl.Expr, value: str) -> Index:
-        """Build an index from an unsorted frame; rows whose key is null are left out, repeated pairs kept once."""
+        """Build an index from an unsorted frame; null keys are left out, repeated pairs kept once."""
         pairs = frame.select(key.alias("key"), pl.col(value).alias("value")).drop_nulls("key").unique().sort("key")
         return cls(pairs["key"], pairs["value"])
 
@@ -132,7 +131,7 @@ class Index:
         return self._find_repeated(found, value, keep) if self._repeats else self._select_values(found, value, keep)
 
     def _find_repeated(self, found: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
-        """Return a line for each value of keys found; of most there is one, and these are not expanded."""
+        # most keys have one value, and these are not expanded
         several = values_at(self._keys, found["_place"] + 1) == found["_key"]
         if not several.any():
             return self._select_values(found, value, keep)
@@ -152,19 +151,17 @@ class Index:
         return self._expand_ranges(asked.with_columns(_place=place), "_last", value, keep)
 
     def holds(self, keys: pl.Series) -> pl.Series:
-        """Tell for each key (not null) whether it is there."""
+        """Return for each key (not null) whether it is there."""
         if keys.is_empty():
             return pl.Series("held", dtype=pl.Boolean)
         held = values_at(self._keys, self._keys.search_sorted(keys)) == keys
         return (held.fill_null(False) if held.null_count() else held).alias("held")
 
     def _find_nothing(self, rows: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
-        """Return what is found where no row has a key that is there."""
         dtype = pl.UInt32 if self._values is None else self._values.dtype
         return rows[[ROW, *keep]].clear().hstack([pl.Series(value, dtype=dtype)])
 
     def _expand_ranges(self, asked: pl.LazyFrame, last: str, value: str, keep: Sequence[str]) -> pl.DataFrame:
-        """Return a line for each place from ``_place`` to that of the last key; rows without one are dropped."""
         end = pl.lit(self._keys).search_sorted(pl.col(last), side="right")
         found = _collect_unoptimised(asked.with_columns(_end=end).filter(pl.col("_place") < pl.col("_end")))
         if not found.is_empty():
@@ -173,25 +170,23 @@ class Index:
         return self._select_values(found, value, keep)
 
     def _select_values(self, found: pl.DataFrame, value: str, keep: Sequence[str]) -> pl.DataFrame:
-        """Return ``row``, ``keep`` and the value at each ``_place``."""
         places = found["_place"]
         values = places if self._values is None else self._values[places]
         return found[[ROW, *keep]].hstack([values.alias(value)])
 
 
-def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
-    """Run a query of a few steps that have nothing in them to optimise, as looking for it costs more than they do."""
-    return query.collect(engine="in-memory", optimizations=_UNOPTIMISED)
-
-
 _UNOPTIMISED: Final = pl.QueryOptFlags.none()
 
 
-class PreparedStep:
-    """A step from frame to frame whose query is made once: to make it takes longer than to run it over a few rows.
+def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
+    # looking for optimisations costs more than the few steps of these queries
+    return query.collect(engine="in-memory", optimizations=_UNOPTIMISED)
 
-    All frames have the same columns. For all threads: each takes a query that no other runs, and makes one where there
-    is none.
+
+class PreparedStep:
+    """A step from frame to frame whose query is made once: making it takes longer than running it over a few rows.
+
+    All frames have the same columns. Each thread takes a query that no other runs, or makes one.
     """
 
     def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame]) -> None:
@@ -199,9 +194,9 @@ class PreparedStep:
         self._idle: list[_ExchangeableQuery] = []
 
     def run(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return what the step makes of a frame."""
+        """Return the result of the step for a frame."""
         try:
-            query = self._idle.pop()  # one step of the interpreter: no lock, which polars' threads would wait for
+            query = self._idle.pop()  # atomic: no lock, which polars' threads would wait for
         except IndexError:
             query = _ExchangeableQuery(self._step, frame.schema)
         try:
@@ -211,17 +206,14 @@ class PreparedStep:
 
 
 class _ExchangeableQuery:
-    """A query over rows that are exchanged for each run."""
-
     def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> None:
         self._rows, self._columns = pl.DataFrame(schema=schema), list(schema)
-        # no io source: the streaming engine reads it, and its threads begin other batches meanwhile, one within another
+        # no io source: the streaming engine reads it, and its threads begin other batches meanwhile, nested
         pushed = dict.fromkeys(("predicate_pushdown", "projection_pushdown", "slice_pushdown"), False)
         self._query = step(self._rows.lazy().map_batches(self._select_rows, schema=schema, **pushed))
-        self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
+        self._query.collect_schema()  # polars keeps the plan made for this
 
     def run(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return what the query makes of rows."""
         self._rows = rows
         try:
             if rows.height <= _MOST_UNOPTIMISED:
@@ -234,8 +226,7 @@ class _ExchangeableQuery:
         return self._rows if self._rows.columns == self._columns else self._rows.select(self._columns)
 
 
-_MOST_UNOPTIMISED: Final = 1_024
-"""Of more rows a query is optimised: so many gain by it what it costs."""
+_MOST_UNOPTIMISED: Final = 1_024  # rows; larger batches gain from optimisation
 
 
 def for_few(
@@ -245,9 +236,9 @@ def for_few(
     needs: tuple[str, ...],
     adds: Mapping[str, type[pl.DataType]],
 ) -> pl.LazyFrame:
-    """Add the columns ``adds`` that ``step`` makes of the columns ``needs``, for the rows for which ``few`` is true.
+    """Add the columns ``adds`` that ``step`` makes of the columns ``needs``, for rows with ``few``; null in others.
 
-    They are null in all other rows. ``step`` must keep rows and order, and look at one row at a time.
+    ``step`` must keep rows and order, and look at one row at a time.
     """
     return frame.with_columns(_compute_few(few, step, needs, adds)).unnest(_FEW)
 
@@ -259,7 +250,7 @@ def fill_few(
     needs: tuple[str, ...],
     fills: Mapping[str, type[pl.DataType]],
 ) -> pl.LazyFrame:
-    """Do what :func:`for_few` does where the columns are there already: what ``step`` finds stands before what is."""
+    """Do what :func:`for_few` does to existing columns; the result of ``step`` replaces their values."""
     made = frame.with_columns(_compute_few(few, step, needs, fills))
     return made.with_columns(pl.coalesce(pl.col(_FEW).struct[name], name).alias(name) for name in fills).drop(_FEW)
 
@@ -288,10 +279,7 @@ def _compute_batch(prepared: PreparedStep, nothing: pl.Series, needs: list[str],
 
 
 def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[T, pl.DataFrame], pl.DataFrame]:
-    """Return ``find``, which keeps what it found for the objects that a thread gave it last.
-
-    Several readings of an address ask for the same of the same rows.
-    """
+    """Return ``find`` with the last result of each thread cached: several readings of an address ask the same."""
     last = threading.local()
 
     @wraps(find)
@@ -307,12 +295,12 @@ def remember_last(find: Callable[[T, pl.DataFrame], pl.DataFrame]) -> Callable[[
 
 
 def lacks_any(rows: pl.DataFrame, *columns: str) -> bool:
-    """Tell whether one of these columns is null in all rows: a look at counts, where a filter would be a query."""
+    """Whether one of these columns is null in all rows: counts are cheaper than a filter, which is a query."""
     return any(rows.get_column(name).null_count() == rows.height for name in columns)
 
 
 def scatter(values: pl.Series, at: pl.Series) -> pl.Series:
-    """Return values at the rows where ``at`` (Boolean) is true, one after the other, and null at the others."""
+    """Return values at the rows where ``at`` (Boolean) is true, one after the other, and null elsewhere."""
     lines = at.cum_sum().cast(pl.UInt32) - 1
     return values[lines.zip_with(at, pl.Series([None], dtype=pl.UInt32))]
 
@@ -320,7 +308,7 @@ def scatter(values: pl.Series, at: pl.Series) -> pl.Series:
 def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
     """Add the capture groups of a pattern as String columns of these names, null where it does not match.
 
-    Source and match become columns first: polars would compute them once for every group.
+    Source and match become columns first: polars would compute them for every group.
     """
     found = pl.col("_found")
     return (
@@ -334,6 +322,6 @@ def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str)
 def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
     """Return the text, stripped, where the condition holds, else null.
 
-    Stripping writes the column anew: polars replaces in what a null has covered too, and that costs as much as text.
+    Stripping rewrites the column: polars' replacements work on texts under nulls too, at full cost.
     """
     return pl.when(condition).then(text).str.strip_chars(" ")

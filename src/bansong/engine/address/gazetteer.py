@@ -1,8 +1,8 @@
 """The gazetteer: the official road-name addresses as one Parquet file, opened lazily and looked up by packed numbers.
 
-The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``, ``gone``), each in row groups
-of its own, so that reading one touches nothing else. All names are those of the present day. pyarrow decodes: polars'
-own decoder ends the process over some damaged pages.
+The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``, ``gone``), each in its own row
+groups, so that it is read alone. All names are those of the present day. pyarrow decodes: polars' decoder ends the
+process on some damaged pages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bansong.engine.address.batches import built_once
 from bansong.engine.text_values import parse_json_object
 from bansong.errors import GazetteerError, Problem
 from bansong.library_messages import describe_os_error
@@ -52,7 +53,7 @@ NOT_PARQUET: Final = Problem(
 )
 
 FORMAT: Final = 3
-"""Files of formats 1 and 2 still open, without what came later: see ``_LATER``."""
+"""Files of formats 1 and 2 still open, without later sections and columns: see ``_LATER``."""
 METADATA_KEY: Final = "bizverify.gazetteer"
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "region": ("region", "sido", "sigungu"),
@@ -84,24 +85,24 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "street_code": pl.UInt64,
 }
 _LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORMAT: set[str]()}
-"""Sections and columns that files of a format do not have yet."""
+"""Sections and columns that files of a format lack."""
 NUMBER_LIMIT: Final = 1 << 17
-"""Building and lot numbers are below this; so are main and additional numbers alike."""
+"""Main and additional numbers of buildings and lots are below this."""
 _SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
 
 _REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC… -o OUT.parquet")
-_KEPT: Final = 2
+_MAX_LOADED: Final = 2
 _FRESH_DAYS: Final = 92
 
 
 @dataclass(frozen=True, slots=True)
 class Gazetteer:
-    """An opened gazetteer: cheap, picklable; what it holds is read when it is asked for.
+    """An opened gazetteer: cheap, picklable, read on demand.
 
-    ``version`` names it in reports and manifests, ``buildings`` is how many it has; ``about`` is what it says of
-    itself: ``sources`` (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, and unless it is
-    of the first format ``source_date`` (of its newest source, null where none is dated) and ``kinds`` (of its sources),
-    and from the third on ``building_codes`` (buildings whose official number is known).
+    ``version``: its name in reports and manifests; ``buildings``: their number; ``about``: its metadata: ``sources``
+    (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, from format 2 on ``source_date``
+    (newest, if known) and ``kinds`` (of the sources), from format 3 on ``building_codes`` (buildings with a known
+    official number).
     """
 
     path: Path
@@ -111,10 +112,7 @@ class Gazetteer:
 
     @classmethod
     def open(cls, path: str | Path) -> Gazetteer:
-        """Open a gazetteer built by ``bansong data build-gazetteer``; raise :class:`GazetteerError`.
-
-        Only the footer is read.
-        """
+        """Open a gazetteer built by ``bansong data build-gazetteer``; raise :class:`GazetteerError`."""
         path = Path(path)
         if not path.is_file():
             from bansong.tables.compression import refuse_url
@@ -127,17 +125,17 @@ class Gazetteer:
 
     @property
     def source_date(self) -> date | None:
-        """The newest date that its sources give themselves; null where it is not known."""
+        """The newest date of its sources; ``None`` if unknown."""
         found = self.about.get("source_date")
         return date.fromisoformat(found) if isinstance(found, str) else None
 
     @property
     def has_building_codes(self) -> bool:
-        """Whether it knows the official number of any building; files of before format 3 know none."""
+        """Whether it has official numbers of buildings; files before format 3 have none."""
         return bool(self.about.get("building_codes"))
 
     def cautions(self, today: date) -> tuple[str, ...]:
-        """Return warnings about its sources, each with the remedy: that they are old, or not all there."""
+        """Return warnings about old or missing sources, each with the remedy."""
         found = []
         if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
             found.append(
@@ -160,7 +158,7 @@ class Gazetteer:
         return tuple(found)
 
     def check(self) -> None:
-        """Read the whole file; raise :class:`GazetteerError` where it is damaged."""
+        """Read the whole file; raise :class:`GazetteerError` if it is damaged."""
         import pyarrow as pa
 
         with _parquet(self.path) as file:
@@ -174,24 +172,24 @@ class Gazetteer:
 
     @property
     def tables(self) -> Tables:
-        """The tables in memory; loaded once a process for this file and version. Raises :class:`GazetteerError`."""
+        """The tables in memory, loaded once a process for this file and version; raise :class:`GazetteerError`."""
         wanted = (str(self.path), self.version)
         if (found := _loaded.get(wanted)) is not None:
             return found
-        found = Tables(self)  # without the lock: polars' threads that waited for it would be missing to its holder
+        found = Tables(self)  # without the lock, for which polars' threads would wait
         with _lock:
-            while len(_loaded) >= _KEPT and wanted not in _loaded:
+            while len(_loaded) >= _MAX_LOADED and wanted not in _loaded:
                 _loaded.pop(next(iter(_loaded)))
             return _loaded.setdefault(wanted, found)
 
 
 class Tables:
-    """A gazetteer in memory, never changed, for all threads; names and lots are read at their first use.
+    """A gazetteer in memory, immutable, for all threads; names and lots are read at their first use.
 
     ``regions``
         region UInt32, sido String, sigungu String ("" where the province has none)
     ``dongs``
-        dong UInt32, region UInt32, emd String, ri String ("" where there is none), code UInt64 (법정동코드)
+        dong UInt32, region UInt32, emd String, ri String ("" for none), code UInt64 (법정동코드)
     ``admins``
         region UInt32, name String (행정동), dong UInt32: each of its legal dongs
     ``roads``
@@ -200,14 +198,11 @@ class Tables:
     ``building_key`` UInt64, sorted, ``building_zip`` UInt32, ``building_dong`` UInt32, ``building_apartment`` Boolean
         one place a building; keys may repeat (two roads of one name in one district)
     ``gone_key`` UInt64, sorted, ``gone_building`` UInt32
-        keys of abolished addresses, each with the place of its successor, null where none is certain
+        keys of abolished addresses, each with the place of its successor, null if uncertain
     """
 
     def __init__(self, gazetteer: Gazetteer) -> None:
         self._gazetteer = gazetteer
-        self._read_names: pl.Series | None = None
-        self._read_lots: pl.DataFrame | None = None
-        self._read_streets: pl.Series | None = None
         self.regions = read_section(gazetteer, "region")
         self.dongs = read_section(gazetteer, "dong")
         self.admins = read_section(gazetteer, "admin")
@@ -221,55 +216,42 @@ class Tables:
         self.gone_key = gone["key"].alias("gone_key").set_sorted()
         self.gone_building = gone["building"].alias("gone_building")
 
-    @property
+    @built_once
     def building_name(self) -> pl.Series:
-        """String, null where a building has no name; by place."""
-        return self._names
+        """String, null for a building without a name; by place."""
+        return read_section(self._gazetteer, "building", ("name",))["name"].alias("building_name")
+
+    @built_once
+    def building_street(self) -> pl.Series:
+        """UInt64, the first fifteen digits of the building's official number, null if unknown; by place."""
+        return read_section(self._gazetteer, "building", ("street_code",))["street_code"].alias("building_street")
 
     @property
     def lot_key(self) -> pl.Series:
         """UInt64, sorted; a lot with several buildings is there several times."""
-        return self._all_lots()["key"].alias("lot_key")
+        return self._lots["key"].alias("lot_key")
 
     @property
     def lot_building(self) -> pl.Series:
         """UInt32, the place of the building on the lot."""
-        return self._all_lots()["building"].alias("lot_building")
+        return self._lots["building"].alias("lot_building")
 
     @property
     def lot_representative(self) -> pl.Series:
-        """Boolean, whether it is the building's representative lot and not an additional one."""
-        return self._all_lots()["representative"].alias("lot_representative")
+        """Boolean, whether it is the building's representative lot, not an additional one."""
+        return self._lots["representative"].alias("lot_representative")
 
-    @property
-    def building_street(self) -> pl.Series:
-        """UInt64, the first fifteen digits of the building's official number, null where it is not known; by place."""
-        if self._read_streets is None:
-            streets = read_section(self._gazetteer, "building", ("street_code",))["street_code"]
-            self._read_streets = streets.alias("building_street")
-        return self._read_streets
-
-    # Threads that need these at the same time read them each: no lock is held while polars computes, and
-    # functools.cached_property holds one before Python 3.12.
-
-    @property
-    def _names(self) -> pl.Series:
-        if self._read_names is None:
-            self._read_names = read_section(self._gazetteer, "building", ("name",))["name"].alias("building_name")
-        return self._read_names
-
-    def _all_lots(self) -> pl.DataFrame:
-        if self._read_lots is None:
-            self._read_lots = read_section(self._gazetteer, "lot").with_columns(pl.col("key").set_sorted())
-        return self._read_lots
+    @built_once
+    def _lots(self) -> pl.DataFrame:
+        return read_section(self._gazetteer, "lot").with_columns(pl.col("key").set_sorted())
 
 
 def read_section(
     gazetteer: Gazetteer, name: str, columns: tuple[str, ...] | None = None, groups: Sequence[int] | None = None
 ) -> pl.DataFrame:
-    """Read columns of a section, by default all, in one piece; ``groups``: which of its row groups, by default all.
+    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), in one piece.
 
-    Raises :class:`GazetteerError` where the file is damaged or holds another version.
+    Raises :class:`GazetteerError` if the file is damaged or has another version.
     """
     import pyarrow as pa
 
@@ -295,9 +277,9 @@ def read_section(
 
 
 def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
-    """Return for each row group of a section sorted by ``key``: ``first``, ``last`` key (UInt64), ``rows`` (UInt32).
+    """Return ``first``, ``last`` key (UInt64) and ``rows`` (UInt32) of each row group of a section sorted by ``key``.
 
-    They are what the footer says. Raises :class:`GazetteerError` where it contradicts itself.
+    They come from the footer; raises :class:`GazetteerError` if it contradicts itself.
     """
     with _parquet(gazetteer.path) as file:
         section = _about(gazetteer.path, file)["sections"].get(name, {"groups": (0, 0), "rows": 0})
@@ -310,36 +292,31 @@ def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
 
 
 def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
-    """The footer says other keys than there are."""
+    """Return the error for keys that contradict the footer."""
     return GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
 
 
 def compact_name(text: pl.Expr) -> pl.Expr:
-    """A road's name as it is compared: NFKC, no white space, no dots and middle dots."""
+    """Return a road's name for comparison: NFKC, without white space, dots and middle dots."""
     return text.str.normalize("NFKC").str.replace_all(r"[\s.·ㆍ‧・・•]", "")
 
 
 def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
-    """Road, 지하여부 and number in one UInt64; null where one is, or where a number is too large to exist."""
-    return _pack_key(road, under, main, sub)
-
-
-def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """지하여부, main and additional number of a :func:`building_key` (UInt64)."""
-    return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
+    """Return road, 지하여부 and number in one UInt64; null if one is null or a number is too large to exist."""
+    packed = sub.cast(pl.UInt64)
+    for part, weight in ((road, _SIGN_WEIGHT << 2), (under, _SIGN_WEIGHT), (main, NUMBER_LIMIT)):
+        packed = packed + part.cast(pl.UInt64) * pl.lit(weight, pl.UInt64)
+    return pl.when((main < NUMBER_LIMIT) & (sub < NUMBER_LIMIT) & (under < 4)).then(packed)
 
 
 def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
-    """Legal dong, 산여부 and lot number in one UInt64; null where one is, or where a number is too large to exist."""
-    return _pack_key(dong, san, main, sub)
+    """Return legal dong, 산여부 and lot number in one UInt64; null if one is null or a number is too large to exist."""
+    return building_key(dong, san, main, sub)
 
 
-def _pack_key(upper: pl.Expr, sign: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
-    parts = ((upper, _SIGN_WEIGHT << 2), (sign, _SIGN_WEIGHT), (main, NUMBER_LIMIT))
-    packed = sub.cast(pl.UInt64)
-    for part, weight in parts:
-        packed = packed + part.cast(pl.UInt64) * pl.lit(weight, pl.UInt64)
-    return pl.when((main < NUMBER_LIMIT) & (sub < NUMBER_LIMIT) & (sign < 4)).then(packed)
+def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Return 지하여부, main and additional number of a :func:`building_key` (UInt64)."""
+    return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
 
 
 def _parquet(path: Path) -> pq.ParquetFile:
@@ -371,7 +348,7 @@ def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
 
 
 def _are_sections(sections: object, names: list[str], file: pq.ParquetFile) -> bool:
-    """Whether all sections are there, each with its row groups one after the other and its number of rows."""
+    # all of them, each with consecutive row groups and its number of rows
     if not isinstance(sections, dict) or list(sections) != names:
         return False
     last = 0

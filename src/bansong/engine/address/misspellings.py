@@ -1,17 +1,17 @@
-"""Misspelt names: which names are one slip apart, and whether a difference is a slip or tells two roads apart.
+"""Misspelt names: names one slip apart, and whether a difference is a slip or distinguishes two roads.
 
 A slip is one wrong, missing or extra syllable, or two that changed places; a wrong jamo is a wrong syllable. Digits are
-never touched: 새내6길 and 새내7길 are two streets, not a street and its misspelling.
+never touched: 새내6길 and 새내7길 are two streets.
 
-- :func:`holes`, :func:`gaps`, :func:`slips` find slips among the many names of a gazetteer without comparing a name to
-  every other: a name with one syllable unreadable (``한?리대로``) equals another name with the same syllable unreadable
-  exactly when the two differ in that syllable; a name with one syllable left out equals a shorter one exactly when that
-  lacks it. Both sides are spelled out and compared as keys.
+- :func:`holes`, :func:`gaps`, :func:`slips` find slips among the many names of a gazetteer without comparing all pairs:
+  a name with one syllable unreadable (``한?리대로``) equals another name with the same syllable unreadable exactly when
+  the two differ in that syllable; a name with one syllable left out equals a shorter one exactly when that lacks it.
+  Both sides are spelled out and compared as keys.
 - :func:`variants` lists the slips of one of the few names of regions.
-- :func:`compare_names` judges a difference. A gazetteer is older than the newest roads, and a road that it lacks looks
-  like a misspelling of the road beside it, with which it shares dong, postal code and numbers. What tells such roads
-  apart is therefore no slip: 가, 나, 다 behind a number, and syllables such as 동 and 서, 상 and 하, 안. Nor is a
-  syllable that has nothing in common with the one that it stands for, or one of a name of two.
+- :func:`compare_names` judges a difference. A road that an old gazetteer lacks looks like a misspelling of the road
+  beside it, with the same dong, postal code and numbers. So what tells such roads apart is no slip: 가, 나, 다 after a
+  number, and syllables such as 동 and 서, 상 and 하, 안. Nor is a syllable that has nothing in common with the other
+  one, or one of a name of two.
 """
 
 from __future__ import annotations
@@ -31,49 +31,47 @@ HOLE: Final = "?"
 _PLACE: Final = "_at"
 _AT: Final = pl.col(_PLACE)
 _COMPARED_LENGTHS: Final = (2, 16)
-_SHORTEST_WITH_GAP: Final = 3
-"""Of 중구 with a syllable missing nothing is left to go by."""
+_MIN_LENGTH_WITH_GAP: Final = 3  # too little is left of 중구 without a syllable
 
 _HANGUL: Final = "^[가-힣]$"
 _LETTERS: Final = "가나다라마바사아자차카타파하"
 _TELLING: Final = tuple(_LETTERS + "안동서남북천중윗웃아랫구신새상하앞뒤옆내외원본큰")
 _BRANCH: Final = f"[0-9]번?[{_LETTERS}]"
 _GREAT: Final = "대"
-_LONGEST_PREFIX: Final = 17
+_MAX_PREFIX_CHARS: Final = 17
 _NUMBERS: Final = "[0-9]+번?"
 _ROAD_END: Final = "[로길]$"
-_SHORT_STEM: Final = 2
+_SHORT_STEM_CHARS: Final = 2
 _FIRST_SYLLABLE: Final = 0xAC00
-_JAMO_COUNTS: Final = (19, 21, 28)
-"""Initials, medials and finals (no final among them) of Hangul syllables, as Unicode orders them."""
+_JAMO_COUNTS: Final = (19, 21, 28)  # initials, medials and finals (or none) of Hangul syllables, in Unicode's order
 
 
 class NameDifference(IntEnum):
-    """How far apart two names are."""
+    """Distance of two names."""
 
     SLIP = 0
-    """As fingers slip: a jamo, or a syllable of a long name that is missing, doubled or in the wrong place."""
+    """A jamo, or a missing, doubled or misplaced syllable of a long name."""
     DOUBTFUL = 1
-    """A slip if something besides the name says so."""
+    """A slip if other words of the row confirm it."""
     TWO_ROADS = 2
-    """As roads side by side differ: like a digit."""
+    """Names of different roads, as with another digit."""
 
 
 def holes(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return for each Hangul syllable of ``name`` a line with it unreadable: ``keep`` and ``pattern``."""
+    """Return a line for each Hangul syllable of ``name``, with it unreadable: ``keep`` and ``pattern``."""
     return _spell_out(frame.lazy(), name).select(*keep, pattern=_hole(name)).collect(engine="in-memory")
 
 
 def gaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return for each Hangul syllable of ``name`` a line without it: ``keep`` and ``pattern``."""
+    """Return a line for each Hangul syllable of ``name``, without it: ``keep`` and ``pattern``."""
     return _spell_out(frame.lazy(), name).select(*keep, pattern=_gap(name)).collect(engine="in-memory")
 
 
 def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return for each Hangul syllable of ``name`` a line: ``keep``, and ``hole``, ``gap``, ``swap``.
+    """Return a line for each Hangul syllable of ``name``: ``keep``, and ``hole``, ``gap``, ``swap``.
 
-    These are keys of the region and the name: with it unreadable, without it, with it and the Hangul syllable behind it
-    swapped (null where none is).
+    These are keys of the region and the name: with the syllable unreadable, without it, and swapped with the Hangul
+    syllable after it (else null).
     """
     return _slips_of(name, keep).run(frame[list(dict.fromkeys(("region", name, *keep)))])
 
@@ -101,7 +99,6 @@ def _syllable(name: str) -> pl.Expr:
 
 
 def _spell_out(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """Return a line for each Hangul syllable of ``name``, with its place."""
     length = pl.col(name).str.len_chars()
     return (
         rows.filter(length.is_between(*_COMPARED_LENGTHS))
@@ -112,14 +109,14 @@ def _spell_out(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
 
 
 def variants(name: str) -> Iterator[str]:
-    """Yield a name with one jamo wrong, or one syllable missing or twice; its last syllable is only ever doubled."""
+    """Yield a name with one jamo wrong, or one syllable missing or doubled; the last syllable is only doubled."""
     yield name + name[-1]
     for place, syllable in enumerate(name[:-1]):
         before, after = name[:place], name[place + 1 :]
         if not "가" <= syllable <= "힣":
             continue
         yield before + syllable + syllable + after
-        if len(name) > _SHORTEST_WITH_GAP:
+        if len(name) > _MIN_LENGTH_WITH_GAP:
             yield before + after
         for other in _change_jamo(syllable):
             yield before + other + after
@@ -127,7 +124,6 @@ def variants(name: str) -> Iterator[str]:
 
 @cache
 def _change_jamo(syllable: str) -> tuple[str, ...]:
-    """Return the syllables that differ in the initial, the medial or the final (which may be missing)."""
     _, medials, finals = _JAMO_COUNTS
     rest, final = divmod(ord(syllable) - _FIRST_SYLLABLE, finals)
     jamo = (*divmod(rest, medials), final)
@@ -141,18 +137,19 @@ def _change_jamo(syllable: str) -> tuple[str, ...]:
 
 
 def compare_names(written: pl.Series, official: pl.Series) -> pl.DataFrame:
-    """Return for each pair of names ``difference`` (a :class:`NameDifference`, null where equal), ``short`` (Boolean).
+    """Return ``difference`` (a :class:`NameDifference`, null for equal names) and ``short`` (Boolean) of each pair.
 
-    ``short``: what is left of the shorter name without numbers and 로 or 길 has two syllables at most, and the written
-    one ends as roads do: one that does not is no other road's.
+    ``short``: the shorter name without numbers and 로 or 길 has at most two syllables, and the written one ends like a
+    road.
     """
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
     names = pl.DataFrame({"written": written, "official": official}).with_columns(
-        head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _LONGEST_PREFIX))
+        head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS))
     )
     longer = pl.when(one.str.len_chars() > other.str.len_chars()).then(one).otherwise(other)
     names = names.with_columns(
-        short=(pl.min_horizontal(_stem_length(one), _stem_length(other)) <= _SHORT_STEM) & one.str.contains(_ROAD_END),
+        short=(pl.min_horizontal(_stem_length(one), _stem_length(other)) <= _SHORT_STEM_CHARS)
+        & one.str.contains(_ROAD_END),
         a=one.str.slice(head, 1),
         b=other.str.slice(head, 1),
         extra=longer.str.slice(head, 1),
@@ -178,12 +175,11 @@ def _stem_length(name: pl.Expr) -> pl.Expr:
 
 
 def _branch_letters(name: pl.Expr) -> pl.Expr:
-    """Return the letters behind numbers: 라 of 28라길."""
+    # 라 of 28라길
     return name.str.extract_all(_BRANCH).list.join("")
 
 
 def _jamo_apart(one: str, other: str) -> pl.Expr:
-    """Return in how many of its two or three jamo a syllable differs from another."""
     jamo = [pl.col(column).str.normalize("NFD") for column in (one, other)]
     places = ((0, 1), (1, 1), (2, None))
     return pl.sum_horizontal(jamo[0].str.slice(*place) != jamo[1].str.slice(*place) for place in places)

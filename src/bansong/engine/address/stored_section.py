@@ -1,6 +1,6 @@
-"""What a few look-ups need of a gazetteer's file: the row groups of buildings and lots that they ask for.
+"""Row groups of a gazetteer's buildings and lots, read for a few lookups.
 
-To read all buildings and lots of the nation takes most of a second, a row group a few hundredths.
+Reading all buildings and lots of the nation takes most of a second, a row group a few hundredths.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from bansong.engine.address.gazetteer import SCHEMA, Gazetteer, key_range_error,
 class StoredSection:
     """A section of the file, sorted by ``key``; a row's place is its number within the section.
 
-    Row groups are read at their first use and kept. The footer says which of them may hold a key; as it has no
-    checksum, what is read must bear it out, and of a key between two row groups both are read.
+    Row groups are read at their first use and kept. The footer says which of them may hold a key; it has no checksum,
+    so it is checked against the data, and for a key between two row groups both are read.
     """
 
     def __init__(self, gazetteer: Gazetteer, name: str) -> None:
@@ -28,7 +28,7 @@ class StoredSection:
         return self._read_groups(name, range(self._ranges.height))
 
     def gather(self, name: str, places: pl.Series) -> pl.Series:
-        """Return the value of a column at each place (UInt32), null where the place is."""
+        """Return a column's value at each place (UInt32), null for null."""
         if places.null_count() == len(places):
             return pl.Series(name, [None], SCHEMA[name]).new_from_index(0, len(places))
         group = self._starts.search_sorted(places.fill_null(strategy="min"), side="right") - 1
@@ -40,7 +40,7 @@ class StoredSection:
     def between(self, first: pl.Series, last: pl.Series) -> pl.DataFrame:
         """Return ``place`` (UInt32) and ``key`` of the row groups that may hold a key of the ranges, in order.
 
-        ``first``, ``last`` (UInt64, without nulls): the bounds of each range.
+        ``first``, ``last`` (UInt64, not null): bounds of each range.
         """
         lows, highs, count = self._ranges["first"], self._ranges["last"], self._ranges.height
         before_first, behind_last = lows.search_sorted(first, side="right"), lows.search_sorted(last, side="right")
@@ -69,18 +69,18 @@ class StoredSection:
 
 
 class StoredColumn:
-    """A column of a stored section, of which is read what stands at the places that are asked for."""
+    """A column of a stored section, read only where it is needed."""
 
     def __init__(self, section: StoredSection, name: str) -> None:
         self._section, self._name = section, name
 
     def __getitem__(self, places: pl.Series) -> pl.Series:
-        """Return the value at each place (UInt32), null where the place is."""
+        """Return the value at each place (UInt32), null for null."""
         return self._section.gather(self._name, places)
 
 
 class StoredTables:
-    """What :class:`~bansong.engine.address.gazetteer.Tables` holds, of which buildings and lots stay in the file."""
+    """The tables of :class:`~bansong.engine.address.gazetteer.Tables`; buildings and lots stay in the file."""
 
     def __init__(self, gazetteer: Gazetteer) -> None:
         self.regions = read_section(gazetteer, "region")

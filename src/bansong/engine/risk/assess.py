@@ -1,16 +1,14 @@
-"""Score, probability, grade, action and reasons of a batch of rows: worked out once for each pattern of levels.
+"""Score, probability, grade, action and reasons of a batch of rows, computed once for each pattern of levels.
 
-What is known of a row is one number, its *pattern*: the codes of its levels and the day of its status, as digits.
-Thousands of rows share one, so each pattern is worked out once, kept for the batches to come, and gathered by the rows
-that have it. What is put into a text from the row itself (a date, a name, a change) is the only work done row by row.
-
-A pattern is worked out from tables made beforehand: those of ``reason_tables``, and what follows from each score.
+A row's *pattern* is one number: the codes of its levels and the day of its status, as digits. Thousands of rows share
+one, so each pattern is computed once from tables made beforehand, kept for later batches, and gathered by its rows.
+Only values of the row within a text (a date, a name, a change) are filled in row by row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
@@ -22,14 +20,7 @@ import polars as pl
 
 from bansong.engine.memo import KEY, Memo
 from bansong.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
-from bansong.engine.risk.reason_texts import (
-    BASE,
-    BY_NTS,
-    StatusOrigin,
-    Term,
-    list_reasons,
-    placeholder_of,
-)
+from bansong.engine.risk.reason_texts import BASE, BY_NTS, StatusOrigin, Term, list_reasons, placeholder_of
 from bansong.engine.text_values import is_blank
 from bansong.schema import GRADES, REASON_SEPARATOR, Lang
 from bansong.translation import gettext
@@ -37,57 +28,46 @@ from bansong.translation import gettext
 if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Scorecard
 
-_MOST: Final = 1024
-"""How many different texts a group may have: enough for half a dozen groups, few enough to make in milliseconds."""
+_MAX_COMBINATIONS: Final = 1024  # of a group of reasons: half a dozen groups, each made in milliseconds
 
 MARK: Final = "\x00"
 """Stands around a placeholder's name in a text; the texts of a scorecard hold no control characters."""
 
 POINTS: Final = ("score", "repair", "others", "at_best")
 MILDEST: Final = ("send", "confirm", "hold")
-"""Actions that a level can set as the mildest one; their places are the values of ``at_best``."""
+"""Actions that a level can set as the mildest one; their positions are the values of ``at_best``."""
 
 
-def column_of(term: Term) -> str:
-    """Return the column that says whether a reason holds: the codes of its feature's levels."""
+def _column_of(term: Term) -> str:
     return f"level:{term.feature}"
 
 
-def code_of(term: Term) -> int:
-    """Return the value that the column has where the reason holds."""
+def _code_of(term: Term) -> int:
     return FEATURES[str(term.feature)].index(term.name) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class ReasonTable:
-    """Neighbouring reasons, and what all their combinations come to.
-
-    ``digits``: for each column the part of the combination's number that each of its codes gives. ``combinations``:
-    one line each: ``score``, ``repair`` and ``others`` (the points in all, and the most that one reason gives for and
-    against a repair), ``at_best`` (the place in :data:`MILDEST` of the mildest action that its levels allow), ``text``
-    (a separator before each reason, marks around the names of placeholders; null without a reason).
-    """
-
+class _ReasonTable:
+    # `digits`: for each column the summand of the combination's number for each code; `combinations`: a line each of
+    # the points # in all (`score`), the most of one reason for and against a repair (`repair`, `others`), the position
+    # in MILDEST of the # mildest allowed action (`at_best`) and `text` (a separator before each reason, marks around
+    # names of placeholders)
     digits: dict[str, pl.Series]
     combinations: pl.DataFrame
 
     def look_up(self, patterns: pl.DataFrame) -> pl.DataFrame:
-        """Return the line of the table for each row of a frame with the columns of the levels."""
-        # by index, not .gather(), which is a query of its own each time: most of the work where rows are few
+        # by index, not .gather(), which is a query of its own each time
         parts = [digits[patterns[column]] for column, digits in self.digits.items()]
         return self.combinations[reduce(add, parts)]
 
 
 def make_reason_tables(
     terms: Sequence[Term], lang: Lang, repairs: Iterable[str], *, by_nts: bool = False
-) -> list[ReasonTable]:
-    """Cut the reasons, in their order, into groups; ``repairs``: the features that speak for a repair.
-
-    ``by_nts``: see :meth:`~bansong.engine.risk.reason_texts.Term.identifying_text`.
-    """
+) -> list[_ReasonTable]:
+    """Cut the reasons, in their order, into groups; ``repairs``: features that count for a repair."""
     cut: list[list[Term]] = []
     for term in terms:
-        if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MOST:
+        if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MAX_COMBINATIONS:
             cut[-1].append(term)
         else:
             cut.append([term])
@@ -97,11 +77,11 @@ def make_reason_tables(
 def _by_column(terms: Sequence[Term]) -> dict[str, list[Term]]:
     columns: dict[str, list[Term]] = {}
     for term in terms:
-        columns.setdefault(column_of(term), []).append(term)
+        columns.setdefault(_column_of(term), []).append(term)
     return columns
 
 
-def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str], by_nts: bool) -> ReasonTable:
+def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str], by_nts: bool) -> _ReasonTable:
     columns = _by_column(terms)
     sizes = [len(column) + 1 for column in columns.values()]
     strides = list(accumulate(sizes, mul, initial=1))
@@ -109,12 +89,12 @@ def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str
     for (column, there), size, stride in zip(columns.items(), sizes, strides, strict=False):
         numbers = [0] * (len(FEATURES[str(there[0].feature)]) + 1)
         for digit, term in enumerate(there, 1):
-            numbers[code_of(term)] = digit * stride
+            numbers[_code_of(term)] = digit * stride
         digits[column] = pl.Series(numbers, dtype=pl.UInt32)
         codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
-    holds = [pl.col(column_of(term)) == columns[column_of(term)].index(term) + 1 for term in terms]
+    holds = [pl.col(_column_of(term)) == columns[_column_of(term)].index(term) + 1 for term in terms]
     table = pl.select(codes).select(*_points(terms, holds, repairs), _text(terms, holds, lang, by_nts).alias("text"))
-    return ReasonTable(digits, table)
+    return _ReasonTable(digits, table)
 
 
 def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]) -> list[pl.Expr]:
@@ -136,7 +116,6 @@ def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]
 
 
 def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang, by_nts: bool) -> pl.Expr:
-    """The reasons that hold, one behind another, each with the separator before it; null if there are none."""
     texts = [
         pl.when(there).then(pl.lit(REASON_SEPARATOR + term.text_with_marks(MARK, lang, by_nts=by_nts)))
         for term, there in zip(terms, holds, strict=True)
@@ -152,29 +131,22 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {
     "action": pl.String,
     "reasons": pl.String,
 }
-"""The columns that :func:`assess` adds, beside ``assessable`` and the levels."""
+"""Columns that :func:`assess` adds, beside ``assessable`` and the levels."""
 
 _ACTIONS: Final = {"usual": pl.String, "action": pl.String}
 _GIVEN: Final = "given"
-_RESTRAINED: Final = "restrained"
-"""Whether a level has kept a row from being sent (Boolean)."""
+_RESTRAINED: Final = "restrained"  # a level has kept the row from being sent (Boolean)
 
 _PATTERN: Final = "pattern"
 _PARTS: Final = "parts"
-_STATES: Final = 3
-"""The first digit of a pattern: neither name nor address given, one given, assessable."""
+_STATES: Final = 3  # neither name nor address given, one given, assessable: the first digit of a pattern
 
 _DAY: Final = "as_of"
-_EARLIEST: Final = 3_000_000
-"""More days before and after 1970 than the years 1 to 9999 have; a day's digit is positive, 0 where there is none."""
+_MAX_DAYS_FROM_1970: Final = 3_000_000  # more than the years 1 to 9999 have, before and after
+_DAY_CODES: Final = 2 * _MAX_DAYS_FROM_1970 + 2  # the digit of a day is positive, 0 for none
 
-_DAYS: Final = 2 * _EARLIEST + 2
-"""One more than the digit of the last day that there is."""
-
-_MOST_KEPT: Final = 1 << 14
-"""How many patterns are kept, of some hundred bytes each; when they are more, only the newest are."""
-_MOST_NEW: Final = 1 << 10
-"""Up to so many new patterns of a batch are always kept; more than a quarter of its rows pay nobody back."""
+_MAX_PATTERNS_KEPT: Final = 1 << 14  # of some hundred bytes each; beyond, only the newest are kept
+_MIN_NEW_PATTERNS_KEPT: Final = 1 << 10  # of a batch; more are kept up to a quarter of its rows
 
 
 def assess(
@@ -188,7 +160,7 @@ def assess(
 ) -> pl.LazyFrame:
     """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
 
-    A code is the level's place in :data:`FEATURES` from 1, 0 where none holds. See :meth:`Scorecard.assess`.
+    A code is the level's position in :data:`FEATURES` from 1, 0 for none. See :meth:`Scorecard.assess`.
     """
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
@@ -204,7 +176,6 @@ def assess(
 
 
 def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
-    """For each feature the place (from 1) of the level that holds, 0 for none, as ``level:<feature>``."""
     codes = []
     for feature, names in FEATURES.items():
         code = pl.lit(0, pl.UInt8)
@@ -218,26 +189,19 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
     return codes
 
 
-@lru_cache(maxsize=8)
-def _assessor_of(
-    card: Scorecard, possible: tuple[tuple[str, tuple[str, ...]], ...], lang: Lang, origin: StatusOrigin | None
-) -> _Assessor:
-    """The tables of a card: made once, for whoever asks about one business after another."""
-    return _Assessor(card, dict(possible), lang, origin)
-
-
 class _Assessor:
-    """Assesses batches of rows by one card in one language; called with Struct(pattern, *:attr:`sources`).
-
-    ``possible``: for each feature the levels that can hold at all. ``origin``: given where the tax authority itself may
-    have told facts; the frame has the columns of :data:`BY_NTS` then. ``sources``: the columns of the placeholders that
-    are filled row by row.
-    """
+    # called with Struct(pattern, *sources); `sources`: columns of the placeholders that are filled row by row;
+    # `possible`: levels of each feature that can hold at all; `origin`: given if the tax authority may have told facts,
+    # then the frame has the columns of BY_NTS
 
     def __init__(
-        self, card: Scorecard, possible: Mapping[str, Collection[str]], lang: Lang, origin: StatusOrigin | None
+        self,
+        card: Scorecard,
+        possible: tuple[tuple[str, tuple[str, ...]], ...],
+        lang: Lang,
+        origin: StatusOrigin | None,
     ) -> None:
-        terms, by_nts = list_reasons(card, possible), origin is not None
+        terms, by_nts = list_reasons(card, dict(possible)), origin is not None
         names = dict.fromkeys(name for term in terms for name in term.placeholders(lang, by_nts=by_nts))
         self.lang: Lang = lang
         self._origin = origin
@@ -245,12 +209,12 @@ class _Assessor:
         of_pattern = [_DAY, *(name for name in names if placeholder_of(name).column in BY_NTS.values())]
         self._of_rows = {name: placeholder_of(name) for name in names if name not in of_pattern}
         self.sources = list(dict.fromkeys(placeholder.column for placeholder in self._of_rows.values()))
-        columns = {column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
+        columns = {_column_of(term): len(FEATURES[str(term.feature)]) + 1 for term in terms}
         self._strides = dict(zip(columns, accumulate(columns.values(), mul, initial=_STATES), strict=False))
         self._facts = list(BY_NTS.values()) if by_nts else []
         self._facts_stride = prod(columns.values()) * _STATES
         self._day_stride = self._facts_stride * 2 ** len(self._facts)
-        if self._day_stride * _DAYS > 2**64:
+        if self._day_stride * _DAY_CODES > 2**64:
             raise RuntimeError(gettext("a row's levels are too many for one pattern of 64 bits"))
         deciding = [term for term in terms if term.at_best == "confirm" and not term.level.points]
         repairs = card.actions.repair_features
@@ -264,32 +228,31 @@ class _Assessor:
         ).sum()
         self.lowest = bounds["low"].item() + card.base.points
         self.outcomes = _outcomes(card, self.lowest, bounds["high"].item() + card.base.points)
-        # the expressions are made once: for a few rows, making them would take as long as computing them
+        # the expressions are made once: for a few rows, making them takes as long as computing them
         self._digits = self._read_digits()
         self._prefixed = [
             {name: f"{at}:{name}" for name in table.combinations.columns} for at, table in enumerate(self.tables)
         ]
         self._sums = self._sum_tables()
         self._reasons, self._reasons_of_rows = (self._join_reasons(filled) for filled in (of_pattern, list(names)))
-        self._known = Memo(_MOST_KEPT)
+        self._known = Memo(_MAX_PATTERNS_KEPT)
 
     def pattern_expr(self) -> pl.Expr:
-        """All that is known of a row (UInt64), as digits: state, codes of levels, who told, day of status."""
+        # digits: state, codes of levels, facts of the tax authority, day of status
         state = pl.when(ASSESSABLE).then(pl.lit(_STATES - 1, pl.UInt64)).otherwise(pl.col(_GIVEN).cast(pl.UInt64))
         digits = [state, *(pl.col(column).cast(pl.UInt64) * stride for column, stride in self._strides.items())]
         for place, column in enumerate(self._facts):
             digits.append(pl.col(column).fill_null(False).cast(pl.UInt64) * (self._facts_stride << place))
         if self._dated:
-            since_1970 = pl.col(_DAY).to_physical().cast(pl.Int64).clip(-_EARLIEST, _EARLIEST)
-            days = (since_1970 + _EARLIEST + 1).fill_null(0)
+            since_1970 = pl.col(_DAY).to_physical().cast(pl.Int64).clip(-_MAX_DAYS_FROM_1970, _MAX_DAYS_FROM_1970)
+            days = (since_1970 + _MAX_DAYS_FROM_1970 + 1).fill_null(0)
             digits.append(days.cast(pl.UInt64) * self._day_stride)
         return reduce(add, digits).alias(_PATTERN)
 
     def __call__(self, rows: pl.Series) -> pl.Series:
-        """Return Struct(:data:`ADDED`)."""
         try:
             return self._answer(rows.struct.unnest())
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else it is laid to the user's file
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else the user's file is blamed
             raise RuntimeError(gettext("the risk could not be worked out: {error}", error=error)) from error
 
     def _answer(self, rows: pl.DataFrame) -> pl.Series:
@@ -299,7 +262,6 @@ class _Assessor:
         return answers[list(ADDED)].to_struct("answer")
 
     def _fill(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Join the reasons that are cut, each with the values of its row between."""
         pieces = [f"piece:{place}" for place in range(rows.select(pl.col(_PARTS).list.len().max()).item())]
         rows = rows.with_columns(
             pl.col(_PARTS).list.get(place, null_on_oob=True).alias(piece) for place, piece in enumerate(pieces)
@@ -309,28 +271,23 @@ class _Assessor:
         return rows.with_columns(pl.coalesce(whole, "reasons").alias("reasons"))
 
     def _value(self, name: pl.Expr) -> pl.Expr:
-        """What a row puts in the place of a name."""
         value = pl.lit(None, pl.String)
         for known, placeholder in self._of_rows.items():
             value = pl.when(name == known).then(placeholder.fill(self.lang)).otherwise(value)
         return value
 
     def _look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the line of each row's pattern; those that are new are worked out and kept."""
         answers = self._known.look_up(rows[_PATTERN], lambda new: self._explain_new(rows, new))
         return self._explain(rows, self._reasons_of_rows).drop(KEY) if answers is None else answers
 
     def _explain_new(self, rows: pl.DataFrame, new: pl.Series) -> pl.DataFrame | None:
-        """Return a line for each new pattern, ``None`` where they are too many to be worth it."""
+        # many new patterns are not worth keeping
         patterns = rows.select(_PATTERN).filter(new).unique()
-        most = max(_MOST_NEW, rows.height // 4)
+        most = max(_MIN_NEW_PATTERNS_KEPT, rows.height // 4)
         return self._explain(patterns, self._reasons) if patterns.height <= most else None
 
     def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
-        """Return a line for each pattern: it as :data:`KEY`, :data:`ADDED`, ``parts``.
-
-        ``parts``: the reasons cut where values of the row belong, null where they are whole.
-        """
+        # `parts`: the reasons cut where values of the row belong, null if they are complete
         frame = patterns.with_columns(self._digits)
         looked_up = [
             table.look_up(frame).rename(names) for table, names in zip(self.tables, self._prefixed, strict=True)
@@ -342,7 +299,6 @@ class _Assessor:
         return frame.select(pl.col(_PATTERN).alias(KEY), *ADDED, parts.alias(_PARTS))
 
     def _read_digits(self) -> list[pl.Expr]:
-        """Return the columns that a pattern is made of, read back from it."""
         pattern, columns = pl.col(_PATTERN), []
         for column, stride in self._strides.items():
             size = len(FEATURES[column.removeprefix("level:")]) + 1
@@ -351,11 +307,10 @@ class _Assessor:
             columns.append((pattern // (self._facts_stride << place) % 2 == 1).alias(column))
         state = pattern % _STATES
         day = pattern // self._day_stride
-        days = pl.when(day > 0).then(day.cast(pl.Int64) - _EARLIEST - 1).cast(pl.Int32).cast(pl.Date)
+        days = pl.when(day > 0).then(day.cast(pl.Int64) - _MAX_DAYS_FROM_1970 - 1).cast(pl.Int32).cast(pl.Date)
         return [*columns, (state == _STATES - 1).alias(ASSESSABLE), (state == 1).alias(_GIVEN), days.alias(_DAY)]
 
     def _sum_tables(self) -> list[pl.Expr]:
-        """Return the sums over the lines of all tables."""
         score = pl.sum_horizontal(self._every("score")) + self.base.level.points
         return [
             score.cast(pl.Int32).alias("score"),
@@ -363,16 +318,13 @@ class _Assessor:
         ]
 
     def _place(self) -> pl.Expr:
-        """The line of :attr:`outcomes`."""
         to_repair = (pl.col("repair") > 0) & (pl.col("repair") >= pl.col("others"))
         line = pl.when(ASSESSABLE).then(2 + 2 * (pl.col("score") - self.lowest) + to_repair).otherwise(_GIVEN)
         return (line * len(MILDEST) + pl.col("at_best")).cast(pl.UInt32).alias("place")
 
     def _join_reasons(self, filled: Collection[str]) -> pl.Expr:
-        """The reasons as one text: what kept a row from being sent, the largest effect first, the base last.
-
-        ``filled``: the placeholders that are filled from the columns of the frame; others keep their marks.
-        """
+        # first the reasons that kept a row from being sent, then by effect, the base last; `filled`: placeholders
+        # filled from columns of the frame, others keep their marks
         texts = [self._fill_text(at, filled) for at in range(len(self.tables))]
         first, later = (
             [pl.when(pl.col(_RESTRAINED) == restrained).then(text) for text in texts[: self._deciding]]
@@ -399,12 +351,12 @@ class _Assessor:
         return [pl.col(f"{at}:{name}") for at in range(len(self.tables))]
 
 
-def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
-    """Return the outcome of each score: without an assessment, no address given and one given; then two lines a score.
+_assessor_of: Final = lru_cache(maxsize=8)(_Assessor)  # for single lookups, one after another
 
-    The second of the two is for rows in which nothing weighs more than what a repair of the address would mend. Of each
-    line there is one for each of :data:`MILDEST`.
-    """
+
+def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
+    # lines: without an assessment (no address given, one given), then two a score, the second for rows in which nothing
+    # weighs more than a repair of the address; each of them for each of MILDEST
     scores = pl.select(score=pl.int_range(lowest, highest + 1, dtype=pl.Int32)).lazy()
     doublings = -pl.col("score") / card.points_to_double
     scores = scores.with_columns(
@@ -422,7 +374,7 @@ def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
 
 
 def _restrict_action() -> pl.Expr:
-    """The action where it may be no milder than ``mildest``; ``usual``: what it is without a repair of the address."""
+    # no milder than `mildest`; `usual`: the action without a repair of the address
     mildest, action, usual = pl.col("mildest"), pl.col("action"), pl.col("usual")
     held = pl.when(usual.is_null() | usual.is_in(["hold", "do_not_send"])).then(usual).otherwise(pl.lit("hold"))
     return (

@@ -16,18 +16,8 @@ Levels = dict[str, pl.Expr]
 
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "status": (
-        "merged",
-        "closed_under_3_months",
-        "closed_3_to_12_months",
-        "closed_over_12_months",
-        "closed_undated",
-        "suspended",
-        "unregistered",
-        "active",
-        "active_stale",
-        "not_found",
-        "not_checked",
-        "without_numbers",
+        *("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated"),
+        *("suspended", "unregistered", "active", "active_stale", "not_found", "not_checked", "without_numbers"),
     ),
     "status_age": ("stale",),
     "number": ("wrong_check_digit",),
@@ -36,23 +26,9 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "name": ("missing", "masked", "differs"),
     "freshness": ("under_6_months", "from_12_to_24_months", "from_24_to_48_months", "over_48_months"),
     "address": (
-        "blank",
-        "masked",
-        "not_korean",
-        "ambiguous",
-        "corrected_unsupported",
-        "corrected",
-        "exact_with_unit",
-        "found",
-        "building_only",
-        "abolished",
-        "no_number",
-        "number_absent",
-        "road_absent",
-        "lot_unknown",
-        "no_road_or_lot",
-        "not_covered",
-        "not_found",
+        *("blank", "masked", "not_korean", "ambiguous", "corrected_unsupported", "corrected", "exact_with_unit"),
+        *("found", "building_only", "abolished", "no_number", "number_absent", "road_absent", "lot_unknown"),
+        *("no_road_or_lot", "not_covered", "not_found"),
     ),
     "form": ("lot_number",),
     "unit": ("missing",),
@@ -64,39 +40,22 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "spread": ("several_addresses",),
     "history": ("moved", "absent", "delivered"),
     "region": (
-        "seoul",
-        "busan",
-        "daegu",
-        "incheon",
-        "daejeon",
-        "ulsan",
-        "sejong",
-        "gyeonggi",
-        "gangwon",
-        "chungbuk",
-        "chungnam",
-        "jeonbuk",
-        "jeonnam_gwangju",
-        "gyeongbuk",
-        "gyeongnam",
-        "jeju",
+        *("seoul", "busan", "daegu", "incheon", "daejeon", "ulsan", "sejong", "gyeonggi", "gangwon", "chungbuk"),
+        *("chungnam", "jeonbuk", "jeonnam_gwangju", "gyeongbuk", "gyeongnam", "jeju"),
     ),
 }
-"""The features and their levels; a scorecard gives points to exactly these."""
+"""Features and their levels; a scorecard gives points to exactly these."""
 
 LABELS: Final = {
     "status_age": "status",
-    "form": "address",
-    "unit": "address",
-    "change": "address",
-    "completeness": "address",
+    **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
     "postal_filled": "postal",
     "spread": "place",
 }
-"""Names of features in the reasons, where that is not their own name: one subject, one label."""
+"""Labels of features in the reasons, if not their own name: one label for one subject."""
 
 STALE_AFTER: Final = 90
-"""Days for which a status is taken to hold, unless the scorecard says otherwise."""
+"""Days for which a status is valid, unless the scorecard says otherwise."""
 
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
 _UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
@@ -113,19 +72,18 @@ AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
     **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
 }
-"""The mildest action of a row in which a level holds, whatever its points and whatever a scorecard says.
+"""The mildest action of a row with a level, whatever its points and the scorecard.
 
-``confirm`` stands for `send` only; ``hold`` for every milder action, a repair of the address among them.
+``confirm`` replaces only `send`; ``hold`` every milder action, including a repair of the address.
 """
 
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
-"""The features that are stated even where no risk can be given."""
+"""Features that are stated even if no risk can be given."""
 
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
 
-_FILLED_IN: Final = date(1970, 1, 1)
-"""Up to this day dates are those that machines put where there is none: 0001-01-01, 1900-01-01, 1970-01-01."""
+_LAST_FILLER_DAY: Final = date(1970, 1, 1)  # machines fill in 0001-01-01, 1900-01-01, 1970-01-01
 
 _HANGUL: Final = "[가-힣\u1100-\u11ff\u3131-\u318e]"
 _DIGIT: Final = "[0-9０-９]"
@@ -139,21 +97,20 @@ _FIRST_POSTAL: Final = "01000"
 _LAST_POSTAL: Final = "63999"
 _SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
 
-
 WRITING: Final = "writing"
 """How the address is written (Enum): blank, masked, plain (:func:`~bansong.engine.text_values.is_plain`), or odd."""
 
 ODD_ZIPCODE: Final = "odd_zipcode"
-"""The postal code as written (String, stripped), null where it is the one given: on nulls patterns cost nothing."""
+"""The postal code as written (String, stripped) if it differs from the given one; patterns cost nothing on nulls."""
 
 _WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
 _OTHER: Final = "address:other"
 
 
 def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`: ``address`` and ``zipcode`` are looked at once for all levels.
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, from one look at ``address`` and ``zipcode`` for all levels.
 
-    ``zipcode_given``: the postal code's five digits, if it has as many.
+    ``zipcode_given``: the postal code's five digits, if any.
     """
     address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
@@ -163,8 +120,7 @@ def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
     odd_code = pl.when(pl.col("zipcode").ne_missing(pl.col("zipcode_given"))).then("zipcode").str.strip_chars()
     return (
         frame.with_columns(
-            pl.when(~is_plain(address)).then(address).alias(_OTHER),
-            odd_code.str.strip_suffix(".0").alias(ODD_ZIPCODE),
+            pl.when(~is_plain(address)).then(address).alias(_OTHER), odd_code.str.strip_suffix(".0").alias(ODD_ZIPCODE)
         )
         .with_columns(writing.alias(WRITING))
         .drop(_OTHER)
@@ -172,12 +128,11 @@ def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def is_assessable() -> pl.Expr:
-    """Whether a risk can be given: there is an address and it can be read."""
+    """Whether a risk can be given: the address is readable."""
     return ~pl.col(WRITING).is_in(["blank", "masked"])
 
 
 def _odd_address() -> pl.Expr:
-    """The address where it is neither plain nor blank nor masked, else null."""
     return pl.when(pl.col(WRITING) == "odd").then("address")
 
 
@@ -185,7 +140,7 @@ OPTIONAL: Final = (
     *("taxation", "merged", "registry_name"),
     *("confirmed", "crowded", "several_addresses", "history", "region"),
 )
-"""Columns that a frame may have for :func:`levels` or not."""
+"""Columns that a frame may have for :func:`levels`."""
 
 
 def levels(
@@ -197,18 +152,18 @@ def levels(
     columns: Collection[str] = frozenset(),
     numbers: bool = True,
 ) -> dict[str, Levels]:
-    """Return for each feature the levels that can hold, as Boolean expressions; of several that hold the first counts.
+    """Return the possible levels of each feature as Boolean expressions; of several that hold the first counts.
 
-    ``registry``, ``gazetteer``: whether one was given. ``stale_after``: days after which a status has to be checked
-    again. ``numbers``: whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode``
-    (String), the columns of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's
-    ``biz_status``, ``since``, ``opened``, ``as_of``, and the columns of :func:`bansong.engine.address.attach`. A
-    level whose columns are null does not hold.
+    ``registry``, ``gazetteer``: whether one was given; ``stale_after``: days for which a status is valid; ``numbers``:
+    whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode`` (String), the columns
+    of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``,
+    ``opened``, ``as_of``, and the columns of :func:`bansong.engine.address.attach`. A level with null columns does not
+    hold.
 
-    ``columns``: which of :data:`OPTIONAL` the frame has too; levels that need another are not among those returned.
-    ``taxation`` (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is
-    when the address was last made sure of, ``crowded`` and ``several_addresses`` (Boolean) say so of the row's address
-    and number, ``history`` and ``region`` (String) hold names of levels.
+    ``columns``: those of :data:`OPTIONAL` that the frame has; levels that need others are not returned. ``taxation``
+    (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is the day of
+    the address's last confirmation, ``crowded`` and ``several_addresses`` (Boolean) concern the row's address and
+    number, ``history`` and ``region`` (String) hold names of levels.
     """
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
     unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
@@ -245,7 +200,6 @@ def _always(today: date, *, gazetteer: bool, numbers: bool) -> dict[str, Levels]
 
 
 def _optional(today: date) -> list[tuple[str, str, Levels]]:
-    """The levels that an optional column gives to a feature: (column, feature, levels)."""
     sole_trader = pl.col("kind") == "sole_trader"
     return [
         ("merged", "status", {"merged": (pl.col("biz_status") == "closed") & pl.col("merged")}),
@@ -259,8 +213,8 @@ def _optional(today: date) -> list[tuple[str, str, Levels]]:
 
 
 def _freshness(today: date) -> Levels:
-    """How old the address is; a day to come says nothing, nor does one that stands where no day is known."""
-    known = (pl.col("confirmed") > _FILLED_IN) & (pl.col("confirmed") <= today)
+    # future days and filler days are ignored
+    known = (pl.col("confirmed") > _LAST_FILLER_DAY) & (pl.col("confirmed") <= today)
     confirmed = pl.when(known).then(pl.col("confirmed"))
     return {
         "under_6_months": confirmed > _months_before(today, 6),
@@ -275,7 +229,7 @@ def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
 
 
 def _status(today: date, fresh: pl.Expr, unchecked: str) -> dict[str, Levels]:
-    """Return the levels of the registry's status, and whether it is too old; ``closed`` never is: none opens again."""
+    # `closed` is never stale: no business opens again
     status, since = pl.col("biz_status"), pl.col("since")
     closed = status == "closed"
     levels = {
@@ -306,7 +260,7 @@ def _address(numbers: bool) -> Levels:
 
 
 def _match_levels() -> Levels:
-    """Return the levels of the match in the gazetteer: absence says something only of a region that is in it."""
+    # absence counts only in a region that the gazetteer has
     level, covered = pl.col("match_level"), pl.col("covered")
     found = level.is_in(_FOUND)
     without_building = (level == "region_only") & covered
@@ -328,12 +282,12 @@ def _match_levels() -> Levels:
 
 
 def _is_corrected() -> pl.Expr:
-    """Whether another building's address is given than the one that was written; ``building_only``: by its name."""
+    # another building's address than the one that was written; `building_only`: by its name
     return pl.col("match_level").is_in(_REPAIRED) & pl.col("fixed_address").is_not_null()
 
 
 def _change() -> Levels:
-    """Return the levels of a change that ``address`` does not say: in the answer, or (``read_as``) only for reading."""
+    # changes that `address` does not state: in the answer, or (`read_as`) only for reading
     changed = pl.col("changes").is_not_null()
     written = pl.col("fixed_address").is_not_null()
     return {
@@ -343,10 +297,8 @@ def _change() -> Levels:
 
 
 def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
-    """Return what an address lacks to be mailed to, where no level of ``address`` says it already.
-
-    A postal code stands for the region; with a gazetteer only where that has the road in a district of the code.
-    """
+    # deficiencies that no level of `address` states; a postal code replaces the region, with a gazetteer only where
+    # that has the road in a district of the code
     said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
     code = pl.col("zipcode_given")
     odd = pl.col(ODD_ZIPCODE)
@@ -362,7 +314,7 @@ def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
 
 
 def restored_zipcode() -> pl.Expr:
-    """Return the postal code where its four digits lost a zero, or where it is ``301-49``; null for all other rows."""
+    """Return the postal code if its four digits lost a zero, or if it is written ``301-49``; else null."""
     return pl.when((_lost_zero() | _is_split()) & ~_is_elsewhere()).then("zipcode_given")
 
 
@@ -379,7 +331,7 @@ def _is_elsewhere() -> pl.Expr:
 
 
 def _postal(gazetteer: bool) -> Levels:
-    """Return the levels of a postal code that is wrong. Four digits lack a zero, unless the address is not in Seoul."""
+    # four digits lack a zero, unless the address is not in Seoul
     written, code = pl.col("zipcode"), pl.col(ODD_ZIPCODE)
     blank = written.is_null() | (is_blank(code) & code.is_not_null())
     elsewhere, lost = _is_elsewhere(), _lost_zero()
@@ -396,7 +348,7 @@ def _postal(gazetteer: bool) -> Levels:
 
 
 def _months_before(today: date, months: int) -> pl.Expr:
-    """Return the day so many months before, the last of its month where that is shorter."""
+    # the last day of a shorter month
     year, month = divmod(today.year * 12 + today.month - 1 - months, 12)
     year, month = max(year, MINYEAR), month + 1
     return pl.lit(date(year, month, min(today.day, monthrange(year, month)[1])))

@@ -1,6 +1,6 @@
-"""Levels and score of a row, read back from the reasons of an enriched file: the file is its own record.
+"""Levels and score of a row, read back from the reasons of an enriched file.
 
-The dtypes of what learning learns from are here, too: what was known of a letter at mailing, and its outcome.
+It also has the dtypes of the evidence for learning: the knowledge at mailing, and the outcome of a letter.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.schema import LANGS, REASON_SEPARATOR, Lang
 
 LEVEL: Final = "level:"
-"""Prefix of a feature's name in the columns that hold its level."""
+"""Prefix of the columns with the levels of features."""
 
 LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
-"""One column a feature: the name of the level that held, null where none did."""
+"""One column for each feature: the name of its level, null for none."""
 
 KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "score": pl.Int32,
@@ -39,24 +39,19 @@ OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "bounced": pl.Boolean,
     "reason_code": pl.String,
 }
-"""The outcome of a letter: ``bounced`` is null where nobody can say; ``reason_code`` of ``return_reasons.toml``."""
+"""Outcome of a letter: ``bounced`` is null if unknown; ``reason_code`` of ``return_reasons.toml``."""
 
 EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES
 """A row of evidence: one letter."""
 
-
 _READ: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"score": pl.Int32, "unread": pl.Boolean, **LEVEL_DTYPES}
 
 _BASE: Final = (None, BASE)
-_TERMS: Final = [_BASE, *((feature, name) for feature, names in FEATURES.items() for name in names)]
-"""All that a reason can tell; a reason that was read is a place in this list."""
+_TERMS: Final = [_BASE, *((feature, name) for feature, names in FEATURES.items() for name in names)]  # of all reasons
 
-_CODE: Final = 32
-"""More than any feature has levels: the codes of twelve features are the digits of one number of 64 bits."""
-
-_TOGETHER: Final = 12
-_ROUNDED: Final = 0.001
-"""How far a probability may be from what the points come to: somebody may have rounded it to a tenth of a percent."""
+_LEVEL_CODES: Final = 32  # more than any feature has levels
+_FEATURES_A_NUMBER: Final = 12  # their codes are digits of one number of 64 bits
+_MAX_ROUNDING: Final = 0.001  # of a probability, to a tenth of a percent
 
 _SPLIT: Final = REASON_SEPARATOR.strip()
 
@@ -64,34 +59,31 @@ _SPLIT: Final = REASON_SEPARATOR.strip()
 def parse_reasons(
     frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
 ) -> pl.LazyFrame:
-    """Add what the reasons of an enriched file say: ``score``, ``level:<feature>``, ``unread``; nothing is computed.
+    """Add what the reasons of an enriched file state: ``score``, ``level:<feature>``, ``unread``.
 
-    ``reasons``: the column that holds them, one text joined by ``|`` or a list of texts, in English or Korean.
-    ``address``: the column with the address as it was mailed; it tells the region where no reason does. ``cards``:
-    the scorecards that may have given the reasons, the built-in one by default. Two columns of the frame are used if
-    they are there: ``bounce_prob``, and ``model`` (String, the version of the scorecard): of a version that is among
-    ``cards`` the points must agree, too, and the probability with what they come to: a text that was cut off between
-    two reasons looks whole.
+    ``reasons``: their column, one text joined by ``|`` or a list of texts, in English or Korean. ``address``: column of
+    the mailed address, for the region if no reason states it. ``cards``: possible scorecards, by default the built-in
+    one. ``bounce_prob`` and ``model`` (String, version of the scorecard) are used if the frame has them: if the version
+    is among ``cards``, points and probability must agree with it, since a text cut off between two reasons looks whole.
 
-    ``score`` Int32: the sum of the points of all reasons, null where there is no probability (no base reason) or a
-    reason cannot be read. ``level:<feature>`` Enum: null where no reason tells one; levels without points that are not
-    ``always`` leave no reason. ``unread`` Boolean: a reason is in no card, stands twice, contradicts another or the
-    model, or the base is missing beside a probability: such a row is not to be learned from. Whatever a column holds,
-    no error is raised.
+    ``score`` Int32: sum of the points, null without a probability (no base reason) or with an unreadable reason.
+    ``level:<feature>`` Enum: null if no reason states it; levels without points that are not ``always`` leave no
+    reason. ``unread`` Boolean: a reason is in no card, repeated, or contradicts another or the model, or the base is
+    missing beside a probability; such a row must not be learned from. No content of a column raises an error.
     """
     schema = frame.collect_schema()
     model = pl.col("model").cast(pl.String, strict=False) if "model" in schema else pl.lit(None, pl.String)
     probability = pl.col("bounce_prob") if "bounce_prob" in schema else pl.lit(None)
     given = probability.cast(pl.Float64, strict=False)
     rows = pl.struct(_items(schema[reasons], reasons).alias("items"), model.alias("model"), given.alias("given"))
-    reader = Reader(list(cards) or [Scorecard.load()])
+    reader = _Reader(list(cards) or [Scorecard.load()])
     read = rows.map_batches(reader, return_dtype=pl.Struct(_READ), is_elementwise=True)
     frame = frame.with_columns(read.alias("bv:read")).with_columns(pl.col("bv:read").struct.field(*_READ))
     return (frame if address is None else _with_region(frame, address)).drop("bv:read")
 
 
 def _items(dtype: pl.DataType, column: str) -> pl.Expr:
-    """The reasons as one text, whatever the column holds; what is no text is one that no card knows."""
+    # as one text, whatever the column holds; other values become an unknown reason
     value = pl.col(column)
     if isinstance(dtype, pl.Array):
         value, dtype = value.arr.to_list(), pl.List(dtype.inner)
@@ -103,7 +95,7 @@ def _items(dtype: pl.DataType, column: str) -> pl.Expr:
 
 
 def _with_region(frame: pl.LazyFrame, address: str) -> pl.LazyFrame:
-    """Tell the region by the address, where a risk was given and no reason tells it."""
+    # from the address, if a risk was given and no reason states the region
     asked = pl.col("score").is_not_null() & pl.col(f"{LEVEL}region").is_null()
     of_address = pl.when(asked).then(pl.col(address).cast(pl.String, strict=False))
     region = region_level(of_address).cast(LEVEL_DTYPES[f"{LEVEL}region"], strict=False)
@@ -112,8 +104,7 @@ def _with_region(frame: pl.LazyFrame, address: str) -> pl.LazyFrame:
 
 @dataclass(frozen=True)
 class _Template:
-    """A text with placeholders: how it begins, the pattern of all that it can become, what it tells."""
-
+    # `begin`: its first words; `pattern`: of all its fillings
     begin: str
     pattern: str
     term: int
@@ -123,9 +114,7 @@ def _identifier(term: Term, lang: Lang) -> str:
     return f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"
 
 
-class Reader:
-    """Reads batches of rows, Struct(items, model, given), with the texts of scorecards, into Struct(:data:`_READ`)."""
-
+class _Reader:
     def __init__(self, cards: Sequence[Scorecard]) -> None:
         places_of: dict[str, set[int]] = defaultdict(set)
         for card in cards:
@@ -136,16 +125,16 @@ class Reader:
         for term in terms_of(Scorecard.load()):
             for earlier in earlier_wordings(term):
                 text = _identifier(earlier, "ko")
-                if text not in places_of:  # what a card says now goes before what was said once
+                if text not in places_of:  # present texts take precedence
                     places_of[text].add(_TERMS.index((term.feature, term.name)))
-        # what two cards use for two levels tells neither
+        # a text of two levels identifies neither
         sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
         self.exact = pl.DataFrame(
             [(text, place) for text, place in sure.items() if not PLACEHOLDER.search(text)],
             schema={"text": pl.String, "term": pl.UInt32},
             orient="row",
         )
-        # a text with more beside its placeholders says more, and is tried first
+        # longer fixed texts are tried first
         open_ = [text for text in sure if PLACEHOLDER.search(text)]
         open_.sort(key=lambda text: len(PLACEHOLDER.sub("", text)), reverse=True)
         self.templates = [_Template(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
@@ -153,7 +142,6 @@ class Reader:
         self.points = {card.version: pl.Series(_points_of(card), dtype=pl.Int32) for card in cards}
 
     def __call__(self, rows: pl.Series) -> pl.Series:
-        """Return what the reasons of each row say."""
         frame = rows.struct.unnest()
         items = frame.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), pl.col("items").str.split(_SPLIT).alias("item")
@@ -171,7 +159,6 @@ class Reader:
         return _row(pl.concat([frame, summed.drop("row")], how="horizontal"), self._other_probability())
 
     def _read(self, items: pl.DataFrame) -> pl.DataFrame:
-        """Add ``term`` and ``points`` to different items; null where no card knows them."""
         parts = pl.col("item").str.splitn("] ", 2)
         head = parts.struct.field("field_0").str.splitn(" ", 2)
         points = head.struct.field("field_1")
@@ -191,7 +178,7 @@ class Reader:
         return pl.concat([*known, rest])
 
     def _disagreements(self, models: pl.Series) -> list[pl.Expr]:
-        """For each model of the rows that is known: whether it gives other points than an item says."""
+        # for each known model of the rows: whether its points differ from the item's
         versions = [version for version in models.unique().drop_nulls() if version in self.points]
         return [
             (pl.lit(self.points[version]).gather(pl.col("term")) != pl.col("points")).alias(f"wrong:{version}")
@@ -199,11 +186,11 @@ class Reader:
         ]
 
     def _other_probability(self) -> pl.Expr:
-        """Whether the points of a row come to another probability than the one beside them, by the row's own model."""
+        # than the points come to by the row's own model
         other = pl.lit(False)
         for version, card in self.cards.items():
             expected = card.ceiling / (1 + 2 ** (-pl.col("points") / card.points_to_double))
-            apart = (pl.col("given") - expected).abs() > _ROUNDED
+            apart = (pl.col("given") - expected).abs() > _MAX_ROUNDING
             other = pl.when(pl.col("model") == version).then(apart).otherwise(other)
         return other
 
@@ -213,7 +200,7 @@ def _points_of(card: Scorecard) -> list[int]:
 
 
 def _contributions() -> Iterator[pl.Expr]:
-    """Yield an item's share of its row: points, a bit for its feature, a digit for its level, whether it is unknown."""
+    # for the sums of a row: points, unknown items, a bit for the feature, a digit for the level
     features = list(FEATURES)
     known = pl.col("term").is_not_null() & pl.col("points").is_not_null()
     yield pl.col("points").cast(pl.Int64)
@@ -222,9 +209,9 @@ def _contributions() -> Iterator[pl.Expr]:
     bits = pl.Series([1 << place for place in places], dtype=pl.UInt64)
     yield pl.when(known).then(pl.lit(bits).gather(pl.col("term"))).otherwise(0).alias("bit")
     codes = [0 if feature is None else FEATURES[feature].index(name) + 1 for feature, name in _TERMS]
-    for first in range(1, len(features) + 1, _TOGETHER):
+    for first in range(1, len(features) + 1, _FEATURES_A_NUMBER):
         digits = [
-            code * _CODE ** (place - first) if 0 <= place - first < _TOGETHER else 0
+            code * _LEVEL_CODES ** (place - first) if 0 <= place - first < _FEATURES_A_NUMBER else 0
             for place, code in zip(places, codes, strict=True)
         ]
         part = pl.lit(pl.Series(digits, dtype=pl.UInt64)).gather(pl.col("term"))
@@ -232,7 +219,6 @@ def _contributions() -> Iterator[pl.Expr]:
 
 
 def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
-    """Make of the sums of a row's items what :func:`parse_reasons` adds."""
     twice = pl.col("bits") != pl.col("different")
     base = pl.col("different") % 2 == 1
     wrong = [
@@ -246,8 +232,8 @@ def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
     score = pl.when(base & ~unread).then(pl.col("points").cast(pl.Int32, strict=False))
     levels = []
     for place, (feature, names) in enumerate(FEATURES.items()):
-        digits = pl.col(f"codes:{place // _TOGETHER * _TOGETHER + 1}")
-        code = (digits // _CODE ** (place % _TOGETHER) % _CODE).cast(pl.UInt32)
+        digits = pl.col(f"codes:{place // _FEATURES_A_NUMBER * _FEATURES_A_NUMBER + 1}")
+        code = (digits // _LEVEL_CODES ** (place % _FEATURES_A_NUMBER) % _LEVEL_CODES).cast(pl.UInt32)
         level = pl.Series([None, *names], dtype=LEVEL_DTYPES[f"{LEVEL}{feature}"])
         once = pl.when(twice | (code > len(names))).then(0).otherwise(code)
         levels.append(pl.lit(level).gather(once).alias(f"{LEVEL}{feature}"))

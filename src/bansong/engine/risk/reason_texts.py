@@ -1,4 +1,4 @@
-"""The texts of reasons: one template a level, the same for writing a reason and for reading it back."""
+"""Texts of reasons: one template a level, for writing and for reading back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Level, Scorecard
 
 BASE: Final = "base"
-"""The label of the reason that says where every row starts."""
+"""Label of the reason for every row's starting points."""
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
@@ -31,8 +31,8 @@ _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
 class Placeholder:
     """A name that a text may hold in braces.
 
-    ``column`` it is filled from, and as which ``text``; ``unknown``: what stands there for a null; ``pattern`` of what
-    a known value looks like, ``sample`` one such value.
+    ``column``: its source, rendered by ``text``; ``unknown``: replacement for a null; ``pattern`` of known values, and
+    a ``sample``.
     """
 
     column: str
@@ -42,11 +42,11 @@ class Placeholder:
     sample: str
 
     def fill(self, lang: Lang) -> pl.Expr:
-        """Return what stands in its place."""
+        """Return its replacement."""
         return self.text(pl.col(self.column)).fill_null(self.unknown[lang])
 
     def matching(self) -> str:
-        """Return the pattern of all that can stand in its place."""
+        """Return the pattern of all replacements."""
         return f"(?:{'|'.join([self.pattern, *map(re.escape, self.unknown.values())])})"
 
 
@@ -82,27 +82,25 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
     ),
 }
 
-
 NTS: Final = "nts"
-"""The source of what the tax authority said itself."""
+"""Source of the tax authority's own facts."""
 
 BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
-"""Facts that the tax authority may have told instead of the source that a scorecard names, and the columns (Boolean)
-that say so of a row."""
+"""Facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusOrigin:
-    """How reasons tell where statuses come from, where some were told by the tax authority itself.
+    """Rendering of statuses if some were told by the tax authority itself.
 
-    Statuses of before ``aged_before`` bear their age on the day ``today`` behind their own day.
+    Statuses before ``aged_before`` show their age on ``today`` after their own day.
     """
 
     today: date
     aged_before: date | None = None
 
     def fill_day(self, lang: Lang) -> pl.Expr:
-        """Return what stands behind the source of a status: its day, and its age where that is to be said."""
+        """Return the text after the source of a status: its day, and its age if required."""
         day = placeholder_of("as_of").fill(lang)
         if self.aged_before is None:
             return day
@@ -117,9 +115,9 @@ class StatusOrigin:
 
 @cache
 def placeholder_of(name: str) -> Placeholder:
-    """Return a placeholder by its name: one of :data:`PLACEHOLDERS`, or the source of a fact, ``<fact>:<source>``.
+    """Return a placeholder of :data:`PLACEHOLDERS`, or the source of a fact, ``<fact>:<source>``.
 
-    The latter stands for ``nts`` in rows of which :data:`BY_NTS` says so, and for ``source`` in all others.
+    The latter is ``nts`` in rows marked by :data:`BY_NTS`, and ``source`` in others.
     """
     fact, colon, source = name.partition(":")
     if not colon:
@@ -130,7 +128,7 @@ def placeholder_of(name: str) -> Placeholder:
 
 @dataclass(frozen=True)
 class Term:
-    """A reason that a row can have: the level of a feature that it states, or (``feature`` null) the base."""
+    """A reason of a row: the level of a feature, or (``feature`` null) the base."""
 
     feature: str | None
     name: str
@@ -138,12 +136,12 @@ class Term:
 
     @property
     def table(self) -> str:
-        """The table of the scorecard's file that it comes from."""
+        """Its table in the scorecard's file."""
         return f"[{BASE}]" if self.feature is None else f"[features.{self.feature}.{self.name}]"
 
     @property
     def label(self) -> str:
-        """The word that its reasons begin with."""
+        """First word of its reasons."""
         return BASE if self.feature is None else LABELS.get(self.feature, self.feature)
 
     def text(self, lang: Lang, *, by_nts: bool = False) -> str:
@@ -152,25 +150,25 @@ class Term:
 
     @property
     def at_best(self) -> str | None:
-        """The mildest action of the rows that have it, if it says so."""
+        """The mildest action of rows with it, if set."""
         return None if self.feature is None else AT_BEST.get((self.feature, self.name))
 
     @property
     def is_dated(self) -> bool:
-        """Whether the day of the status stands behind its source."""
+        """Whether the day of the status follows its source."""
         return self.feature == "status" and self.name not in ("not_found", "not_checked", "without_numbers")
 
     @property
     def fact(self) -> str | None:
-        """The fact of :data:`BY_NTS` that it states, if it states one."""
+        """Its fact of :data:`BY_NTS`, if any."""
         if self.is_dated:
             return "status"
         return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
 
     def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return what follows the bracket, which identifies the reason among those of its label.
+        """Return the text after the bracket, which identifies the reason among those of its label.
 
-        ``by_nts``: the tax authority itself may have told the fact; its source is a placeholder then.
+        ``by_nts``: the tax authority may have told the fact; then its source is a placeholder.
         """
         source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
         return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
@@ -185,40 +183,39 @@ class Term:
 
 
 def matching(text: str) -> str:
-    """Return the pattern (for Python and for polars) of what a text with placeholders in braces can become."""
+    """Return the pattern (for Python and polars) of all fillings of a text with placeholders in braces."""
     parts = PLACEHOLDER.split(text)
     patterns = (placeholder_of(part).matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
     return f"(?s)^{''.join(patterns)}$"
 
 
 def sample(text: str) -> str:
-    """Return a text as it might stand in a file, its placeholders filled."""
+    """Return a text with sample values for its placeholders."""
     return PLACEHOLDER.sub(lambda found: placeholder_of(found[1]).sample, text)
 
 
 def terms_of(card: Scorecard) -> list[Term]:
-    """Return the base and all levels of a card in the order of its file, whether they have points or not."""
+    """Return the base and all levels of a card in the order of its file, also those without points."""
     levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
 
 
 @cache
 def _earlier_korean() -> dict[str, dict[str, list[str]]]:
-    """Return the wordings of ``earlier_texts.toml`` by feature (or the base) and level."""
     return tomllib.loads(files(__package__).joinpath("earlier_texts.toml").read_text(encoding="utf-8"))
 
 
 def earlier_wordings(term: Term) -> list[Term]:
-    """Return the reason as earlier releases worded it in Korean, which files of that time hold."""
+    """Return the reason in the Korean wordings of earlier releases."""
     texts = _earlier_korean().get(term.feature or BASE, {}).get(term.name, [])
     return [Term(term.feature, term.name, msgspec.structs.replace(term.level, ko=text)) for text in texts]
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    """Return the reasons a card can give, without the base, in the order in which they stand: the largest effect first.
+    """Return the possible reasons of a card without the base, the largest effect first.
 
-    ``possible``: for each feature the levels that can hold at all. A level without points is stated if it is
-    ``always``, or decides on the action.
+    ``possible``: levels of each feature that can hold at all. A level without points is stated if it is ``always``, or
+    decides on the action.
     """
     terms = [
         term

@@ -27,16 +27,16 @@ from bansong.schema import GRADES, LANGS, Lang
 from bansong.translation import gettext, gettext_noop, ngettext
 
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
-"""Pattern of a version: it is also the name of the file in which a scorecard is kept."""
+"""Pattern of a version, which is also a file name."""
 
 RESERVED: Final = ("builtin",)
-"""Words that mean something else where a version can be given."""
+"""Words with another meaning where a version can be given."""
 
 BASE_PROBABILITY: Final = (0.001, 0.5)
-"""Between these the base must lie: the probability that an ordinary letter, of which nothing is known, comes back."""
+"""Bounds of the base: the probability that an ordinary, unknown letter comes back."""
 
 _COPY: Final = gettext_noop("from what `bansong model show --toml` prints")
-_LONGEST_TEXT: Final = 300
+_MAX_TEXT_CHARS: Final = 300
 _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -44,7 +44,7 @@ _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Mapping[str, type]) -> Iterator[str]:
-    """Yield what does not fit in the file's tables; ``parts``: those that are structs, the levels of features too."""
+    """Yield misfits in the file's tables; ``parts``: those that are structs, and the levels of features."""
     yield from _misfits_of_table(given, kind, "", {*parts, "features", "grades"})
     for name in parts.keys() - {"features"} & given.keys():
         yield from _misfits_of_table(given[name], parts[name], name)
@@ -107,7 +107,6 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 def _describe_kind(kind: Any) -> str:
-    """Say in words what values a field takes."""
     info = msgspec.inspect.type_info(kind)
     match info:
         case msgspec.inspect.LiteralType():
@@ -129,7 +128,7 @@ def _describe_kind(kind: Any) -> str:
 
 
 def find_misfit_of_grades(grades: object, points: Any) -> str | None:
-    """Say what does not fit in ``[grades]``: a letter that is no grade, or points that are none."""
+    """Describe a misfit in ``[grades]``: an unknown letter, or impossible points."""
     for name, value in _table(grades).items():
         if name not in GRADES[:-1]:
             return gettext(
@@ -149,29 +148,25 @@ def find_misfit_of_grades(grades: object, points: Any) -> str | None:
 
 
 def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
-    """Yield what is wrong with a scorecard; a learned one must tell as much as the ``built_in`` one."""
+    """Yield faults of a scorecard; a learned one must state as much as the ``built_in`` one."""
     yield from _missing(card)
     yield from _unknown(card)
     if not VERSION.fullmatch(card.version) or card.version.lower() in RESERVED:
-        yield (
-            gettext(
-                "version = {version!r} cannot be the name of a file; give at most 64 letters, digits, '.', '+' "
-                "and '-', a letter or digit first, and not {names!s}",
-                version=card.version,
-                names=gettext(" or ").join(RESERVED),
-            )
+        yield gettext(
+            "version = {version!r} cannot be the name of a file; give at most 64 letters, digits, '.', '+' "
+            "and '-', a letter or digit first, and not {names!s}",
+            version=card.version,
+            names=gettext(" or ").join(RESERVED),
         )
     low, high = BASE_PROBABILITY
     if not low <= (probability := card.probability(card.base.points)) <= high:
-        yield (
-            gettext(
-                "[base] points = {points} let an ordinary letter come back with a probability of "
-                "{probability:g}; give points that come to one from {low:g} to {high:g}",
-                points=card.base.points,
-                probability=probability,
-                low=low,
-                high=high,
-            )
+        yield gettext(
+            "[base] points = {points} let an ordinary letter come back with a probability of "
+            "{probability:g}; give points that come to one from {low:g} to {high:g}",
+            points=card.base.points,
+            probability=probability,
+            low=low,
+            high=high,
         )
     cuts = [points for _, points in sorted(card.grades.items())]
     if sorted(card.grades) != list(GRADES[:-1]) or any(first >= second for first, second in pairwise(cuts)):
@@ -180,7 +175,7 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
         yield gettext(
             "[actions] repair_features names {strange!r}, which is not a feature; give some of {features}",
             strange=min(strange),
-            features=_features(),
+            features=", ".join(FEATURES),
         )
     of_texts = list(_faults_of_texts(card))
     yield from of_texts or _ambiguous(card)
@@ -188,12 +183,8 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
         yield from _faults_of_learning(card, built_in)
 
 
-def _features() -> str:
-    return ", ".join(FEATURES)
-
-
 def _missing(card: Scorecard) -> Iterator[str]:
-    """One fault for all levels that are missing: a file of an older release lacks many."""
+    # one fault for all: a file of an older release lacks many
     missing = []
     for feature, names in FEATURES.items():
         absent = [name for name in names if name not in card.features.get(feature, {})]
@@ -215,17 +206,15 @@ def _unknown(card: Scorecard) -> Iterator[str]:
             yield gettext(
                 "[features.{feature}] is not a feature of this version; take it out, known are {features}",
                 feature=feature,
-                features=_features(),
+                features=", ".join(FEATURES),
             )
         for level in levels:
             if level not in (known := FEATURES.get(feature, ())):
-                yield (
-                    gettext(
-                        "[features.{feature}.{level}] is not a level of this version; take it out, known are {names}",
-                        feature=feature,
-                        level=level,
-                        names=", ".join(known),
-                    )
+                yield gettext(
+                    "[features.{feature}.{level}] is not a level of this version; take it out, known are {names}",
+                    feature=feature,
+                    level=level,
+                    names=", ".join(known),
                 )
 
 
@@ -245,11 +234,11 @@ def _faults_of_texts(card: Scorecard) -> Iterator[str]:
 
 
 def _fault_of_text(text: str) -> str | None:
-    if not text or text != text.strip() or len(text) > _LONGEST_TEXT:
+    if not text or text != text.strip() or len(text) > _MAX_TEXT_CHARS:
         return gettext(
             "the text {text!r} must have 1 to {longest_text} characters, without white space around it",
             text=text,
-            longest_text=_LONGEST_TEXT,
+            longest_text=_MAX_TEXT_CHARS,
         )
     if _STRANGE.search(text):
         return gettext(
@@ -275,7 +264,7 @@ def _fault_of_text(text: str) -> str | None:
 
 
 def _ambiguous(card: Scorecard) -> Iterator[str]:
-    """Two levels must not say the same in any language: a reason must be readable back to the level that it tells."""
+    # a reason must be readable back to its level
     alike = defaultdict(list)
     for term in terms_of(card):
         for lang in LANGS:
@@ -284,22 +273,19 @@ def _ambiguous(card: Scorecard) -> Iterator[str]:
         for where, lang, text in texts:
             for other, its, said in texts:
                 if other != where and _says(text, said):
-                    yield (
-                        gettext(
-                            "{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, "
-                            "too; give each level words of its own",
-                            where=where,
-                            lang=lang,
-                            other=other,
-                            its=its,
-                            text=text,
-                            said=said,
-                        )
+                    yield gettext(
+                        "{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, "
+                        "too; give each level words of its own",
+                        where=where,
+                        lang=lang,
+                        other=other,
+                        its=its,
+                        text=text,
+                        said=said,
                     )
 
 
 def _says(text: str, other: str) -> bool:
-    """Whether what the second text says could have been said by the first one."""
     return text == other or ("{" in text and re.search(matching(text), sample(other)) is not None)
 
 
@@ -308,13 +294,11 @@ def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
         for name, level in levels.items():
             learned = card.features[feature][name]
             if level.points and not (learned.points or learned.always):
-                yield (
-                    gettext(
-                        "[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see "
-                        "it; add always = true",
-                        feature=feature,
-                        name=name,
-                    )
+                yield gettext(
+                    "[features.{feature}.{name}] has points = 0 and is not told, so later learning could not see "
+                    "it; add always = true",
+                    feature=feature,
+                    name=name,
                 )
     if card.learned is not None and card.learned.bounced > card.learned.labels:
         yield gettext(
@@ -356,10 +340,10 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a learned scorecard comes from.
+    """Origin of a learned scorecard.
 
-    ``parent`` is the version that it replaced, ``labels`` and ``bounced`` the mailed rows it was fitted to, ``e_value``
-    the evidence at its promotion, ``false_bounces`` the share of wrong bounces that was estimated beside the points.
+    ``parent``: the version that it replaced; ``labels``, ``bounced``: mailed rows of the fit; ``e_value``: evidence at
+    its promotion; ``false_bounces``: estimated share of wrong bounces.
     """
 
     parent: str
@@ -371,7 +355,7 @@ class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scorecard as its file holds it; see ``scorecard.toml`` for what each field means."""
+    """A scorecard as in its file; see ``scorecard.toml`` for the fields."""
 
     version: str
     points_to_double: Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -388,7 +372,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Scorecard:
-        """Read a scorecard, the built-in one without ``path``; raise :class:`ModelError` naming file and field."""
+        """Read a scorecard, by default the built-in one; raise :class:`ModelError` with file and field."""
         if path is None:
             return _built_in()
         try:
@@ -398,7 +382,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str, name: str | None = None) -> Scorecard:
-        """Read the text of a scorecard file; raise :class:`ModelError` naming ``name``, the field and the remedy."""
+        """Read the text of a scorecard file; raise :class:`ModelError` with ``name``, the field and the remedy."""
         try:
             name = name or gettext("the scorecard")
             given = tomllib.loads(text)
@@ -423,13 +407,13 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         *,
         every_row: bool = False,
     ) -> pl.LazyFrame:
-        """Add score, probability, grade, action and reasons (text) to a frame that has the features' columns.
+        """Add score, probability, grade, action and reasons (text) to a frame with the features' columns.
 
-        Risk needs a readable address. Without one there are no probability and grade, the action is ``fix_address``
-        if a name or a (masked) address was given, and the reasons tell what is known all the same. The frame may be
-        streamed: a batch is worked out by itself. ``origin``: given where the tax authority itself may have told
-        statuses; the frame has the columns of :data:`~bansong.engine.risk.reason_texts.BY_NTS` then. ``every_row``:
-        a row with neither name nor address is asked about, too: its action is ``fix_address``.
+        Without a readable address there are no probability and grade, the action is ``fix_address`` if a name or a
+        (masked) address was given, and the reasons state what is known. The frame may be streamed. ``origin``: given if
+        the tax authority may have told statuses; then the frame has the columns of
+        :data:`~bansong.engine.risk.reason_texts.BY_NTS`. ``every_row``: rows without name and address get
+        ``fix_address``, too.
         """
         return assess(self, frame, levels, lang, origin, every_row=every_row)
 
@@ -439,15 +423,15 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return round(float(self.ceiling / (1 + 2**doublings)), 4)
 
 
-# msgspec works out a type when it is first read, and crashes the process where two threads do so at once: it is done
-# here, while the module is imported, which one thread does alone
+# msgspec analyses a type when it is first read, and crashes the process if two threads do so at once: so it is done at
+# import, by one thread
 msgspec.json.Decoder(Scorecard)
 
 _PARTS: Final = {"base": Level, "actions": Actions, "learned": Learned, "features": Level}
 
 
 def check_scorecard(card: Scorecard, name: str) -> Scorecard:
-    """Return a scorecard that holds together, called ``name``; raise :class:`ModelError` naming field and remedy."""
+    """Return a consistent scorecard, called ``name``; raise :class:`ModelError` with field and remedy."""
     for fault in find_faults(card, _built_in()):
         raise ModelError(f"{name}: {fault}")
     return card
@@ -455,6 +439,6 @@ def check_scorecard(card: Scorecard, name: str) -> Scorecard:
 
 @cache
 def _built_in() -> Scorecard:
-    """The scorecard of this release. It is not checked here, which would take 25 ms: a test does it."""
+    # not checked here, which would take 25 ms: a test does it
     text = files("bansong.engine.risk").joinpath("scorecard.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Scorecard)

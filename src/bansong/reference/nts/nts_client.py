@@ -1,4 +1,4 @@
-"""The client of the tax authority's open API: one call, ``/status``. Numbers go out, and nothing else."""
+"""The client of the tax authority's open API: one call, ``/status``, which sends numbers only."""
 
 from __future__ import annotations
 
@@ -42,13 +42,12 @@ CLIENT_NOT_OPEN: Final = Problem("nts.client_not_open", "this {name} is not open
 ENV_NTS_URL: Final = "BANSONG_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
 MAX_NUMBERS: Final = 100
-"""How many numbers one call may ask for."""
-
+"""Numbers a call."""
 _PATH: Final = ("api", "nts-businessman", "v1", "status")
 _PATH_END: Final = re.compile(r"(/api(/nts-businessman(/v1(/status)?)?)?)?/?(\?.*)?$")
-"""What a URL may hold of the path, and a query, which would show a key."""
+"""Parts of the path that a URL may have, and a query, which would show a key."""
 _SUBJECT: Final = gettext_noop("the tax authority's API")
-_TIMEOUT: Final = 35.0
+_TIMEOUT_S: Final = 35.0
 """Seconds: an overloaded portal says so (504) after 30."""
 
 
@@ -58,8 +57,8 @@ class NtsClient:
         async with NtsClient() as nts:
             reply = await nts.status(["124-81-00998"])
 
-    A call costs nothing, so nothing is ever in doubt: what went wrong for now is an
-    :class:`~bansong.errors.UnavailableError`. Retries, pace and budget are the caller's (:mod:`bansong.dispatch`).
+    A call costs nothing, so nothing is ever in doubt: a failure is an :class:`~bansong.errors.UnavailableError`.
+    Retries, pace and budget are the caller's (:mod:`bansong.dispatch`).
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class NtsClient:
         base_url: str | None = None,
         *,
         concurrency: int = 8,
-        timeout: float | Timeouts = _TIMEOUT,
+        timeout: float | Timeouts = _TIMEOUT_S,
         verify: bool | str | os.PathLike[str] | ssl.SSLContext = True,
         http: HttpTransport | None = None,
         app: object | None = None,
@@ -76,10 +75,9 @@ class NtsClient:
     ) -> None:
         """Check the arguments; nothing is connected yet.
 
-        Without ``key`` the environment is read (BANSONG_NTS_KEY, BANSONG_NTS_KEY_FILE), without ``base_url``
-        BANSONG_NTS_URL, else it is https://api.odcloud.kr; it may end with the API's path (``…/v1/status``). The
-        others are those of :class:`bansong.client.Client`; ``today`` gives the day that statuses are of. Raises
-        :class:`UsageError`.
+        ``key``: by default from BANSONG_NTS_KEY or BANSONG_NTS_KEY_FILE. ``base_url``: by default BANSONG_NTS_URL, else
+        https://api.odcloud.kr; it may end with the API's path (``…/v1/status``). The others as for
+        :class:`bansong.client.Client`; ``today`` gives the day of statuses. Raises :class:`UsageError`.
         """
         self._transport: Transport | None = None
         self._key = NtsKey.load() if key is None else key
@@ -121,14 +119,17 @@ class NtsClient:
         return f"{type(self).__name__}({self._url!r})"
 
     async def status(self, numbers: pl.Series | Sequence[str] | Sequence[int]) -> StatusReply:
-        """Ask for the statuses of up to 100 numbers: texts, or whole numbers as a registry's ``b_no``. One request.
+        """Ask for the statuses of up to 100 numbers, texts or whole numbers, in one request.
 
-        A number that is given twice is asked once. Raises :class:`UsageError` for what is no such number, and what the
-        reply, or its absence, means: an error under :class:`~bansong.errors.ServiceError`, in one sentence.
+        A repeated number is asked once. Raises :class:`UsageError` for an invalid number, and a
+        :class:`~bansong.errors.ServiceError` for the reply or its absence.
         """
         if self._transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
-        asked = _unique_digits(numbers)
+        given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
+        if not 1 <= len(given) <= MAX_NUMBERS:
+            raise UsageError(NUMBER_COUNT_INVALID, parameter=Option("numbers"), count=len(given), most=MAX_NUMBERS)
+        asked = list(dict.fromkeys(map(_digits_of, given)))
         day = self._today()
         outcome = await self._ask(self._transport, json.dumps({"b_no": asked}, separators=(",", ":")).encode())
         if isinstance(outcome, ServiceResponse):
@@ -139,7 +140,7 @@ class NtsClient:
         raise outcome
 
     async def _ask(self, transport: Transport, content: bytes) -> ServiceResponse | ServiceError:
-        """Return the response, or the error that another one stands for: raised further out, it has no context."""
+        """Return the response or the error it stands for: raised further out, it has no context."""
         try:
             return await transport.ask("POST", self._url, body=json_body(content))
         except ServiceError as error:
@@ -148,7 +149,6 @@ class NtsClient:
             return outcome
 
     def _translate(self, error: ServiceError) -> ServiceError:
-        """Return what an error of the transport, which is that of paid requests, means of one that is free."""
         status, raw = error.status, error.raw
         if status is not None and not 200 <= status < 300:
             return reply_error(self._subject, status, raw, error.retry_after)
@@ -160,7 +160,6 @@ class NtsClient:
 
 
 def _base_url(given: str | None) -> BaseUrl:
-    """Return where the API is; plain http is for this machine only. Raises :class:`UsageError`."""
     try:
         url = given or (variable(ENV_NTS_URL) or "").strip() or NTS_URL
         base = BaseUrl.parse(_PATH_END.sub("", url, count=1), allow_http=True)
@@ -169,14 +168,6 @@ def _base_url(given: str | None) -> BaseUrl:
     if base.scheme == "http" and not base.is_loopback:
         raise UsageError(URL_NOT_ENCRYPTED, host=base.host, name=Phrase(NtsKey.NAME), variable=ENV_NTS_URL)
     return base
-
-
-def _unique_digits(numbers: pl.Series | Sequence[str] | Sequence[int]) -> list[str]:
-    """Return each number once, as ten digits, in the order given. Raises :class:`UsageError`."""
-    given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
-    if not 1 <= len(given) <= MAX_NUMBERS:
-        raise UsageError(NUMBER_COUNT_INVALID, parameter=Option("numbers"), count=len(given), most=MAX_NUMBERS)
-    return list(dict.fromkeys(map(_digits_of, given)))
 
 
 def _digits_of(number: str | int) -> str:

@@ -22,7 +22,7 @@ _PASTED: Final = re.compile(
 
 
 class NtsKey(SecretKey):
-    """A key (일반 인증키) of the portal data.go.kr, given in its Encoding or its Decoding form.
+    """A key (일반 인증키) of the portal data.go.kr, in its Encoding or its Decoding form.
 
     The encoded form is decoded once, as the header takes no other. Quotation marks and ``serviceKey=`` around it are
     dropped. From BANSONG_NTS_KEY, or a file.

@@ -1,4 +1,4 @@
-"""What the body of a reply means: a status for each number that was asked, matched by number and never by place."""
+"""The body of a reply: a status for each number asked, matched by number and never by place."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ CONFLICTING: Final = gettext_noop(
     "a number came twice with different statuses and counts as not answered: ask again later"
 )
 NO_STATUS: Final = gettext_noop("a number came without a status and counts as not answered: ask again later")
-
 _FIELDS: Final = ("b_stt", "b_stt_cd", "tax_type", "utcc_yn")
-_LONGEST_FIELD: Final = 160
+_MAX_FIELD_CHARACTERS: Final = 160
 _A_NUMBER: Final = "1208800767"  # any: the words are read, not the number
 _NUMBER: Final = re.compile("[0-9]{10}")
 _DAY: Final = re.compile("[0-9]{8}")
@@ -35,11 +34,9 @@ _DAY: Final = re.compile("[0-9]{8}")
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """The statuses of a reply.
+    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; ``unregistered`` is a status, too.
 
-    - ``statuses``: a row a number (:data:`STATUS_SCHEMA`), sorted by ``b_no``; ``unregistered`` is a status, too
-    - ``missing``: the ten digits of the numbers that were asked and are not there, in the order of asking
-    - ``problems``: how many rows of the reply could not be used as they are, by a sentence that says why
+    ``missing``: asked numbers (ten digits) without a status, in order. ``problems``: unusable rows, by a sentence.
     """
 
     statuses: pl.DataFrame
@@ -49,8 +46,6 @@ class StatusReply:
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """What the words of a row mean; ``status`` is ``None``, and ``problem`` says why, where it cannot be used."""
-
     status: str | None
     taxation: str | None
     merged: bool | None
@@ -58,9 +53,9 @@ class _Meaning:
 
 
 def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subject: str) -> StatusReply | ServiceError:
-    """Return what a reply with HTTP ``status`` says of the numbers ``asked``; an error for one without statuses.
+    """Parse a reply with HTTP ``status`` about the numbers ``asked``; return an error for one without statuses.
 
-    ``as_of`` is the day of asking (Asia/Seoul), ``subject`` who replied, for messages.
+    ``as_of``: the day of asking (Asia/Seoul), ``subject``: who replied, for messages.
     """
     rows = _find_rows(body)
     if rows is None:
@@ -99,7 +94,7 @@ def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subj
 
 
 def _find_rows(body: bytes) -> list[Any] | None:
-    """Return the rows of a body that has any shape of the API's; rows of which none can be read are none."""
+    """Return the rows of a body in any shape of the API's, ``None`` without a readable row."""
     try:
         content = parse_json(body)
     except UnreadableError:
@@ -111,7 +106,6 @@ def _find_rows(body: bytes) -> list[Any] | None:
 
 
 def _read_number(row: object) -> int | None:
-    """Return a row's number, which may have hyphens or have lost its zeros; ``None`` where there is none."""
     found = row.get("b_no") if isinstance(row, dict) else None
     if isinstance(found, int) and not isinstance(found, bool):
         return found if 0 <= found < 10**10 else None
@@ -123,13 +117,11 @@ def _read_number(row: object) -> int | None:
 
 
 def _read_text(row: dict[str, Any], name: str) -> str:
-    """Return a field as text, empty where it is missing."""
     found = row.get(name)
-    return "" if found is None else str(found).strip()[:_LONGEST_FIELD]
+    return "" if found is None else str(found).strip()[:_MAX_FIELD_CHARACTERS]
 
 
 def _read_day(text: str) -> date | None:
-    """Return the day of a field like ``20240131``; ``None`` where it is none."""
     if not text:
         return None
     if _DAY.fullmatch(text):
@@ -143,7 +135,6 @@ def _read_day(text: str) -> date | None:
 
 @lru_cache(maxsize=1024)
 def _read_words(status: str, code: str, taxation: str, merged: str) -> _Meaning:
-    """Return what the words of a row mean by the registry's vocabulary; a reply has few different ones."""
     frame = pl.LazyFrame({"b_no": [_A_NUMBER] * 2, "status": [status or code, code], "tax": taxation, "utcc": merged})
     read = observations(
         frame,

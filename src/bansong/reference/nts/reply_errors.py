@@ -1,7 +1,7 @@
-"""The error that a reply without statuses stands for: what is wrong and what to do, in one sentence. No network.
+"""Map replies without statuses to errors, each one sentence with a remedy.
 
-The portal in front of the API (data.go.kr) answers in its own way: XML within any HTTP status, 200 among them, and the
-day's limit with the same status, 429, as the second's. So a body's code counts before the HTTP status.
+The portal in front of the API (data.go.kr) answers XML within any HTTP status, 200 among them, and uses 429 for the
+day's limit and the second's. So a body's code counts before the HTTP status.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from bansong.translation import Phrase, gettext, gettext_noop
 _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
 _LONGEST: Final = 60
-_DEEPEST: Final = 4
+_MAX_DEPTH: Final = 4
 _QUOTA_WORDS: Final = b"quota exceeded"
 """Part of the plain text ``API token quota exceeded``, with 429 or 200: the day's limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What a code means; ``wait`` is how many seconds to wait where the reply does not say it."""
+    """The meaning of a code; ``wait``: seconds to wait if the reply does not say."""
 
     kind: type[ServiceError]
     what: str
@@ -175,9 +175,9 @@ _SHAPE: Final = _Fault(
 
 
 def reply_error(subject: str, status: int, body: bytes, retry_after: float | None = None) -> ServiceError:
-    """Return the error that a reply stands for, whatever it is; ``subject`` names who replied.
+    """Return the error that a reply stands for; ``subject`` names who replied.
 
-    ``body``: of a reply of success, one without statuses; the key is blotted out already.
+    ``body``: of a reply of success, one without statuses; the key is already removed.
     """
     fault, evidence = _find_fault(status, body)
     words = Phrase(
@@ -193,7 +193,6 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
 
 
 def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
-    """Return what a reply means, and what in it says so."""
     is_success = 200 <= status < 300
     if _QUOTA_WORDS in body.lower() and not is_page(body):
         return _DAY_IS_OVER, [shorten(body_message(body) or body.decode(errors="replace"))]
@@ -225,7 +224,6 @@ def _fault_of_status(status: int) -> _Fault:
 
 
 def _read_json(body: bytes) -> object:
-    """Return the value of a JSON body in a list of one if it is a text; the words for what it is where it is none."""
     try:
         value = parse_json(body)
     except UnreadableError as error:
@@ -234,7 +232,6 @@ def _read_json(body: bytes) -> object:
 
 
 def _read_xml(body: bytes) -> object:
-    """Return the texts of an XML document by their elements' names; the words for what it is where it is none."""
     try:
         root: Element = fromstring(body)
         return {element.tag.rpartition("}")[2]: element.text or "" for element in root.iter()}
@@ -243,8 +240,7 @@ def _read_xml(body: bytes) -> object:
 
 
 def _reasons(value: object, depth: int = 0) -> Iterator[object]:
-    """Yield the portal's codes in a value: it also writes them as JSON, within objects of varying names."""
-    if isinstance(value, dict) and depth < _DEEPEST:
+    if isinstance(value, dict) and depth < _MAX_DEPTH:
         if _is_code(value.get(_REASON)):
             yield value[_REASON]
         for inner in value.values():
@@ -256,6 +252,6 @@ def _is_code(value: object) -> bool:
 
 
 def shorten(text: str) -> str:
-    """Return words of a reply for a message: on one line, of 60 characters at most, � for what cannot be shown."""
+    """Return words of a reply on one line, of 60 characters at most, � for unprintable ones."""
     line = "".join(letter if letter.isprintable() else "�" for letter in one_line(text))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""Accepts uploads as jobs: a place in the queue first, then the file, then all of it in one transaction."""
+"""Accept uploads as jobs: reserve a place in the queue, receive the file, store all in one transaction."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bansong.server.jobs import results
 from bansong.server.jobs.disk_use import DiskUse
 from bansong.server.jobs.reading_slots import ReadingSlots
 from bansong.server.jobs.worker import JobWorker
+from bansong.server.key_bounds import decrease
 from bansong.server.payloads import BatchCreatedPayload, InUsePayload, encode
 from bansong.server.settings import Clock, ServicePlan, Settings
 from bansong.server.store import Store, job_table, key_table
@@ -28,13 +29,12 @@ from bansong.server.store.key_table import Key
 from bansong.server.upload_form import DiskFullRefusal, ReceivedUpload
 from bansong.translation import gettext
 
-_AGAIN: Final = 5
-"""Seconds after which it is worth to try again."""
+_RETRY_AFTER_S: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What is asked for: whose job, and how it is to be answered. ``token``, ``identity``: of its Idempotency-Key."""
+    """A requested job. ``token``, ``identity``: of its Idempotency-Key."""
 
     key: Key
     plan: ServicePlan
@@ -45,7 +45,7 @@ class JobRequest:
 
 
 class QueuePlace:
-    """A place in the queue, held while an upload comes in, and room for it on the disk."""
+    """A place in the queue and room on the disk, held during an upload."""
 
     def __init__(self, coming: Counter[str], key: Key, plan: ServicePlan, disk: DiskUse) -> None:
         self._coming = coming
@@ -57,25 +57,23 @@ class QueuePlace:
         coming[key.id] += 1
 
     def set_aside(self, size: int) -> None:
-        """Set bytes on the disk aside for the upload; raises :class:`Refusal` 413 and 429 where there are too few."""
+        """Reserve bytes on the disk; raise :class:`Refusal` 413 and 429 if there are too few."""
         self._disk.reserve(self._key_id, self._plan, size)
         self._size += size
 
     def release(self) -> None:
-        """Give the place to the job itself, or to others."""
         if self._held:
             self._held = False
-            _count_down(self._coming, self._key_id)
+            decrease(self._coming, self._key_id)
 
     def close(self) -> None:
-        """Give back the place and the room: the upload's file is gone."""
         self.release()
         self._disk.release(self._key_id, self._size)
         self._size = 0
 
 
 class JobAcceptance:
-    """Accepts uploads as jobs, as many as the server and the plan allow; ``reading``: by which files are read."""
+    """Accepts uploads as jobs, within the limits of server and plan. ``reading``: reads their files."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
         self._settings = settings
@@ -89,27 +87,26 @@ class JobAcceptance:
 
     @property
     def uploads(self) -> int:
-        """Uploads that come in or are being read."""
         return self._uploads.total()
 
     @contextmanager
     def count_upload(self, key: Key, plan: ServicePlan) -> Iterator[None]:
-        """Count an upload through the block; raises :class:`Refusal` 429 where as many as may are under way."""
+        """Count an upload during the block; raise :class:`Refusal` 429 above the plan's limit."""
         under_way = self._uploads[key.id]
         if under_way >= plan.uploads:
             message = gettext(
                 "{under_way} uploads of this key are under way, as many as its plan allows", under_way=under_way
             )
-            raise limit_exceeded("uploads", plan.uploads, under_way, message, _AGAIN)
+            raise limit_exceeded("uploads", plan.uploads, under_way, message, _RETRY_AFTER_S)
         self._uploads[key.id] += 1
         try:
             yield
         finally:
-            _count_down(self._uploads, key.id)
+            decrease(self._uploads, key.id)
 
     @asynccontextmanager
     async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
-        """Count an upload and hold a place in the queue for it; raises :class:`Refusal` 429 and 503."""
+        """Count an upload and hold a place in the queue for it; raise :class:`Refusal` 429 and 503."""
         with self.count_upload(key, plan):
             place = QueuePlace(self._coming, key, plan, self._disk)
             try:
@@ -120,17 +117,16 @@ class JobAcceptance:
                 place.close()
 
     def in_use(self, key: Key, requests: int) -> InUsePayload:
-        """Return what a key uses of its limits, ``requests`` under way among them."""
+        """Return what a key uses of its limits; ``requests``: its requests under way."""
         return InUsePayload(self._uploads.get(key.id, 0), self._disk.total_bytes(key.id), requests)
 
     async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
-        """The earlier request with this token."""
         return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
 
     async def accept(self, request: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
-        """Read an upload, take its lookups out of the quota and queue it; return the answer.
+        """Read an upload, take its lookups from the quota and queue it; return the answer.
 
-        Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507; nothing is kept then.
+        Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507 and keeps nothing then.
         """
         earlier = await self.find_earlier(request.key, request.token)
         if earlier is not None:
@@ -185,7 +181,7 @@ class JobAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class _QueueLoad:
-    """What comes in beside what is queued, by key, that of ``key_id`` last; and how many jobs may be there."""
+    """The limits of the queue, and the jobs that are arriving by key; ``key_id`` is the key that asks."""
 
     key_id: str
     coming: Counter[str]
@@ -193,29 +189,22 @@ class _QueueLoad:
     jobs: int
 
     def refuse(self, db: sqlite3.Connection) -> None:
-        """Raise :class:`Refusal` if that is too many: 503 for the server, 429 for the plan.
+        """Raise :class:`Refusal` if the queue is full: 503 for the server, 429 for the plan.
 
-        All keys with jobs have equal shares of the queue, of one job at least. So some that send all they may shut out
-        nobody else.
+        Keys with jobs have equal shares of the queue, of one job at least, so that busy keys lock nobody out.
         """
         waiting, active = job_table.count_active(db)
         own = active.get(self.key_id, 0) + self.coming[self.key_id]
         share = max(1, self.queue // len(active.keys() | self.coming.keys()))
         if waiting + self.coming.total() > self.queue and own > share:
-            raise busy(gettext("more jobs wait than the server takes on"), _AGAIN)
+            raise busy(gettext("more jobs wait than the server takes on"), _RETRY_AFTER_S)
         if own > self.jobs:
             message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
-            raise limit_exceeded("jobs", self.jobs, own - 1, message, _AGAIN)
-
-
-def _count_down(counts: Counter[str], key_id: str) -> None:
-    counts[key_id] -= 1
-    if not counts[key_id]:
-        del counts[key_id]
+            raise limit_exceeded("jobs", self.jobs, own - 1, message, _RETRY_AFTER_S)
 
 
 def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:
-    """Return the answer of the earlier request with the same ``Idempotency-Key``; raises :class:`Refusal` 409."""
+    """Return the answer of the earlier request with this ``Idempotency-Key``; raise :class:`Refusal` 409."""
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:

@@ -1,4 +1,4 @@
-"""Read an uploaded file in an isolated process, bounded in memory and time: a hostile file does its harm there."""
+"""Read an upload in an isolated process, bounded in memory and time, since it may be hostile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _THREADS: Final = 2
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000
 LONGEST_CELL: Final = 2_000
-"""Characters of a cell that are read: twice the longest address of the interface."""
+"""Longer cells are cut: twice the longest address of the interface."""
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
 _ABANDONED: Final = {
@@ -43,23 +43,22 @@ _ABANDONED: Final = {
         gettext_noop("is damaged, or takes too much memory to read; send its table as a CSV file"),
     ),
 }
-"""Status, code and message of the refusal of a file whose process gave no result, by the reason."""
+"""Refusals of files whose process gave no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """What reading a file may take: bytes of memory, and seconds."""
+    """Bytes of memory and seconds."""
 
     memory: int
     seconds: float
 
 
 async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds: ReadBounds) -> int:
-    """Write the records of an uploaded file to ``target`` and return how many there are.
+    """Write the records of an upload to ``target`` and return their number.
 
-    Raises :class:`Refusal`: 400 for a file that cannot be read or has no number column, in the words of the reader,
-    who names file, sheet, row and column; 413 for more than ``most`` rows; 415; 507. Raises :class:`IsolationError`
-    where that took more than ``bounds``, or the process broke down (:func:`abandoned_file`).
+    Raises :class:`Refusal`: 400 for an unreadable file or one without number column; 413 for more than ``most`` rows;
+    415; 507. Raises :class:`IsolationError` beyond ``bounds`` or if the process crashed (:func:`abandoned_file`).
     """
     call = partial(
         run_isolated,
@@ -90,16 +89,16 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds:
 
 
 def abandoned_file(upload: ReceivedUpload, error: IsolationError) -> Refusal:
-    """Return the refusal, 413 or 400, of a file that could not be read within any bounds."""
+    """Return the refusal, 413 or 400, of a file that could not be read within its bounds."""
     status, code, why = _ABANDONED[error.reason]
     return Refusal(status, code, f"{upload.name} " + gettext(why))
 
 
 def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Cut texts that are too long for what they should be: the engine takes twenty times their size in memory.
+    """Cut overlong texts: the engine needs twenty times their size in memory.
 
-    A cell that the rules of business numbers read as one stays that number; of another of that column its beginning and
-    length stay (:func:`results.shorten_number`), and what the rules say of the whole cell.
+    A valid business number stays as it is; an invalid one is shown cut (:func:`results.shorten_number`), with the
+    problem of the whole cell.
     """
     texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
     cut = {name: _cut_text(pl.col(name)) for name in texts if name not in ("b_no", ROW_PROBLEM)}
@@ -107,7 +106,7 @@ def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
-    """Return ``b_no`` without what is too long, and the problem of such cells; ``known``: rows may have one already."""
+    """Return the cut ``b_no`` and its problem; ``known``: rows may have a problem already."""
     long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
     inner = long.str.strip_chars()
     short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(results.shorten_number(inner)).otherwise(inner)
@@ -119,7 +118,6 @@ def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
 
 
 def _cut_text(text: pl.Expr) -> pl.Expr:
-    """Return the beginning of texts that are too long; blanks, of which they may have many, count once."""
     long = pl.when(text.str.len_chars() > LONGEST_CELL).then(text)
     return pl.coalesce(long.str.replace_all(r"\s+", " ").str.strip_chars().str.head(LONGEST_CELL), text)
 
@@ -127,8 +125,8 @@ def _cut_text(text: pl.Expr) -> pl.Expr:
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
     """Write the records of a table to ``target``; return ``{"total": n}``, or ``{"rows": n}`` if there are too many.
 
-    The records are ``row_id`` and what the engine reads of a row, as far as the file has it. A compressed file and
-    Parquet are ``{"kind": …}``, a disk that fails is ``{"disk": …}``. Raises what else the readers raise.
+    Returns ``{"kind": …}`` for compressed files and Parquet, ``{"disk": …}`` if the disk fails. Raises other errors of
+    readers.
     """
     try:
         with use_audience(CLIENT):

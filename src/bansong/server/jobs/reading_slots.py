@@ -1,4 +1,4 @@
-"""Who may have a file read now: one file of a key at a time, and small files never behind large ones."""
+"""Slots for reading uploads: one file per key at a time, small files never behind large ones."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from bansong.tables.isolation import IsolationError
 from bansong.tables.size_limits import limits
 
 SMALL_FILE: Final = 2_000_000
-"""Bytes of a file that is small: reading one of any format takes 180 MB and two seconds."""
+"""Reading such a file of any format takes 180 MB and two seconds."""
 _SMALL_MEMORY: Final = 300_000_000
 _SMALL_SECONDS: Final = 10.0
 _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Reads uploads in isolated processes, ``slots`` large ones at once, and as many small ones beside them.
+    """Reads uploads in isolated processes: ``slots`` large ones at once, and as many small ones beside them.
 
-    Large ones may take the memory of :class:`~bansong.tables.size_limits.SizeLimits` each and two minutes, small ones
-    a quarter of it and ten seconds; a small one that takes more is read anew in a slot for large ones. So slow files of
-    some keys hold up the small files of nobody, and the large ones of others only where as many keys send them.
+    Large files may take the memory of :class:`~bansong.tables.size_limits.SizeLimits` each and two minutes, small ones
+    a quarter of it and ten seconds. A small file that needs more is read again in a slot for large ones.
     """
 
     def __init__(self, slots: int) -> None:
@@ -37,16 +36,14 @@ class ReadingSlots:
 
     @property
     def total_tokens(self) -> int:
-        """How many files may be read at once."""
         return int(self._small.total_tokens + self._large.total_tokens)
 
     @property
     def borrowed_tokens(self) -> int:
-        """How many files are being read."""
         return self._small.borrowed_tokens + self._large.borrowed_tokens
 
     async def read(self, key_id: str, upload: ReceivedUpload, target: Path, most: int) -> int:
-        """Read a key's file in its turn; as :func:`~bansong.server.jobs.isolated_reader.read_isolated`."""
+        """Read a key's file in turn; as :func:`~bansong.server.jobs.isolated_reader.read_isolated`."""
         async with self._of_key.setdefault(key_id, anyio.Lock()):
             memory, size = limits().memory, await anyio.to_thread.run_sync(lambda: upload.path.stat().st_size)
             if size <= SMALL_FILE:

@@ -1,7 +1,4 @@
-"""The files of jobs; a job's rows answered in slices, ordered by risk, and rendered as JSON.
-
-Memory depends on the slice alone, however long the job is.
-"""
+"""Files of jobs; rows answered in slices, sorted by risk, rendered as JSON. Memory depends on the slice alone."""
 
 from __future__ import annotations
 
@@ -26,27 +23,24 @@ from bansong.tables import publish_file
 
 
 def uploads_folder(files: Path) -> Path:
-    """The folder of files that are coming in, or are being read."""
     return files / "uploads"
 
 
 def job_folder(files: Path, job_id: str) -> Path:
-    """The folder of a job."""
     return files / "jobs" / job_id
 
 
 def records_path(files: Path, job_id: str) -> Path:
-    """The rows of a job, as Parquet: see :func:`bansong.server.jobs.isolated_reader.write_records`."""
+    """The rows of a job: :func:`bansong.server.jobs.isolated_reader.write_records`."""
     return job_folder(files, job_id) / "records.parquet"
 
 
 def results_path(files: Path, job_id: str) -> Path:
-    """The answers of a job, as Parquet: see :data:`bansong.server.jobs.results.RESULTS`."""
     return job_folder(files, job_id) / "results.parquet"
 
 
 def remove_unfinished(files: Path, job_id: str) -> None:
-    """Leave of a job's folder the records alone: an attempt that was cut off may have left unfinished files."""
+    """Remove what an interrupted attempt has left of a job; keep the records."""
     kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
@@ -56,13 +50,12 @@ def remove_unfinished(files: Path, job_id: str) -> None:
 
 
 def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
-    """Remove all files of jobs."""
     for job_id in job_ids:
         shutil.rmtree(job_folder(files, job_id), ignore_errors=True)
 
 
 def remove_leftovers(files: Path, known: Collection[str]) -> None:
-    """Remove what a server that was killed has left: uploads, and folders of jobs that were never accepted."""
+    """Remove what a killed server has left: uploads, and folders of jobs that were never accepted."""
     shutil.rmtree(uploads_folder(files), ignore_errors=True)
     for left in [path for path in list_folder(files / "jobs") if path.name not in known]:
         shutil.rmtree(left, ignore_errors=True)
@@ -71,9 +64,9 @@ def remove_leftovers(files: Path, known: Collection[str]) -> None:
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 ROWS: Final = 20_000
-"""Rows of a slice, and of a row group of the results."""
+"""Rows of a slice, and of a row group."""
 RENDERED: Final = 500
-"""Results that are rendered at a time: so many a slow reader keeps in memory, however many it asked for."""
+"""Results rendered at a time: what a slow reader keeps in memory."""
 NO_GRADE: Final = "none"
 _RISK: Final = ("bounce_prob", "row_id")
 _ITEM: Final = list(JobResult.__struct_fields__)
@@ -89,31 +82,29 @@ RESULTS: Final[dict[str, pl.DataType]] = (
         "row_status": pl.String(),
     }
 )
-"""The columns of a job's results: those of an item of ``GET /batch/{job_id}``, and what became of the row.
+"""Columns of a job's results: the items of ``GET /batch/{job_id}``, and ``row_status``.
 
-``b_no``: ten digits, or as it was written where it is no business number; ``error`` says then why there is no answer.
+``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer.
 """
 SHOWN_NUMBER: Final = 100
-"""Characters of a cell that is no business number, and is longer, that are shown of it."""
+"""Characters shown of a longer cell that is no business number."""
 _CUT: Final = "… (cut: "
 
 
 class ResultCounts:
-    """What a job's rows came to: rows by grade (``none`` without one), and rows that could not be looked up."""
+    """Rows of a job by grade (``none`` without one), and rows that could not be looked up."""
 
     def __init__(self) -> None:
         self.grades: Counter[str] = Counter()
         self.without_answer = 0
 
     def take(self, answers: pl.DataFrame) -> None:
-        """Count a slice of answers."""
         for grade, count in answers["grade"].fill_null(NO_GRADE).value_counts().iter_rows():
             self.grades[grade] += count
         self.without_answer += int((answers["row_status"] == "invalid").sum())
 
 
 def scan_slice(records: Path, first: int) -> pl.LazyFrame:
-    """Return the slice of the records that begins with row ``first``."""
     return pl.scan_parquet(records).slice(first, ROWS)
 
 
@@ -138,7 +129,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
 
 
 def shorten_number(text: pl.Expr) -> pl.Expr:
-    """Return a text that is longer than a number could be as its beginning, and its length; what is cut stays so."""
+    """Cut a text that is too long for a number and append its length; cut ones stay as they are."""
     length = text.str.len_chars()
     cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
     is_long = (length > SHOWN_NUMBER) & ~text.str.contains(_CUT, literal=True)
@@ -146,9 +137,9 @@ def shorten_number(text: pl.Expr) -> pl.Expr:
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
-    """Merge answered slices into ``target``, the highest risk first, rows without one last; raises as ``publish_file``.
+    """Merge answered slices into ``target``, highest risk first; raise as ``publish_file``.
 
-    Each part is in that order already, so a slice of the result is one stretch of each part.
+    Parts are sorted already, so that each slice of the result is one stretch of each part.
     """
     with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
@@ -180,15 +171,14 @@ def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
 
 
 def sort_by_risk(answers: Rows) -> Rows:
-    """Return answers in the order of the results: the highest risk first, rows without one last."""
     return answers.sort(_RISK, descending=[True, False], nulls_last=True)
 
 
 async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """Return the parts of a JSON answer: ``head``, which ends in an open list, and the first ``rows`` results.
+    """Stream a JSON answer: ``head``, which ends in an open list, and the first ``rows`` results.
 
-    The first part is rendered before this returns, so that what fails, fails before the answer has begun: raises
-    :class:`FileNotFoundError` where the results are gone.
+    The first part is rendered before this returns, so that an error can still be answered as one. Raises
+    :class:`FileNotFoundError` if the results are gone.
     """
 
     async def render(first: int) -> bytes:
@@ -204,6 +194,5 @@ async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.Capaci
 
 
 def render_items(path: Path, first: int, count: int) -> bytes:
-    """Results as JSON objects, with commas between them."""
     frame = pl.scan_parquet(path).select(_ITEM).slice(first, count).collect()
     return frame.write_json().encode()[1:-1]

@@ -1,4 +1,4 @@
-"""Answer the accepted jobs, one at a time, each key in its turn; a job that a kill cut off is begun again."""
+"""Answer accepted jobs, one at a time, keys in turn; a job that a kill interrupted starts again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
@@ -31,16 +30,15 @@ from bansong.translation import gettext, gettext_noop
 
 _log = logging.getLogger(__name__)
 
-ATTEMPTS: Final = 3
-STARTS: Final = 10
-"""How often a job may have been begun when the server ended each time: it might be what ends the server."""
+MAX_ATTEMPTS: Final = 3
+MAX_STARTS: Final = 10
+"""Starts of a job during which the server died: the job may be what kills it."""
 PAUSES: Final = (1.0, 5.0)
-_AGAIN: Final = 30
-"""Seconds after which it is worth to try a deletion again."""
-_NO_ROOM: Final = 60.0
-"""Seconds until a job is tried again for which the disk had no room: that is no failure of the job's."""
+_RETRY_AFTER_S: Final = 30
+_NO_ROOM_PAUSE_S: Final = 60.0
+"""A full disk is no failure of the job."""
 _SHOWN_AT_ONCE: Final = 2
-_PURGED_EVERY: Final = 3600.0
+_PURGE_INTERVAL_S: Final = 3600.0
 _FAILED: Final = gettext_noop(
     "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
 )
@@ -52,27 +50,24 @@ _ENDED: Final = gettext_noop(
 
 @dataclass(slots=True)
 class _JobAttempt:
-    """A job that is being answered: what ends that, and whether it was deleted meanwhile."""
-
     job_id: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     deleted: bool = False
     answered: int = 0
-    """Rows that have an answer or are being worked on, without those that cannot be looked up."""
+    """Rows answered or being answered, without those that cannot be looked up."""
 
 
 class DeletedJob(NamedTuple):
-    """A job that was deleted: how many lookups were given back, and whether its files are still being written."""
+    """A deleted job: lookups given back, and whether its files are still being written."""
 
     given_back: int
     has_files: bool
 
 
 class JobWorker:
-    """The queue of a server and what works on it.
+    """The queue of a server and its worker.
 
-    ``sources``: who is asked for the status of a business; ``disk``: what keys have on the disk; ``showing``: by which
-    results are read, a few at a time.
+    ``sources``: status sources; ``disk``: disk space of keys; ``showing``: limits how many results are read at once.
     """
 
     def __init__(
@@ -99,24 +94,21 @@ class JobWorker:
         self._begun = False
 
     def wake(self) -> None:
-        """Work on: a job was accepted."""
         self._wake_up.ring()
 
     def processed_rows(self, job: StoredJob) -> int:
-        """Return how many rows of a job are answered."""
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete a key's job and its files, and cancel it where it is under way; ``None`` where there is none.
+        """Delete a key's job and its files; cancel it if it is running; ``None`` if there is none.
 
-        The row goes first: what a kill leaves then are files without a job, which the next start removes. Those of a
-        job under way go when its slice has been written. Raises :class:`Refusal` 503 where an outcome of it is in no
-        label store yet: it would be lost.
+        The row goes first: files without a job are removed at the next start. Files of a running job go after its
+        current slice. Raises :class:`Refusal` 503 if outcomes of the job are not in a label store yet.
         """
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
-                raise busy(gettext("outcomes that were told of this job cannot be recorded now"), _AGAIN)
+                raise busy(gettext("outcomes that were told of this job cannot be recorded now"), _RETRY_AFTER_S)
             return job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
 
         given_back = await self._store.write(remove_row)
@@ -138,12 +130,11 @@ class JobWorker:
             self.disk.drop_jobs([job_id])
 
     def _answered_rows(self, job_id: str) -> int:
-        """Return how many rows of a job are not given back; called in the writer's thread, too."""
+        """Rows of a job that are not given back; also called in the writer's thread."""
         attempt = self._attempt
         return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
 
     async def run(self) -> None:
-        """Work on the jobs, in order, as long as the server lives."""
         survived = self._begun
         await self._store.write(lambda db: job_table.requeue_running(db, survived=survived))
         self._begun = True
@@ -153,8 +144,8 @@ class JobWorker:
             if job is None:
                 due = await self._store.read(job_table.next_due)
                 await self._wake_up.wait(None if due is None else due - self._clock.now())
-            elif job.starts > STARTS:
-                await self._give_up(job, gettext(_ENDED, times=STARTS))
+            elif job.starts > MAX_STARTS:
+                await self._give_up(job, gettext(_ENDED, times=MAX_STARTS))
                 await self._update_size(job)
             else:
                 self._attempt = attempt = _JobAttempt(job.id)
@@ -167,13 +158,11 @@ class JobWorker:
                     await self._remove_files(job.id)
 
     async def purge(self) -> None:
-        """Remove every hour what ended long enough ago."""
         while True:
             await self.purge_once()
-            await self._clock.sleep(_PURGED_EVERY)
+            await self._clock.sleep(_PURGE_INTERVAL_S)
 
     async def purge_once(self) -> None:
-        """Remove the jobs that ended longer ago than they are kept, and their files."""
         before = self._clock.now() - self._settings.keep_days * 86_400
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
             await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
@@ -190,22 +179,22 @@ class JobWorker:
             raise
         except (Exception, pl.exceptions.PanicException) as error:
             # the text of an error may repeat what stands in a row
-            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, ATTEMPTS, loggable_message(error))
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, MAX_ATTEMPTS, loggable_message(error))
             await self._retry_or_give_up(job, error)
         finally:
             self._processed.pop(job.id, None)
         await self._update_size(job)
 
     async def _update_size(self, job: StoredJob) -> None:
-        """Count the job's files as they are, if it has ended: room that was set aside for its results is free."""
+        """Release what was reserved for the results of a job that has ended."""
         now = await self._store.read(lambda db: job_table.find_job(db, job.key_id, job.id))
         if now is not None and now.finished is not None:
             self.disk.update_job(job.id, await anyio.to_thread.run_sync(self.disk.measure, job.id))
 
     async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
         if isinstance(error, StoreError) or is_disk_full(error):
-            await self._put_back(job, _NO_ROOM, job.attempts)
-        elif job.attempts + 1 >= ATTEMPTS:
+            await self._put_back(job, _NO_ROOM_PAUSE_S, job.attempts)
+        elif job.attempts + 1 >= MAX_ATTEMPTS:
             await self._give_up(job, gettext(_FAILED))
         else:
             await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
@@ -220,7 +209,7 @@ class JobWorker:
         self._metrics.count_job("failed")
 
     async def _answer_job(self, job: StoredJob) -> None:
-        """Answer a job, publish its results, and then say that it is done: a kill between the two does it again."""
+        """Answer a job, publish its results, then mark it done: a kill in between repeats it."""
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.open_engine(key.scope, paid=job.paid)
@@ -243,30 +232,27 @@ class JobWorker:
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
-                await self._charge_slice(scan_slice(records, first))
+                if self._attempt is not None:  # before the work: deleting jobs half-way must not be free
+                    rows = scan_slice(records, first)
+                    self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
                 await fetch_statuses_of(source, scan_slice(records, first))
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
                 self._processed[job.id] = min(first + ROWS, job.total)
                 if self._attempt is not None:
                     self._attempt.answered = self._processed[job.id] - tally.without_answer
-            if (rows := sum(tally.grades.values())) != job.total:
-                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=rows))
+            if (answers := sum(tally.grades.values())) != job.total:
+                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=answers))
             await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
         finally:
-            await anyio.to_thread.run_sync(_remove_folder, folder)
+            await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
         return tally
-
-    async def _charge_slice(self, rows: pl.LazyFrame) -> None:
-        """Count the rows of a slice as answered when work on it begins: uploads and deletions in turn are not free."""
-        if self._attempt is not None:
-            self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove what a server that was killed has left in the server's folder; return what the jobs there take.
+    """Remove what a killed server has left in the server's folder; return the disk space of the jobs there.
 
-    To be called before requests are taken. Nothing is removed where the file has no key: it may be the wrong one.
+    Call it before requests are accepted. A file without keys may be the wrong one: then nothing is removed.
     """
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
@@ -275,7 +261,3 @@ def clean_up_files(settings: Settings) -> DiskUse:
     for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
         folder.mkdir(mode=0o700, exist_ok=True)
     return DiskUse(settings.files, known)
-
-
-def _remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Single lookups answered together: those that arrive while a query runs are the rows of the next query."""
+"""Answer single lookups in batches: those that arrive during a query are the rows of the next."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from bansong.errors import BansongError
 from bansong.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bansong.server.engine_pool import EnginePool, ServedEngine
 from bansong.server.errors import busy
+from bansong.server.key_bounds import decrease
 from bansong.server.letters import ScopeLetters
 from bansong.server.payloads import VerificationPayload, VerifyRequest
 from bansong.server.status.known_status import KnownStatus
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))
 _PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)
-"""For a few rows all else that polars can optimise costs more than it saves."""
+"""For a few rows, other optimisations cost more than they save."""
 _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 
 
 class PreparedQuery:
-    """What an engine answers to a few lookups at a time; for one thread at a time.
+    """A reusable query of an engine for a few lookups at a time; for one thread at a time.
 
-    The engine's ``today`` must be given: the query is made for one day. So must its ``status``, if statuses are to be
-    exchanged: :meth:`bansong.engine.StatusOverlay.exchangeable`.
+    The engine needs a fixed ``today``, and an exchangeable ``status``
+    (:meth:`bansong.engine.StatusOverlay.exchangeable`) to use statuses.
     """
 
     def __init__(self, engine: LocalEngine) -> None:
@@ -71,13 +72,11 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in their order; ``statuses``: what the tax authority told of their numbers.
+        """Answer lookups in their order; ``statuses``: of their numbers, from the tax authority.
 
-        ``letters``: earlier letters to these numbers (:data:`bansong.engine.letter_history.HISTORY_SCHEMA`), by
-        default those of the engine's history; an engine without one uses none.
-
-        Raises :class:`bansong.errors.RegistryError`, :class:`~bansong.errors.GazetteerError` where an index is
-        damaged.
+        ``letters``: earlier letters to these numbers (:data:`bansong.engine.letter_history.HISTORY_SCHEMA`), by default
+        from the engine's history. Raises :class:`bansong.errors.RegistryError`, :class:`~bansong.errors.GazetteerError`
+        for a damaged index.
         """
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
@@ -90,20 +89,19 @@ class PreparedQuery:
         return [_build_payload(*row) for row in found.iter_rows()]
 
     def _select_letters(self) -> pl.DataFrame:
-        """Return the letters to the businesses that are asked about."""
         if self._letters is not None:
             return self._letters
         return self._history.of(self._rows["b_no"].cast(pl.UInt64).unique())
 
 
 def _status_frame(statuses: Iterable[KnownStatus]) -> pl.DataFrame:
-    """Return statuses sorted by number, of each number the newest."""
+    """Return the newest status of each number, sorted by number."""
     newest = {status.b_no: status for status in sorted(statuses, key=lambda status: (status.b_no, status.as_of))}
     return pl.DataFrame(list(newest.values()), schema=STATUS_SCHEMA, orient="row")
 
 
 def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
-    """A query's source whose rows are those that ``rows()`` returns when the query runs."""
+    """Return a lazy frame whose rows are those of ``rows()`` when the query runs."""
 
     def read(
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch: int | None
@@ -134,23 +132,22 @@ def _build_payload(
 
 _log = logging.getLogger(__name__)
 
-MOMENT: Final = 0.01
-"""Seconds that a batch waits for items on their way."""
-_POLL: Final = 0.0005
+MOMENT_S: Final = 0.01
+"""Seconds to wait for expected items."""
+_POLL_S: Final = 0.0005
 MOST: Final = 256
-"""Lookups in one query at most."""
+"""Lookups per query."""
 SHARE: Final = 32
-"""Lookups of one key in one query at most, while other keys ask, too."""
+"""Lookups of one key per query while others ask."""
 WAITING: Final = 1_024
-"""Lookups that may wait, those in queries among them; more are refused to keys that have their share of these."""
+"""Lookups waiting or in queries; beyond that, keys with their share are refused."""
 _PATIENCE: Final = 0.5
-"""A query costs nearly the same whatever its rows: half of its time for all that were asked in the one before."""
-_QUERIES: Final = 2
-"""Queries at a time, of different engines."""
-_SCOPES: Final = 256
-_CACHED: Final = 10_000
-_LONGEST: Final = 500
-"""Characters of a lookup that is cached, so that the cache has a bound."""
+"""Fraction of the last query's duration to wait for the callers of that query."""
+_PARALLEL_QUERIES: Final = 2
+_MAX_SCOPES: Final = 256
+_MAX_CACHED: Final = 10_000
+_MAX_CACHED_LENGTH: Final = 500
+"""Characters of a cached lookup, to bound the cache."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -158,7 +155,7 @@ _LookupValues = tuple[str, str | None, str | None]
 
 
 class _Asked(NamedTuple):
-    """A lookup, its status where it is asked for, and the earlier letters to its business, if there are any."""
+    """A lookup with its status and the earlier letters to its business, if any."""
 
     lookup: VerifyRequest
     status: KnownStatus | None
@@ -166,18 +163,13 @@ class _Asked(NamedTuple):
 
 
 class Microbatcher(Generic[Item, Result]):
-    """Works on up to ``most`` items at once, one such batch at a time, for callers on one event loop.
+    """Process up to ``most`` items at once, one batch at a time, for callers on one event loop.
 
-    ``work`` returns for each item, in their order, its result or the exception that belongs to it; what it raises
-    belongs to all. An item that arrives while nothing is worked on does not wait for others, except those of the same
-    turn of the event loop. An item whose caller was cancelled is left out if its work has not begun.
-
-    ``expected`` returns how many items are submitted or on their way: a batch waits :data:`MOMENT` for those, since one
-    item more costs little and a batch more costs much. Whoever asked in the batch before may ask again at once: a batch
-    waits for as many items as there were then, until ``patience`` times the time that the batch before took is over.
-
-    Keys take turns: while several ask, a batch has at most ``share`` items of each. Otherwise one key with many callers
-    would make each batch, and what is done around it, as long for all others as for itself.
+    ``work`` returns a result or exception per item, in order; an exception that it raises is set for all. Items whose
+    caller was cancelled are skipped. A batch waits :data:`MOMENT_S` while ``expected()`` exceeds the waiting items,
+    since one more item costs little and one more batch costs much. It also waits for as many items as the batch before
+    had, for up to ``patience`` times its duration: those callers may ask again. Keys take turns: if several ask, each
+    has at most ``share`` items in a batch.
     """
 
     def __init__(
@@ -198,7 +190,6 @@ class Microbatcher(Generic[Item, Result]):
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, item: Item, key: str = "") -> asyncio.Future[Result]:
-        """Return the future of the result of an item of ``key``."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, deque()).append((item, future))
         if self._task is None:
@@ -224,7 +215,7 @@ class Microbatcher(Generic[Item, Result]):
 
     async def _wait_for_expected(self) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + MOMENT
+        until = loop.time() + MOMENT_S
         while (now := loop.time()) < max(until, self._wait_until):
             share, lengths = self._share_of_key(), [len(waiting) for waiting in self._waiting.values()]
             ready = sum(min(length, share) for length in lengths)
@@ -232,14 +223,13 @@ class Microbatcher(Generic[Item, Result]):
             before = sum(min(count, share) for count in self._before.values()) * (now < self._wait_until)
             if ready >= min(max(coming, before), self._most):
                 return
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_S)
 
     def _share_of_key(self) -> int:
-        """Return how many items of a key may be in the next batch: fewer while several keys ask."""
+        """Items of a key in the next batch: fewer if several keys ask."""
         return self._share if len(self._before.keys() | self._waiting.keys()) > 1 else self._most
 
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        """Take the next items of each key in turn."""
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
         share, self._before = self._share_of_key(), Counter()
         for key in list(self._waiting):
@@ -275,11 +265,10 @@ class Microbatcher(Generic[Item, Result]):
 
 
 class LookupAnswerer:
-    """Answers single lookups, as :meth:`bansong.engine.LocalEngine.answer` answers each of them alone.
+    """Answer single lookups as :meth:`bansong.engine.LocalEngine.answer` would.
 
-    ``statuses``: who is asked for the status of a business besides, except for lookups that are ``offline``.
-    ``waiting``: how many may wait (:meth:`admit`). Scopes whose engines answer alike share their queries. Answers are
-    cached until the scope's engine is another one, or the business's status.
+    ``statuses``: asked for the status, unless a lookup is ``offline``. ``waiting``: the limit of :meth:`admit`. Scopes
+    with equal engines share queries. Answers are cached until engine or status changes.
     """
 
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
@@ -293,18 +282,16 @@ class LookupAnswerer:
             OrderedDict()
         )
         self._reference_data: tuple[object, ...] = ()
-        self._limiter = anyio.CapacityLimiter(_QUERIES)
+        self._limiter = anyio.CapacityLimiter(_PARALLEL_QUERIES)
 
     @property
     def waiting(self) -> int:
-        """Lookups that wait, those in queries among them."""
         return self._waiting.total()
 
     def admit(self, scope: str) -> None:
-        """Raise the refusal 503 if as many lookups wait as may, and this scope has its share of them.
+        """Raise :class:`Refusal` 503 if too many lookups wait and this scope has its share of them.
 
-        All scopes whose lookups wait have equal shares. So some that ask all they may shut out nobody who asks little.
-        How many wait in all is bounded by the connections.
+        All waiting scopes have equal shares, so that busy ones lock nobody out.
         """
         if self._waiting.total() < self.most_waiting:
             return
@@ -314,7 +301,7 @@ class LookupAnswerer:
 
     @contextmanager
     def expect(self, scope: str, *, offline: bool = False) -> Iterator[None]:
-        """Let the queries before a lookup of this scope wait a moment for it while it is paid and answered."""
+        """Announce a lookup of this scope to its queue while it is being paid."""
         known = self._of_scope.get((scope, self._statuses is not None and not offline))
         if known is None:
             yield
@@ -329,8 +316,8 @@ class LookupAnswerer:
     async def answer(self, scope: str, lookup: VerifyRequest, *, offline: bool = False) -> VerificationPayload:
         """Answer one lookup; ``offline``: by the registry alone.
 
-        Raises what the engine raises where an index is damaged, and :class:`~bansong.server.errors.Refusal` 503
-        where too many wait.
+        Raises :class:`~bansong.server.errors.Refusal` 503 if too many wait, and errors of the engine for a damaged
+        index.
         """
         self.admit(scope)
         self._waiting[scope] += 1
@@ -346,18 +333,16 @@ class LookupAnswerer:
                 self._cache.move_to_end(place)
                 return found
             found = await queue.batcher.submit(_Asked(lookup, status, letters), scope)
-            if len(values[1] or "") + len(values[2] or "") <= _LONGEST:
+            if len(values[1] or "") + len(values[2] or "") <= _MAX_CACHED_LENGTH:
                 self._cache[place] = found
-                if len(self._cache) > _CACHED:
+                if len(self._cache) > _MAX_CACHED:
                     self._cache.popitem(last=False)
             return found
         finally:
-            self._waiting[scope] -= 1
-            if not self._waiting[scope]:
-                del self._waiting[scope]
+            decrease(self._waiting, scope)
 
     async def _find_status(self, statuses: NtsStatuses, scope: str, lookup: VerifyRequest) -> KnownStatus | None:
-        """Find the status of a lookup, which no query waits for meanwhile: that may take seconds."""
+        """Find the status of a lookup; no query waits for it meanwhile, since it may take seconds."""
         known = self._of_scope.get((scope, True))
         if known is None:
             return await statuses.find(lookup.b_no)
@@ -368,7 +353,6 @@ class LookupAnswerer:
             known[1].expected += 1
 
     async def _queue(self, scope: str, statuses: NtsStatuses | None) -> tuple[LocalEngine, _EngineQueue]:
-        """A scope's engine as it is now and its queue, of those who are told ``statuses`` or of the others."""
         engine = await self._engines.open_engine(scope)
         place = scope, statuses is not None
         known = self._of_scope.get(place)
@@ -386,14 +370,12 @@ class LookupAnswerer:
             queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
         self._of_scope[place] = engine, queue
         self._of_scope.move_to_end(place)
-        if len(self._of_scope) > _SCOPES:
+        if len(self._of_scope) > _MAX_SCOPES:
             self._of_scope.popitem(last=False)
         return engine, queue
 
 
 class _EngineQueue:
-    """Lookups that wait for one engine's answers."""
-
     _numbers = itertools.count()
 
     def __init__(self, engine: LocalEngine, limiter: anyio.CapacityLimiter) -> None:
@@ -436,9 +418,9 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """The same for engines that answer alike, but for their letters, which are exchanged with the lookups.
+    """Return an identity that is equal for engines with equal answers, apart from their letters.
 
-    Reference data is compared by identity, while a queue keeps it alive.
+    Reference data is compared by identity; a queue keeps it alive.
     """
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_scope = isinstance(engine, ServedEngine)
@@ -447,13 +429,13 @@ def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
 
 
 def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> ScopeLetters | None:
-    """The letters of an engine's scope, if one went to the business that is asked about."""
+    """Return the scope's letters, if any went to the business."""
     letters = engine.letters if isinstance(engine, ServedEngine) else None
     return letters if letters is not None and letters.mentions(int(lookup.b_no)) else None
 
 
 def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
-    """Split lookups, by their places, so that in no part one business is asked about with different letters to it."""
+    """Split lookups into parts in which a business has one set of letters; return their places."""
     parts: list[tuple[dict[str, int | None], list[int]]] = []
     for place, (lookup, _, letters) in enumerate(asked):
         number = None if letters is None else letters.number
@@ -467,7 +449,6 @@ def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
 
 
 def _collect_letters(asked: Sequence[_Asked]) -> pl.DataFrame:
-    """The letters to the businesses of lookups that may share a query."""
     numbers: dict[ScopeLetters, set[int]] = {}
     for lookup, _, letters in asked:
         if letters is not None:

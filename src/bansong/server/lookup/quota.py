@@ -1,4 +1,4 @@
-"""Paid answers to single lookups: taken from the key's quota, answered, given back where there is no answer."""
+"""Paid single lookups: taken from the key's quota, answered, given back without an answer."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from bansong.server.settings import Clock
 from bansong.server.store import Store, key_table
 from bansong.server.store.key_table import Key
 
-_MOST: Final = 1_024
-"""Payments in one commit at most."""
+_PAYMENTS_PER_COMMIT: Final = 1_024
 
 
 _Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
 class PaidLookups:
-    """Answers single lookups as JSON; payments that arrive while a commit is under way share the next one."""
+    """Answer single lookups as JSON; payments that arrive during a commit share the next one."""
 
     def __init__(self, store: Store, clock: Clock, answerer: LookupAnswerer, idempotent: IdempotentRequests) -> None:
         self.answerer = answerer
         self._store = store
         self._clock = clock
         self._idempotent = idempotent
-        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take_lookups, _MOST)
+        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(
+            self._take_lookups, _PAYMENTS_PER_COMMIT
+        )
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
         """Answer one lookup, ``offline`` by the registry alone; ``token`` is that of its ``Idempotency-Key``.
 
-        Raises :class:`~bansong.server.errors.Refusal` 409, 429 and 503, and :class:`bansong.errors.StoreError`.
-        Cancelled, a lookup may be taken from the quota all the same.
+        Raises :class:`~bansong.server.errors.Refusal` 409, 429 and 503, and :class:`bansong.errors.StoreError`. A
+        cancelled lookup may stay paid.
         """
         answering = partial(self.answerer.answer, key.scope, lookup, offline=offline)
         with self.answerer.expect(key.scope, offline=offline):
@@ -60,7 +61,7 @@ class PaidLookups:
             raise
 
     async def _answer_idempotent(self, key: Key, answering: _Answering, token: bytes, identity: bytes) -> bytes:
-        """The kept answer if there is one; else the answer, paid unless an attempt that did not end paid for it."""
+        """Return the stored answer, or pay and answer; an unfinished attempt has paid already."""
         now = self._clock.now()
 
         def begin(db: sqlite3.Connection) -> EarlierRequest | None:

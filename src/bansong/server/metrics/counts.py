@@ -1,4 +1,4 @@
-"""Counts of a server: requests, refusals, jobs, commits, failures; one registry for each app."""
+"""Counters of a server: requests, refusals, jobs, commits, failures; one registry per app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bansong.server.errors import Refusal
 _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COMMIT_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _DELAY_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-_MEASURED_EVERY: Final = 0.25
+_DELAY_INTERVAL_S: Final = 0.25
 _ALARMING: Final = (
     ("busy", ""),
     ("insufficient_storage", ""),
@@ -24,15 +24,14 @@ _ALARMING: Final = (
     ("quota_exceeded", ""),
     ("timeout", ""),
 )
-"""Codes and bounds of refusals told from the start, as 0: a monitor sees no increase in a series' first value."""
+"""Refusals exported from the start as 0: monitors see no increase in the first value of a series."""
 
 
 class ServerMetrics:
-    """Counts what a server does. ``registry`` is the app's own, so that several may be in one process.
+    """Counts what a server does, in a ``registry`` of its own.
 
-    Methods are called on the event loop or in threads, and take about a microsecond. No label holds anything of what a
-    client sent: routes are patterns, methods those that are known, codes those of refusals. ``connections`` returns how
-    many are open, where that is known.
+    Methods are thread-safe and take about a microsecond. Labels never hold text of clients: only route patterns, known
+    methods and codes of refusals. ``connections`` returns the open ones, if known.
     """
 
     def __init__(self) -> None:
@@ -63,36 +62,30 @@ class ServerMetrics:
             self._jobs.labels(state)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request that was answered; ``route`` is its pattern, ``status`` 0 where nobody heard the answer."""
+        """Count an answered request; ``status`` 0: the client was gone."""
         self._requests.labels(route, method, status).inc()
         self._seconds.labels(route, method).observe(seconds)
 
     def count_refusal(self, refusal: Refusal) -> None:
-        """Count a refused request by its code, and by the bound that it names (``bound``)."""
         self._refusals.labels(refusal.code, refusal.more.get("bound", "")).inc()
 
     def count_job(self, state: str) -> None:
-        """Count a job that is ``done`` or ``failed``."""
         self._jobs.labels(state).inc()
 
     def observe_commit(self, seconds: float) -> None:
-        """Count a commit."""
         self._commits.observe(seconds)
 
     def expect_task(self, name: str) -> None:
-        """Tell a task's failures from now on, though there are none."""
         self._tasks.labels(name)
 
     def count_failure(self, task: str) -> None:
-        """Count a failure of a task beside the requests."""
         self._tasks.labels(task).inc()
 
     async def measure_delay(self) -> None:
-        """Measure, for ever, how late the event loop calls what is due; by the loop's own clock."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _MEASURED_EVERY
-            await asyncio.sleep(_MEASURED_EVERY)
+            due = loop.time() + _DELAY_INTERVAL_S
+            await asyncio.sleep(_DELAY_INTERVAL_S)
             self._delays.observe(max(0.0, loop.time() - due))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -1,4 +1,4 @@
-"""The state of a server's parts, read when a monitor asks: queues, jobs, watches, notifications, ages, disk."""
+"""Gauges of a server, read when a monitor asks: queues, jobs, watches, notifications, ages, disk."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ _STATES: Final = ("queued", "running", "done", "failed")
 
 
 class StateCollector(Collector):
-    """Reads the parts of a running server; called in the threads of the listener.
+    """Reads the parts of a running server, in threads of the listener, on a connection of its own.
 
-    The file is read on a connection of its own, for as long as that takes. A part that cannot be read is left out, and
-    said in ``bansong_readable``: a monitor must hear of all others just then.
+    A part that cannot be read is reported in ``bansong_readable`` and left out; the others are still exported.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def collect(self) -> Iterator[Metric]:
-        """Return the state as it is now."""
         yield from self._read_memory()
         readable = GaugeMetricFamily("bansong_readable", "Whether a part could be read just now.", labels=["part"])
         parts = {"database": self._read_database, "disk": self._read_disk, "status_store": self._read_statuses}
@@ -114,7 +112,6 @@ class StateCollector(Collector):
 
 
 def _since(then: float | None, now: float) -> float:
-    """Seconds since a time; 0 where there is none, or it is to come."""
     return 0.0 if then is None else max(0.0, now - then)
 
 

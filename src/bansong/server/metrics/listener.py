@@ -1,4 +1,4 @@
-"""The address on which a monitor reads the metrics: never that of the service, so that no proxy shows them to all."""
+"""Serve metrics on their own address, so that no proxy publishes them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Answer ``GET /metrics`` for as long as the block lasts; yield the port, a free one where 0 is asked for.
+    """Serve ``GET /metrics`` during the block; yield the port.
 
-    Answered in a thread of its own: a monitor is answered, too, while the event loop is not. Raises
-    :class:`UsageError` where nothing can listen there.
+    It runs in its own thread, so that it answers even if the event loop hangs. Raises :class:`UsageError` if it cannot
+    listen there.
     """
     try:
         server, thread = start_http_server(port, host, registry)

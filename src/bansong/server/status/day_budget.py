@@ -1,4 +1,4 @@
-"""The budget of numbers a day, shared by all that asks in a server, and by other processes with its key and store."""
+"""The daily budget of numbers, shared with other processes that use the same key and store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ _log = logging.getLogger(__name__)
 
 
 class DayBudget:
-    """How many numbers may still be asked for on a day in Korea; for all threads.
+    """Numbers that may still be asked for on a day in Korea; thread-safe.
 
-    Numbers are counted as asked in ``store`` before a call goes, as a fetch run does
-    (:mod:`bansong.reference.day_allowance`), so that lookups, jobs and other processes never ask for more together.
-    Where the store cannot be written, on a full disk say, this process counts for itself. ``account``: the fingerprint
-    of the key; ``limit``: numbers a day, ``None`` for as many as the tax authority allows: then nothing is taken, and
-    whoever asks counts it.
-    All methods raise :class:`bansong.errors.StoreError`.
+    Numbers are counted in ``store`` before a call, as by :mod:`bansong.reference.day_allowance`, so that all processes
+    together stay below the limit; if the store cannot be written, this process counts by itself. ``account``: the
+    fingerprint of the key. ``limit``: ``None`` means as many as the tax authority allows; then callers count.
+    Methods raise :class:`bansong.errors.StoreError`.
     """
 
     def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
@@ -34,23 +32,23 @@ class DayBudget:
         self._lock = Lock()
 
     def remaining(self, day: date) -> int | None:
-        """Return how many numbers may still be asked for, 0 once the day's allowance is used up; ``None``: no limit."""
+        """Return the numbers left, 0 once the allowance is exhausted, ``None`` without limit."""
         used = self._usage(day)
         if used.exhausted:
             return 0
         return None if self.limit is None else max(0, self.limit - used.numbers)
 
     def is_spent(self, day: date) -> bool:
-        """Whether nobody may be asked on that day any more, even if what was taken and is not sent is given back."""
+        """Return whether the budget is spent, even if unsent numbers are given back."""
         used = self._usage(day)
         return used.exhausted or (self.limit is not None and used.numbers - self._unsent >= self.limit)
 
     def limit_of(self, day: date) -> int | None:
-        """Return the limit for those who count in the store alone: less what could not be counted there."""
+        """Return the limit for those who count in the store alone."""
         return None if self.limit is None else max(0, self.limit - self._unstored_of(day))
 
     def take(self, numbers: int, day: date) -> int:
-        """Count up to so many numbers as asked; return how many. :meth:`count_sent` or :meth:`give_back` follows."""
+        """Count up to that many numbers as asked; return how many. :meth:`count_sent` or :meth:`give_back` follows."""
         with self._lock:
             limit = self.limit_of(day)
             if limit is None:
@@ -65,12 +63,10 @@ class DayBudget:
             return taken
 
     def count_sent(self, numbers: int) -> None:
-        """Note that a call went out with numbers that were taken for it."""
         with self._lock:
             self._unsent -= numbers if self.limit is not None else 0
 
     def give_back(self, numbers: int, day: date) -> None:
-        """Count numbers no more that were taken and not asked."""
         if self.limit is not None:
             self.count_sent(numbers)
             self._store.give_back_numbers(self.account, day, numbers)

@@ -1,4 +1,4 @@
-"""What the tax authority told of one number, as single lookups carry it."""
+"""The status of one number, for single lookups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 
 
 class KnownStatus(NamedTuple):
-    """What the tax authority told of a number: a row of :data:`bansong.reference.nts.STATUS_SCHEMA`."""
+    """A row of :data:`bansong.reference.nts.STATUS_SCHEMA`."""
 
     b_no: int
     biz_status: str
@@ -25,12 +25,11 @@ Statuses = Mapping[int, KnownStatus]
 
 
 class StoredStatuses(NamedTuple):
-    """The statuses that are stored of some numbers, and the numbers that should be asked for."""
+    """Stored statuses of some numbers, and the numbers to ask for."""
 
     known: Statuses
     stale: frozenset[int]
 
 
 def read_statuses(statuses: pl.DataFrame) -> dict[int, KnownStatus]:
-    """Return the rows of a frame of statuses by their numbers."""
     return {row[0]: KnownStatus(*row) for row in statuses.iter_rows()}

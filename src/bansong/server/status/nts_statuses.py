@@ -1,4 +1,4 @@
-"""The statuses that the tax authority told this server: kept in a store, and asked for when they are too old."""
+"""Statuses from the tax authority: stored, and asked for when they are too old."""
 
 from __future__ import annotations
 
@@ -34,33 +34,29 @@ from bansong.server.settings import Clock, Settings, loggable_message
 from bansong.server.status.circuit_breaker import FAILURES, CircuitBreaker
 from bansong.server.status.day_budget import DayBudget
 from bansong.server.status.known_status import KnownStatus, Statuses, StoredStatuses, read_statuses
-from bansong.server.status.single_statuses import WAIT, SingleStatuses
+from bansong.server.status.single_statuses import WAIT_S, SingleStatuses
 
 _log = logging.getLogger(__name__)
 
 _SUBJECT: Final = "the tax authority's API"
-_LOGGED: Final = 60.0
-"""Seconds between two lines of the log that say how much was asked."""
-_LONGEST: Final = 100_000.0
-"""Days; a status may be older than that, but no date is."""
-_DRAIN: Final = 2.0
-"""Seconds that a stop of the server waits for calls of jobs and the watch list."""
+_LOG_INTERVAL_S: Final = 60.0
+_MAX_AGE_DAYS: Final = 100_000.0
+"""A larger ``max_age`` would be before the first date."""
+_DRAIN_S: Final = 2.0
+"""How long a stop waits for calls of jobs and watches."""
 _TRIES: Final = 3
-"""How often a number is asked for on a day that the replies leave out."""
-_TIMEOUT: Final = 35.0
-"""Seconds that a call may take: the portal gives up after 30, and says so."""
-_AGAIN: Final = 1.0
-"""Seconds before the first call of a job, or of watches, is made again."""
+"""Times a day that a number is asked for if replies leave it out."""
+_TIMEOUT_S: Final = 35.0
+"""The portal gives up after 30 and says so."""
+_RETRY_AFTER_S: Final = 1.0
+"""Pause before the first call of a job is repeated."""
 _SPENT: Final = "the budget of numbers for the day is spent"
 _NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")
-"""What may be somebody's number in a message."""
+"""Looks like somebody's number."""
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
-    """Return the statuses of a server that asks the tax authority, ``None`` for one that does not.
-
-    Raises as :class:`NtsStatuses` does.
-    """
+    """Return the statuses of a server that asks the tax authority, else ``None``. Raises as :class:`NtsStatuses`."""
     options = settings.status
     if options.source == "auto" and options.key is None and NtsKey.find(options.key_file) is None:
         return None
@@ -68,10 +64,9 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 class StatusReport(NamedTuple):
-    """How it goes with the tax authority: numbers that were asked for and answered since the start, and what is stored.
+    """Numbers asked and answered since the start; state of the circuit, budget and store.
 
-    ``circuit_open``: nobody is asked now. ``budget_left``: numbers that may be asked for on this day, ``None`` where
-    there is no limit. ``stored``: statuses in the store, ``newest`` the day of the newest.
+    ``budget_left``: ``None`` without limit. ``newest``: day of the newest stored status.
     """
 
     circuit_open: bool
@@ -83,25 +78,22 @@ class StatusReport(NamedTuple):
 
 
 class NtsStatuses:
-    """The statuses of a server that asks the tax authority: ``async with NtsStatuses(…) as statuses``.
+    """Statuses of a server that asks the tax authority: ``async with NtsStatuses(…) as statuses``.
 
-    One object a server: single lookups (:meth:`find`), jobs and the watch list (:meth:`fetch`) share its store, the
-    day's budget of numbers, and its pauses after failures. A status is asked for when it is older than
-    ``options.max_age`` days; one that cannot be had is answered by the newest that is stored, or in the registry, and
-    its reason says whose it is and how old.
-
-    Raises :class:`bansong.errors.UsageError` where there is no key, :class:`~bansong.errors.StoreError` where the
-    store cannot be used.
+    Single lookups (:meth:`find`), jobs and the watch list (:meth:`fetch`) share its store, daily budget and circuit
+    breaker. Statuses older than ``options.max_age`` days are asked for; if the API fails, the newest stored status or
+    the registry is used. Raises :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.StoreError`
+    for an unusable store.
     """
 
     live = True
 
     def __init__(self, options: StatusOptions, clock: Clock) -> None:
         key = load_nts_key(options)
-        self._options = replace(options, source="nts", key=key, drain=min(options.drain, _DRAIN))
+        self._options = replace(options, source="nts", key=key, drain=min(options.drain, _DRAIN_S))
         self._clock = clock
         self._breaker = CircuitBreaker(_SUBJECT, clock)
-        self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT), today=clock.today)
+        self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT_S), today=clock.today)
         self._store = StatusStore(options.store)
         self._single = SingleStatuses(
             clock,
@@ -130,13 +122,12 @@ class NtsStatuses:
         await self._open.aclose()
 
     async def run(self) -> None:
-        """Log every minute how much was asked, if anything was."""
         while True:
-            await self._clock.sleep(_LOGGED)
+            await self._clock.sleep(_LOG_INTERVAL_S)
             await self._log_counts()
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Answer rows by what is stored of their numbers, laid over the engine's registry; called in a thread."""
+        """Answer rows by stored statuses over the engine's registry; called in a thread."""
         try:
             statuses = self._store.read(numbers_of(rows))
         except StoreError as error:
@@ -145,18 +136,18 @@ class NtsStatuses:
         return engine.with_status(StatusOverlay(statuses, aged_before=self._fresh_since())).answer(rows)
 
     def exchangeable(self) -> StatusOverlay:
-        """Return an overlay for queries over single lookups, which bring what :meth:`find` has found."""
+        """Return an overlay for prepared queries, filled with results of :meth:`find`."""
         return StatusOverlay.exchangeable(aged_before=self._fresh_since())
 
     async def find(self, number: str) -> KnownStatus | None:
-        """Return the status of a number (ten digits): a fresh one, or after two seconds the newest that is known."""
+        """Return the fresh status of a number (ten digits), or after two seconds the newest known one."""
         return await self._single.find(int(number))
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Ask for those of ``numbers`` (UInt64, each once) of which the stored status is older than ``max_age`` days.
+        """Ask for statuses of ``numbers`` (UInt64, unique) older than ``max_age`` days, within the budget.
 
-        ``max_age``: by default that of the options. Numbers are asked for as far as the day's budget goes. It raises
-        nothing where nobody can be asked; cancelled, it keeps the answers that it has.
+        ``max_age``: by default that of the options. Raises nothing if nobody can be asked. Cancelled, it keeps the
+        answers so far.
         """
         try:
             async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
@@ -165,16 +156,15 @@ class NtsStatuses:
             _log.error("statuses are not fetched: %s", loggable_message(error))
 
     def report(self) -> StatusReport:
-        """Return how it goes; for all threads. Raises :class:`bansong.errors.StoreError`."""
+        """Return counts and state; thread-safe. Raises :class:`bansong.errors.StoreError`."""
         found, left = self._store.summary(), self._budget.remaining(self._clock.today())
         return StatusReport(self._breaker.is_open, *self._totals, left, found.numbers, found.newest)
 
     def _fresh_since(self) -> date:
-        """The day of the oldest status that need not be asked for again."""
-        return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _LONGEST)))
+        return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
     def _read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
-        """Return what is stored of numbers; called in a thread. Where the store fails, nobody is asked."""
+        """Return stored statuses; called in a thread. If the store fails, nobody is asked."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self._fresh_since()
@@ -186,10 +176,10 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
     async def _ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers, and store what is answered; return nothing where nobody may be asked.
+        """Ask for numbers and store the answers; return nothing if nobody may be asked.
 
-        A call that is refused for what it says is made again in halves. A number that is refused alone while others
-        are answered has no answer on this day.
+        A refused call is repeated in halves. A number that is refused alone while others are answered has no answer on
+        this day.
         """
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
@@ -212,7 +202,7 @@ class NtsStatuses:
         return answers
 
     async def _ask_at_once(self, numbers: Sequence[int]) -> Statuses | ServiceError:
-        """Ask for numbers in one call; return its error where it was refused for what it says."""
+        """Ask for numbers in one call; return its error if it was refused for its content."""
         if self._breaker.is_open:
             return {}
         day = self._clock.today()
@@ -228,7 +218,7 @@ class NtsStatuses:
         return read_statuses(reply.statuses) if isinstance(reply, StatusReply) else reply or {}
 
     async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | ServiceError | None:
-        """Carry out one call that may go, and write down what it came to; a late answer is used, too."""
+        """Make one call and record its outcome; a late answer is used, too."""
         late = asyncio.create_task(self._record_delay())
         reply, refusal, used = None, None, DayUsage(len(numbers), 1)
         try:
@@ -256,11 +246,11 @@ class NtsStatuses:
         return reply or refusal
 
     async def _record_delay(self) -> None:
-        await self._clock.sleep(WAIT)
-        self._breaker.record_failure(f"no answer within {WAIT:g} s")
+        await self._clock.sleep(WAIT_S)
+        self._breaker.record_failure(f"no answer within {WAIT_S:g} s")
 
     def _write(self, reply: StatusReply | None, used: DayUsage, day: date, refused: Sequence[int] = ()) -> None:
-        """Store what a call came to; called in a thread."""
+        """Store the outcome of a call; called in a thread."""
         missing = _series(refused if reply is None else self._select_vain(reply, day))
         if self._budget.limit is not None:  # they were counted when they were taken
             used = replace(used, numbers=0)
@@ -271,7 +261,7 @@ class NtsStatuses:
             _log.error("statuses are not stored: %s", loggable_message(error))
 
     def _select_vain(self, reply: StatusReply, day: date) -> list[int]:
-        """Return the numbers that a reply leaves out, as others did before on the same day."""
+        """Return the numbers that replies of this day have repeatedly left out."""
         if self._missed[0] != day:
             self._missed = day, Counter()
         missing = [int(number) for number in reply.missing]
@@ -279,7 +269,7 @@ class NtsStatuses:
         return [number for number in missing if self._missed[1][number] >= _TRIES]
 
     async def _fetch(self, numbers: pl.Series, max_age: float) -> None:
-        """Do what :meth:`fetch` does: one call first, which shows whether more can be asked, then the others."""
+        """Make one call first, which shows whether more can be asked, then the others."""
         stale = await anyio.to_thread.run_sync(self._select_stale, numbers, max_age)
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
@@ -300,25 +290,24 @@ class NtsStatuses:
             self._breaker.record_failure(why, lasting=not fetch.answered)
 
     async def _heed_budget(self, day: date, why: str) -> bool:
-        """Ask nobody until the end of a day whose budget is spent; return whether it is."""
+        """Pause until midnight if the budget is spent; return whether it is."""
         is_spent = await anyio.to_thread.run_sync(self._budget.is_spent, day)
         if is_spent:
             self._breaker.pause_until(_midnight_after(day), why)
         return is_spent
 
     async def _ask_first(self, numbers: Sequence[int]) -> bool:
-        """Ask for numbers, a few times if need be; return whether there was an answer, so that more can be asked."""
         for _ in range(FAILURES):
             began = self._clock.now()
             if await self._ask(numbers):
                 return True
-            if self._breaker.is_open or self._clock.now() - began > WAIT:  # what hangs would hang again
+            if self._breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
                 break
-            await self._clock.sleep(_AGAIN)
+            await self._clock.sleep(_RETRY_AFTER_S)
         return False
 
     async def _run_fetch(self, numbers: pl.Series, max_age: float, budget: int | None) -> StatusFetch | None:
-        """Ask for numbers in an event loop of its own thread, so that this one need not wait for the store."""
+        """Fetch in an event loop of another thread, so that this one need not wait for the store."""
         options, cancel = replace(self._options, max_age=max_age, budget=budget), CancelToken()
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:
@@ -328,7 +317,6 @@ class NtsStatuses:
         return found
 
     def _select_stale(self, numbers: pl.Series, max_age: float) -> pl.Series:
-        """Return those of ``numbers`` that are to be asked for, the unknown first, then the oldest; in a thread."""
         return self._store.stale(numbers, max_age, self._clock.today())["b_no"]
 
     def _count(self, used: DayUsage, answered: int) -> None:
@@ -338,7 +326,6 @@ class NtsStatuses:
         self._totals = self._totals[0] + used.numbers, self._totals[1] + answered
 
     async def _log_counts(self) -> None:
-        """Log what was asked since the last time, if anything was: counts, and nothing of what was asked."""
         counts, answered = self._counts, self._answered
         if not counts.calls:
             return
@@ -359,7 +346,6 @@ class NtsStatuses:
 
 
 def _run_in_own_loop(fetch: Callable[[], Awaitable[StatusFetch]], cancel: CancelToken) -> StatusFetch | None:
-    """Run a fetch in an event loop of its own; where the store fails, that is logged."""
     try:
         return run_async(fetch, cancel)
     except StoreError as error:
@@ -368,7 +354,6 @@ def _run_in_own_loop(fetch: Callable[[], Awaitable[StatusFetch]], cancel: Cancel
 
 
 async def _pass_cancellation_on(cancel: CancelToken) -> None:
-    """Wait until this task is cancelled, and cancel the token."""
     try:
         await anyio.sleep_forever()
     finally:
@@ -376,20 +361,18 @@ async def _pass_cancellation_on(cancel: CancelToken) -> None:
 
 
 def _series(numbers: Sequence[int]) -> pl.Series:
-    """Return numbers as the store takes them: each once."""
     return pl.Series("b_no", list(dict.fromkeys(numbers)), pl.UInt64)
 
 
 def _midnight_after(day: date) -> float:
-    """Return the end of a day in Korea, in seconds since 1970."""
     return datetime.combine(day + timedelta(days=1), time(), SEOUL).timestamp()
 
 
 def _is_lasting(error: ServiceError) -> bool:
-    """Return whether an error will come to the next call, too: a wrong key, say."""
+    """Return whether the next call would fail, too: a wrong key, say."""
     return isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
 
 
 def _loggable(error: ServiceError) -> str:
-    """Return what an error says, without what may be anybody's number."""
+    """Return the message of an error without anything that may be somebody's number."""
     return _NUMBERS.sub("…", str(error))

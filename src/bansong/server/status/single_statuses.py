@@ -1,4 +1,4 @@
-"""Statuses of single lookups: from memory, from the store, and else by calls that lookups at the same time share."""
+"""Statuses of single lookups: from memory, from the store, or by calls that lookups share."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ from bansong.server.status.known_status import KnownStatus, Statuses, StoredStat
 
 _log = logging.getLogger(__name__)
 
-WAIT: Final = 2.0
-"""Seconds that a lookup waits for a status; then it is answered by what is known."""
-_CALLS: Final = 4
-"""Calls for single lookups under way at once: one that hangs must not hold up the next."""
-_READ: Final = 256
-"""Numbers that are read from the store at a time."""
-_IN_MEMORY: Final = 50_000
-"""Statuses in memory at most, those used last."""
-_MEMORY: Final = 60.0
-"""Seconds after which a status is read from the store again: another process may have written to it."""
+WAIT_S: Final = 2.0
+"""After that, a lookup is answered by what is known."""
+_PARALLEL_CALLS: Final = 4
+"""Parallel calls for single lookups: one that hangs must not block the next."""
+_NUMBERS_PER_READ: Final = 256
+_MAX_IN_MEMORY: Final = 50_000
+_REREAD_AFTER_S: Final = 60.0
+"""Then the store is read again: another process may have written to it."""
 
 
 class SingleStatuses:
-    """Finds the statuses of single lookups; for one event loop.
+    """Finds statuses of single lookups; for one event loop.
 
-    ``read`` returns what is stored of numbers, in a thread; ``ask`` asks for up to ``most`` numbers, stores the answers
-    and returns them; ``may_ask`` says whether that makes sense now. ``is_fresh`` says whether a status is new enough.
+    ``read`` returns what is stored, in a thread; ``ask`` asks for up to ``most`` numbers, stores and returns the
+    answers; ``may_ask`` says whether that makes sense now; ``is_fresh`` whether a status is new enough.
     """
 
     def __init__(
@@ -52,15 +50,17 @@ class SingleStatuses:
         self._may_ask = may_ask
         self._is_fresh = is_fresh
         self._memory: OrderedDict[int, tuple[KnownStatus, float]] = OrderedDict()
-        self._reads: Microbatcher[int, tuple[KnownStatus | None, bool]] = Microbatcher(self._read_stored, _READ)
+        self._reads: Microbatcher[int, tuple[KnownStatus | None, bool]] = Microbatcher(
+            self._read_stored, _NUMBERS_PER_READ
+        )
         self._calls: Microbatcher[int, asyncio.Task[Statuses]] = Microbatcher(self._begin_call, most, lambda: most)
-        self._slots = asyncio.Semaphore(_CALLS)
+        self._slots = asyncio.Semaphore(_PARALLEL_CALLS)
         self._running: dict[asyncio.Task[Statuses], Sequence[int]] = {}
         self._asking: dict[int, asyncio.Task[Statuses]] = {}
         self._late: asyncio.Task[StoredStatuses] | None = None
 
     async def find(self, number: int) -> KnownStatus | None:
-        """Return the status of a number, a fresh one if there is one within :data:`WAIT`; ``None`` if none is known."""
+        """Return the fresh status of a number if there is one within :data:`WAIT_S`, else the newest known one."""
         if (fresh := self._recall(number)) is not None:
             return fresh
         stored, is_stale = await self._reads.submit(number)
@@ -74,7 +74,6 @@ class SingleStatuses:
         return answer or stored
 
     async def aclose(self) -> None:
-        """Cut off the calls under way."""
         running = [*self._running, *([] if self._late is None else [self._late])]
         for call in running:
             call.cancel()
@@ -82,7 +81,7 @@ class SingleStatuses:
 
     def _recall(self, number: int) -> KnownStatus | None:
         found = self._memory.get(number)
-        if found is None or self._clock.now() - found[1] > _MEMORY or not self._is_fresh(found[0]):
+        if found is None or self._clock.now() - found[1] > _REREAD_AFTER_S or not self._is_fresh(found[0]):
             return None
         self._memory.move_to_end(number)
         return found[0]
@@ -92,14 +91,14 @@ class SingleStatuses:
         for number, status in statuses.items():
             self._memory[number] = status, now
             self._memory.move_to_end(number)
-        while len(self._memory) > _IN_MEMORY:
+        while len(self._memory) > _MAX_IN_MEMORY:
             self._memory.popitem(last=False)
 
     async def _read_stored(self, numbers: Sequence[int]) -> Sequence[tuple[KnownStatus | None, bool]]:
-        """Return for each number what is stored of it, and whether that is stale; else what was read before.
+        """Return the stored status of each number, and whether to ask for it.
 
-        Another process may have the store to itself for longer than :data:`WAIT`. Until the read that is late ends,
-        no other begins.
+        Another process may lock the store for longer than :data:`WAIT_S`: then what is in memory is used, and no
+        further read begins until that one ends.
         """
         if self._late is None or self._late.done():
             read, wait = asyncio.create_task(self._read_in_thread(numbers)), asyncio.create_task(self._sleep())
@@ -109,7 +108,7 @@ class SingleStatuses:
                 stored = read.result()
                 return [(stored.known.get(number), number in stored.stale) for number in numbers]
             self._late = read
-            _log.warning("the status store was not read within %g s, so lookups do without until it is", WAIT)
+            _log.warning("the status store was not read within %g s, so lookups do without until it is", WAIT_S)
         return [(self._memory[number][0] if number in self._memory else None, False) for number in numbers]
 
     async def _read_in_thread(self, numbers: Sequence[int]) -> StoredStatuses:
@@ -149,4 +148,4 @@ class SingleStatuses:
         scope.cancel()
 
     async def _sleep(self) -> None:
-        await self._clock.sleep(WAIT)
+        await self._clock.sleep(WAIT_S)

@@ -1,7 +1,6 @@
-"""The audit log: what operators did to a server's file, when, and as which user of the system.
+"""Audit log: what operators did to a server's file, when, and as which user.
 
-An entry is written in the transaction of what it tells of, so that neither is there without the other. It holds no
-secrets, no addresses of webhooks, no notes of keys, and no business numbers.
+An entry is in the transaction of its action. It holds no secrets, webhook addresses, notes or business numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One action: ``at`` in seconds since 1970, ``who`` a user of the system, ``key_id`` where it is about one key."""
+    """``at``: seconds since 1970; ``who``: a system user; ``key_id``: if it is about one key."""
 
     number: int
     at: float
@@ -29,7 +28,6 @@ class AuditEntry:
 def record_action(
     db: sqlite3.Connection, now: float, action: str, key_id: str | None, details: Mapping[str, object]
 ) -> None:
-    """Write an action down, as done by the user of this process."""
     db.execute(
         "INSERT INTO audit (at, who, action, key_id, details) VALUES (?, ?, ?, ?, ?)",
         (now, operator_name(), action, key_id, json.dumps(details, ensure_ascii=False)),
@@ -37,7 +35,6 @@ def record_action(
 
 
 def list_actions(db: sqlite3.Connection, key_id: str | None = None) -> list[AuditEntry]:
-    """Return the actions, the oldest first; of one key, or all."""
     rows = db.execute(
         "SELECT number, at, who, action, key_id, details FROM audit"
         " WHERE :key IS NULL OR key_id = :key ORDER BY number",
@@ -50,7 +47,7 @@ def list_actions(db: sqlite3.Connection, key_id: str | None = None) -> list[Audi
 
 
 def operator_name() -> str:
-    """Return the user of the system as which this process runs, and who became it by ``sudo``, as sudo says."""
+    """Return the system user of this process, and who became it by ``sudo``."""
     try:
         import pwd
     except ImportError:  # Windows has no such book

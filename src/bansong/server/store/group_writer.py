@@ -1,4 +1,4 @@
-"""The server's one writer: a thread that commits, as one group, the changes that came in during the last commit."""
+"""The server's writer: a thread that commits changes in groups."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from bansong.server.store.schema import SERVER_FILE, open_server_file
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], T]
-"""What is done inside a transaction: it must leave all as it was if it raises, which a savepoint sees to."""
+"""Runs in a savepoint, which is rolled back if it raises."""
 
-_GROUP: Final = 512
-"""Changes in one commit at most."""
-_CHECKED_EVERY: Final = 1.0
-"""Seconds between two writes for :meth:`Store.check`, which anybody may ask for."""
+_CHANGES_PER_COMMIT: Final = 512
+_CHECK_INTERVAL_S: Final = 1.0
+"""Anybody may call :meth:`Store.check`, so it writes only this often."""
 
 
 class _PendingChange(NamedTuple):
@@ -33,11 +32,11 @@ class _PendingChange(NamedTuple):
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     context: Context
-    """Whoever asked is refused in the language of the request, and the writer's thread has none."""
+    """Carries the language of the request into the writer."""
 
 
 class Store:
-    """The server's file: :meth:`write` from the event loop, in the order of the calls; :meth:`read` beside it.
+    """The server's file: :meth:`write` in the order of the calls, :meth:`read` beside it.
 
     ``on_commit`` is called with the seconds of each commit, in the writer's thread.
     """
@@ -55,10 +54,10 @@ class Store:
         self._thread.start()
 
     async def write(self, change: Change[T]) -> T:
-        """Carry a change out and return what it returns when it is on the disk.
+        """Run a change and return its result once it is on the disk.
 
-        Raises what the change raises (nothing of it is kept then) and :class:`bansong.errors.StoreError` if the
-        commit fails. Cancelled, it may be carried out all the same.
+        Raises what the change raises, and :class:`bansong.errors.StoreError` if the commit fails; nothing is kept then.
+        If cancelled, the change may still be made.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -66,24 +65,23 @@ class Store:
         return await future
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what a query finds, run in a thread on a connection that only reads."""
+        """Run a query in a thread on a read-only connection."""
         return await anyio.to_thread.run_sync(self._query, query)
 
     async def check(self) -> None:
-        """Raise :class:`bansong.errors.StoreError` unless the file can be read, and written now or a second ago."""
-        if time.monotonic() - self._written > _CHECKED_EVERY:
+        """Raise :class:`bansong.errors.StoreError` unless the file can be read, and written within the last second."""
+        if time.monotonic() - self._written > _CHECK_INTERVAL_S:
             await self.write(_write_version)
         await self.read(lambda db: db.execute("SELECT 1 FROM keys LIMIT 1").fetchone())
 
     def close(self) -> None:
-        """Finish what was asked, then close the file."""
         self._queue.put(None)
         self._thread.join()
         for reader in self._readers:
             reader.close()
 
     def _probe_write(self) -> None:
-        """Write what is there already, once: a file that cannot be written must not look like a server that works."""
+        """Fail at the start, not at the first request, if the file cannot be written."""
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -106,7 +104,7 @@ class Store:
         going = True
         while going:
             group = [self._queue.get()]
-            while len(group) < _GROUP and not self._queue.empty():
+            while len(group) < _CHANGES_PER_COMMIT and not self._queue.empty():
                 group.append(self._queue.get())
             asked = [one for one in group if one is not None]
             going = len(asked) == len(group)
@@ -115,7 +113,7 @@ class Store:
         self._connection.close()
 
     def _commit(self, group: list[_PendingChange]) -> None:
-        """Carry out a group in one transaction; each change is undone by itself if it fails."""
+        """Run a group in one transaction; a failed change is undone by itself."""
         results: list[tuple[_PendingChange, Any, BaseException | None]] = []
         started = time.perf_counter()
         try:
@@ -131,7 +129,7 @@ class Store:
         _wake_waiting(results)
 
     def _roll_back(self) -> None:
-        """Leave the transaction; where that fails, too, take a new connection, which does it from the journal."""
+        """Roll back; if that fails, reopen the file, which rolls back from the journal."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -156,12 +154,12 @@ class Store:
 
 
 def _write_version(db: sqlite3.Connection) -> None:
-    """Write what is there already: it fails where nothing can be written."""
+    """Write an unchanged value: fails if the file cannot be written."""
     db.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
 
 
 def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
-    """Wake those who wait: once per event loop, not once per change."""
+    """Resolve futures with one call per event loop, not per change."""
     loops = {asked.loop for asked, _, _ in results}
     for loop in loops:
         settled = [result for result in results if result[0].loop is loop]

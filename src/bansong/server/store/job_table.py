@@ -1,4 +1,4 @@
-"""Batch jobs and the outcomes of their letters; each step is one transaction, with what it does to the quota."""
+"""Batch jobs and outcomes of their letters; each step is one transaction, including its change of the quota."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as it is stored; times in seconds since 1970.
+    """A job; times in seconds since 1970.
 
-    ``month``, ``charged``: from which month's quota how many lookups were taken. ``attempts``: how often it failed;
-    ``starts``: how often it was begun since the server last saw an attempt end. ``error``: code and message.
+    ``month``, ``charged``: lookups taken, and from which quota. ``attempts``: failures. ``starts``: starts since the
+    server last saw an attempt end. ``error``: code and message.
     """
 
     id: str
@@ -42,7 +42,6 @@ class StoredJob:
 
 
 def add_job(db: sqlite3.Connection, job: StoredJob) -> None:
-    """Put a new job at the end of the queue."""
     db.execute(
         "INSERT INTO jobs (id, key_id, state, total, offline, paid, month, charged, created)"
         " VALUES (?, ?, 'queued', ?, ?, ?, ?, ?, ?)",
@@ -51,7 +50,6 @@ def add_job(db: sqlite3.Connection, job: StoredJob) -> None:
 
 
 def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
-    """A job of a key."""
     row = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ? AND key_id = ?", (id_, key_id)).fetchone()  # noqa: S608
     return None if row is None else _job(row)
 
@@ -59,16 +57,16 @@ def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
 def list_jobs(
     db: sqlite3.Connection, key_id: str, most: int, after: tuple[float, str] | None = None
 ) -> list[StoredJob]:
-    """A key's jobs, the newest first; ``after``: only those behind one, by when it was made and its id."""
+    """List a key's jobs, newest first; ``after``: creation time and id of the last job of the page before."""
     behind = "" if after is None else "AND (created, id) < (?, ?)"
     query = f"SELECT {_COLUMNS} FROM jobs WHERE key_id = ? {behind} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
     return [_job(row) for row in db.execute(query, (key_id, *(after or ()), most))]
 
 
 def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
-    """Delete a job of a key with its outcomes; ``None`` where there is none.
+    """Delete a job with its outcomes; return the lookups given back, ``None`` if there is no such job.
 
-    Returns how many lookups were given back: of a job that is not done those taken for more than ``answered`` rows.
+    An unfinished job gives back those beyond ``answered`` rows.
     """
     job = find_job(db, key_id, id_)
     if job is None:
@@ -81,7 +79,6 @@ def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> 
 
 
 def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
-    """Whether a job of a key has outcomes that no label store has yet."""
     query = (
         "SELECT 1 FROM labels JOIN jobs ON jobs.id = labels.job"
         " WHERE labels.job = ? AND jobs.key_id = ? AND learned IS NULL LIMIT 1"
@@ -90,23 +87,21 @@ def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
 
 
 def count_active(db: sqlite3.Connection) -> tuple[int, dict[str, int]]:
-    """How many jobs of all keys wait, and how many of each key wait or run."""
     waiting = db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
     of_keys = db.execute(f"SELECT key_id, count(*) FROM jobs WHERE {_ACTIVE} GROUP BY key_id")  # noqa: S608
     return waiting, dict(of_keys.fetchall())
 
 
 def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
-    """Put jobs that were running back into the queue; how many. ``survived``: the server itself did not end."""
+    """Requeue running jobs; ``survived``: the server did not die meanwhile, so their starts count no more."""
     statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
     return db.execute(statement, (survived,)).rowcount
 
 
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
-    """Take the next job of the queue, which is running then.
+    """Start the next due job of the key whose last turn is longest ago.
 
-    Keys take turns: the key whose last turn is longest ago comes first, with its oldest job that is due. The turn is
-    stored with the key, because a key can delete its jobs.
+    The turn is stored with the key, because a key can delete its jobs.
     """
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
@@ -123,7 +118,6 @@ def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
 
 
 def next_due(db: sqlite3.Connection) -> float | None:
-    """When the first of the queue may be begun; ``None`` where nothing waits."""
     due: float | None = db.execute("SELECT min(due) FROM jobs WHERE state = 'queued'").fetchone()[0]
     return due
 
@@ -131,7 +125,6 @@ def next_due(db: sqlite3.Connection) -> float | None:
 def finish_job(
     db: sqlite3.Connection, job: StoredJob, *, now: float, grades: Mapping[str, int], model: str, without_answer: int
 ) -> None:
-    """End a running job whose results are published; lookups that could not be made are given back, once."""
     given_back = without_answer if job.paid else 0
     ended = db.execute(
         "UPDATE jobs SET state = 'done', charged = charged - ?, finished = ?, grades = ?, model = ?"
@@ -143,7 +136,7 @@ def finish_job(
 
 
 def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: int) -> None:
-    """Let a running job wait for its next attempt until a time; ``attempts``: how often it has failed now."""
+    """Requeue a running job for a later attempt; ``attempts``: its failures so far."""
     db.execute(
         "UPDATE jobs SET state = 'queued', starts = 0, due = ?, attempts = ? WHERE id = ? AND state = 'running'",
         (due, attempts, job.id),
@@ -151,7 +144,6 @@ def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: in
 
 
 def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, message: str) -> None:
-    """Give a running job up; all that it took of the quota is given back, once."""
     ended = db.execute(
         "UPDATE jobs SET state = 'failed', attempts = attempts + 1, charged = 0, finished = ?, error = ?"
         " WHERE id = ? AND state = 'running'",
@@ -162,18 +154,16 @@ def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, m
 
 
 def count_by_state(db: sqlite3.Connection) -> tuple[dict[str, int], float | None]:
-    """How many jobs there are of each state, and when the oldest of those that wait was made."""
     oldest: float | None = db.execute("SELECT min(created) FROM jobs WHERE state = 'queued'").fetchone()[0]
     return dict(db.execute("SELECT state, count(*) FROM jobs GROUP BY state")), oldest
 
 
 def list_job_ids(db: sqlite3.Connection, key_id: str | None = None) -> set[str]:
-    """The ids of all jobs, or of a key's."""
     return {id_ for (id_,) in db.execute("SELECT id FROM jobs WHERE :key IS NULL OR key_id = :key", {"key": key_id})}
 
 
 class JobOnDisk(NamedTuple):
-    """A job that takes room: its ``total`` of rows, whether its results are to come, and what its outcomes take."""
+    """Disk space of a job: its rows, whether results are still to come, and the bytes of its outcomes."""
 
     id: str
     key_id: str
@@ -183,14 +173,13 @@ class JobOnDisk(NamedTuple):
 
 
 def list_jobs_on_disk(db: sqlite3.Connection) -> list[JobOnDisk]:
-    """Return what each job takes room for."""
     taken = f"SELECT coalesce(sum({_OUTCOME_BYTES}), 0) FROM labels WHERE job = jobs.id"  # noqa: S608
     rows = db.execute(f"SELECT id, key_id, total, {_ACTIVE}, ({taken}) FROM jobs")  # noqa: S608
     return [JobOnDisk(id_, key_id, total, bool(is_active), size) for id_, key_id, total, is_active, size in rows]
 
 
 def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
-    """Delete jobs that ended before a time, unless outcomes of theirs wait to be learned from; their ids."""
+    """Delete jobs that ended before a time, unless they have outcomes to learn; return their ids."""
     rows = db.execute(
         "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state IN ('done', 'failed') AND finished < ?"
         " AND NOT EXISTS (SELECT 1 FROM labels WHERE job = jobs.id AND learned IS NULL) LIMIT ?) RETURNING id",
@@ -210,12 +199,12 @@ def _job(row: tuple[Any, ...]) -> StoredJob:
 
 
 Outcome = tuple[int, int, str | None, float]
-"""An outcome: row_id, bounced (0, 1), reason, when it was recorded (seconds since 1970)."""
+"""row_id, bounced (0, 1), reason, time of recording (seconds since 1970)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobToLearn:
-    """A job with outcomes that no label store has yet. ``key_id``: to whose store they go; ``paid``: it was charged."""
+    """A job with outcomes that no label store has yet. ``paid``: it was charged."""
 
     job: str
     key_id: str
@@ -225,18 +214,15 @@ class JobToLearn:
 
 
 LARGEST_OUTCOME: Final = 5_120
-"""Bytes that an outcome with the longest reason takes in the file, with its share of the index."""
+"""Bytes of an outcome with the longest reason, with its share of the index."""
 _IN_PAGE: Final = 900
-"""Bytes of a reason that are in the row's own page; a longer one takes a page of 4 KiB more."""
+"""A longer reason takes another page of 4 KiB."""
 _REASON_BYTES: Final = "coalesce(length(CAST(reason AS BLOB)), 0)"
 _OUTCOME_BYTES: Final = f"iif({_REASON_BYTES} > {_IN_PAGE}, {LARGEST_OUTCOME}, 128 + {_REASON_BYTES})"
 
 
 def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float) -> int:
-    """Record an outcome in place of an earlier one; return how many bytes more outcomes take.
-
-    One that is recorded just so stays as it is.
-    """
+    """Record an outcome in place of an earlier one; return the bytes added. An equal one stays as it is."""
 
     def size() -> int:
         query = f"SELECT {_OUTCOME_BYTES} FROM labels WHERE job = ? AND row_id = ?"  # noqa: S608
@@ -255,7 +241,6 @@ def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool,
 
 
 def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
-    """The jobs with outcomes that are to be learned from, the earliest first."""
     rows = db.execute(
         "SELECT id, key_id, finished, model, paid FROM (SELECT DISTINCT job FROM labels WHERE learned IS NULL)"
         " JOIN jobs ON id = job WHERE state = 'done' ORDER BY number"
@@ -264,19 +249,18 @@ def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
 
 
 def find_owner(db: sqlite3.Connection, id_: str) -> tuple[str, bool] | None:
-    """Return the key of a job, and whether the job was charged; ``None`` where the job is not there any more."""
+    """Return the key of a job, and whether it was charged; ``None`` if the job is gone."""
     row = db.execute("SELECT key_id, paid FROM jobs WHERE id = ?", (id_,)).fetchone()
     return None if row is None else (row[0], bool(row[1]))
 
 
 def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outcome]:
-    """Outcomes of a job that no label store has yet."""
     query = "SELECT row_id, bounced, reason, recorded FROM labels WHERE job = ? AND learned IS NULL LIMIT ?"
     return db.execute(query, (job, most)).fetchall()
 
 
 def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], now: float) -> None:
-    """Mark outcomes that a label store has; one that was recorded otherwise meanwhile is not among them."""
+    """Mark outcomes as learned, unless they were changed meanwhile."""
     db.executemany(
         "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
         ((now, job, *outcome) for outcome in outcomes),

@@ -1,7 +1,7 @@
-"""API keys and the lookups that each used in a month.
+"""API keys and their monthly lookups.
 
-A key is an account: plan, quota, jobs and watches belong to it. Its clients name it by a secret
-(:mod:`bansong.server.store.secret_table`), of which it may have two while they change from one to the other.
+A key is an account with plan, quota, jobs and watches. Clients send a secret of it
+(:mod:`bansong.server.store.secret_table`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ KEY_UNKNOWN: Final = Problem(
 _COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased, customer"
 
 IN_POOL: Final = "@pool"
-"""What the scope of a key of the pool ends in."""
+"""Suffix of the scope of a pool key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is stored; times in seconds since 1970. ``pool``: its outcomes are learned from with the others'.
+    """A key; times in seconds since 1970. ``pool``: it learns with the others of the pool.
 
-    ``erased``: when all that belonged to it was deleted; usage and id are left. ``customer``: whose key it is, as the
-    operator calls them; keys of one customer have one voice in the pool. ``None``: a customer of its own.
+    ``erased``: when its data was deleted. ``customer``: whose key it is; keys of a customer share one vote in the pool.
     """
 
     id: str
@@ -51,7 +50,7 @@ class Key:
 
     @property
     def scope(self) -> str:
-        """Whose outcomes stand behind the answers to this key: its own, in the pool also what the members agree on."""
+        """Whose outcomes influence the answers: the key's own, in the pool also what its members agree on."""
         return f"{self.id}{IN_POOL}" if self.pool else self.id
 
 
@@ -65,7 +64,7 @@ def create_key(
     pool: bool = False,
     customer: str | None = None,
 ) -> tuple[Key, str]:
-    """Make a key; return it and its first secret, which is not stored."""
+    """Create a key; return it and its first secret, which is not stored."""
     id_ = secrets.token_hex(4)
     db.execute(
         "INSERT INTO keys (id, plan, quota, note, pool, customer, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -78,7 +77,7 @@ def create_key(
 
 
 def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key, float] | None:
-    """The key with this secret, and when the secret ends (``inf``: not by itself); ``None`` where it is not valid."""
+    """Return the key of a valid secret and when the secret expires (``inf``: never), else ``None``."""
     found = secret_table.find_secret(db, secret)
     if found is None or not found.lives(now):
         return None
@@ -89,13 +88,12 @@ def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key
 
 
 def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
-    """The key with this id."""
     row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
     return None if row is None else _key(row)
 
 
 def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
-    """The key with this id; raises :class:`bansong.errors.UsageError` where the file at ``path`` has none."""
+    """Return the key with this id; raise :class:`bansong.errors.UsageError` if the file at ``path`` has none."""
     key = find_key(db, id_)
     if key is None:
         raise UsageError(KEY_UNKNOWN, key_id=id_, db=path)
@@ -103,30 +101,27 @@ def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
 
 
 def list_keys(db: sqlite3.Connection) -> list[Key]:
-    """All keys, the oldest first."""
     return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
 
 
 def pool_members(db: sqlite3.Connection) -> dict[str, str]:
-    """The ids of the keys of the pool that are not revoked, and whose each is: its customer, by default the key."""
+    """Return the customers of the valid pool keys, by default the key itself."""
     query = "SELECT id, coalesce(customer, id) FROM keys WHERE pool AND revoked IS NULL ORDER BY id"
     return dict(db.execute(query).fetchall())
 
 
 def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
-    """Revoke a key for good; whether it was there and not revoked before."""
     return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
 
 
 def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
-    """Note when all that belonged to a key was deleted."""
     db.execute("UPDATE keys SET erased = ? WHERE id = ? AND erased IS NULL", (now, id_))
 
 
 def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
-    """The keys whose account is to be erased now: revoked before a time, and their jobs have ended.
+    """List the keys to erase: revoked before a time, without unfinished jobs.
 
-    ``asked_before``: that time for those of which the audit log has ``action``.
+    ``asked_before``: that time for keys whose erasure was requested as ``action`` in the audit log.
     """
     query = (
         "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
@@ -137,19 +132,17 @@ def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, ac
 
 
 def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool | None]) -> None:
-    """Change a key's ``plan``, ``quota``, ``note``, ``pool`` or ``customer``."""
     for name in fields.keys() & {"plan", "quota", "note", "pool", "customer"}:
         db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these five
 
 
 def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
-    """Note when keys were used last; of a key that was erased meanwhile that is not known any more."""
     update = "UPDATE keys SET last_used = ? WHERE id = ? AND erased IS NULL"
     db.executemany(update, [(at, id_) for id_, at in times.items()])
 
 
 def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
-    """Set where a key's closures are sent; return the new secret that signs them, or ``None`` where there is none."""
+    """Set a key's webhook; return its new signing secret, ``None`` without a URL."""
     secret = None if url is None else new_secret()
     db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
     return secret
@@ -161,13 +154,12 @@ def _key(row: tuple[object, ...]) -> Key:
 
 
 def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    """Lookups of a month (``2026-11``)."""
     row = db.execute("SELECT used FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
-    """Take lookups out of the month's quota: all of them (``None``), or none; then what was used before is returned."""
+    """Take lookups from the month's quota, all (``None``) or none (what was used before)."""
     before = used_lookups(db, key_id, month)
     if before + lookups > limit:
         return before
@@ -176,9 +168,9 @@ def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, 
 
 
 def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
-    """Take one lookup for each ``(key_id, month, limit)`` in their order; for each what :func:`take_lookups` returns.
+    """Take one lookup per ``(key_id, month, limit)``; return what :func:`take_lookups` returns for each.
 
-    Of each key and month what is used is read and written once, however many ask.
+    Usage is read and written once per key and month.
     """
     left: dict[tuple[str, str], tuple[int, int]] = {}
     results: list[int | None] = []
@@ -199,18 +191,15 @@ def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, 
 
 
 def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
-    """Give back what was taken for nothing, to the month that it was taken from."""
     db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
 
 
 def used_watch_changes(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    """Additions, changes and removals on a key's watch list in a month (``2026-11``)."""
     row = db.execute("SELECT watch_changes FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def count_watch_change(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    """Count one change of a key's watch list; return how many there were before in the month."""
     before = used_watch_changes(db, key_id, month)
     db.execute(
         "INSERT INTO usage (key_id, month, used, watch_changes) VALUES (?, ?, 0, 1)"

@@ -1,12 +1,14 @@
-"""The server's file: its tables, how older ones become these, and how it is opened.
+"""The server's file: tables, migrations, opening.
 
-One server at a time has it; ``bansong keys`` and ``bansong notices`` write to it beside the server.
+One server at a time owns it; ``bansong keys`` and ``bansong notices`` write to it beside the server.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +31,7 @@ DATABASE_MISSING: Final = Problem(
 )
 
 APPLICATION_ID: Final = 0x42565352
-"""``BVSR``, in the header of every server's file."""
+"""``BVSR``."""
 
 _SECRETS: Final = """
 CREATE TABLE secrets (
@@ -160,7 +162,7 @@ ALTER TABLE jobs DROP COLUMN started;
 """
 
 MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6}
-"""What makes a file of one version one of the next. A watch list's steps have their own numbers in a watch file."""
+"""The steps of watch lists have other numbers in a watch file."""
 
 SERVER_FILE: Final = FileKind(
     gettext_noop("the file of a bansong server"), "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError
@@ -168,10 +170,10 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open the server's file, made (mode 0600) if it is not there and ``create`` says so; raise :class:`StoreError`.
+    """Open the server's file; create it (0600) if missing and ``create``; raise :class:`StoreError`.
 
-    None is made beside a folder with files: they belong to a file that is lost, and a new one would have them deleted.
-    What is deleted through the connection, or replaced, is overwritten: no byte of it stays in the file.
+    None is created beside a folder with files: those belong to a lost file, and a new one would delete them. Deleted
+    content is overwritten.
     """
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
@@ -185,19 +187,29 @@ def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -
 
 
 def files_folder(path: Path) -> Path:
-    """Return the folder beside the server's file of what is too large for it."""
     return path.with_name(f"{path.name}.files")
 
 
 def refuse_lost_file(path: Path) -> None:
-    """Raise :class:`StoreError` where files lie beside the server's file, which is not there."""
+    """Raise :class:`StoreError` if the file's folder has files but the file is missing."""
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
         raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
 
 
+@contextmanager
+def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a server's file and keep servers away from it; raise :class:`StoreError` if it is missing or one runs."""
+    lock = lock_server_file(path)
+    try:
+        with closing(open_server_file(path, create=False)) as db:
+            yield db
+    finally:
+        lock.release()
+
+
 def lock_server_file(path: Path) -> FileLock:
-    """Take ``PATH.lock``, by which one server alone works on a file; raise :class:`StoreError` if it is taken."""
+    """Take ``PATH.lock``, which one server at a time holds; raise :class:`StoreError` if it is taken."""
     return SERVER_FILE.lock(
         Path(os.path.realpath(path)), gettext("another server is running on it; stop that one first")
     )

@@ -1,6 +1,6 @@
-"""Secrets of keys: what a client sends in ``X-API-Key``; only the SHA-256 is stored.
+"""Secrets of keys, sent in ``X-API-Key``; only the SHA-256 is stored.
 
-A key has one secret, or two while its clients change from one to the other.
+A key has two secrets while its clients change from one to the other.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hmac import compare_digest
 from typing import Final
 
 MOST: Final = 2
-"""Secrets of a key that may be valid at once."""
+"""Valid secrets of a key."""
 _COLUMNS: Final = "number, key_id, created, expires, revoked, digest"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """A secret as it is stored; times in seconds since 1970. ``expires``: when it ends by itself."""
+    """A secret; times in seconds since 1970."""
 
     number: int
     key_id: str
@@ -29,24 +29,21 @@ class StoredSecret:
     digest: bytes = field(repr=False)
 
     def lives(self, now: float) -> bool:
-        """Return whether it is valid, as far as it depends on the secret: its key may be revoked."""
+        """Return whether the secret is valid; its key may still be revoked."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
 def digest_of(secret: str) -> bytes:
-    """Return what is stored of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def add_secret(db: sqlite3.Connection, key_id: str, now: float) -> str:
-    """Give a key another secret and return it: letters, digits, ``_`` and ``-``, 256 random bits."""
     secret = f"bv_{secrets.token_urlsafe(32)}"
     db.execute("INSERT INTO secrets (key_id, digest, created) VALUES (?, ?, ?)", (key_id, digest_of(secret), now))
     return secret
 
 
 def find_secret(db: sqlite3.Connection, secret: str) -> StoredSecret | None:
-    """Return a secret as it is stored, whether it is valid or not."""
     digest = digest_of(secret)
     row = db.execute(f"SELECT {_COLUMNS} FROM secrets WHERE digest = ?", (digest,)).fetchone()  # noqa: S608
     found = None if row is None else StoredSecret(*row)
@@ -54,24 +51,22 @@ def find_secret(db: sqlite3.Connection, secret: str) -> StoredSecret | None:
 
 
 def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[StoredSecret]:
-    """Return a key's valid secrets, the oldest first."""
     query = f"SELECT {_COLUMNS} FROM secrets WHERE key_id = ? ORDER BY number"  # noqa: S608
     return [found for row in db.execute(query, (key_id,)) if (found := StoredSecret(*row)).lives(now)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """A key's new secret, and those before that end because of it."""
+    """A new secret, and those before that expire because of it."""
 
     secret: str = field(repr=False)
     before: tuple[StoredSecret, ...]
 
 
 def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
-    """Give a key another secret; those before end after ``overlap`` seconds, or when they would by themselves.
+    """Add a secret; the earlier ones expire after ``overlap`` seconds at the latest. Expired ones are deleted.
 
-    Returns ``None``, and changes nothing, where that would make more than :data:`MOST` valid ones. What ended before is
-    deleted.
+    Returns ``None``, and changes nothing, if that would make more than :data:`MOST` valid ones.
     """
     before = live_secrets(db, key_id, now)
     if overlap > 0 and len(before) >= MOST:
@@ -85,7 +80,7 @@ def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: floa
 
 
 def undo_rotation(db: sqlite3.Connection, rotation: Rotation) -> None:
-    """Delete a new secret that nobody has seen; those before end when they would have."""
+    """Delete a secret that nobody has seen, and restore the expiry of the others."""
     db.execute("DELETE FROM secrets WHERE digest = ?", (digest_of(rotation.secret),))
     db.executemany(
         "UPDATE secrets SET expires = ? WHERE number = ?", [(one.expires, one.number) for one in rotation.before]
@@ -93,7 +88,6 @@ def undo_rotation(db: sqlite3.Connection, rotation: Rotation) -> None:
 
 
 def revoke_secrets(db: sqlite3.Connection, numbers: list[int], now: float) -> None:
-    """End secrets at once."""
     db.executemany(
         "UPDATE secrets SET revoked = ? WHERE number = ? AND revoked IS NULL", [(now, number) for number in numbers]
     )

@@ -1,4 +1,1 @@
-"""The watch list as the server keeps it: entries rechecked on time, closures notified, lists served from memory.
-
-``scheduler`` checks what is due and holds rendered lists, ``notifier`` delivers notifications.
-"""
+"""Watch lists of a server: scheduled checks, delivery of closures, lists served from memory."""

@@ -1,4 +1,4 @@
-"""Deliver notifications: appended to the operator's file, and sent to each key's webhook until acknowledged."""
+"""Deliver notifications to the operator's file and to each key's webhook, until acknowledged."""
 
 from __future__ import annotations
 
@@ -29,27 +29,23 @@ from bansong.watch.notifications import (
 
 _log = logging.getLogger(__name__)
 
-_LINES: Final = 1_000
-_SENT: Final = 64
-"""Notifications of one key in one go; the first is sent alone, so that a receiver that hangs holds one place only."""
-_TOGETHER: Final = 8
-"""Requests to one receiver at a time."""
-_PLACES: Final = 32
-"""Requests to all receivers at a time."""
-_LONGEST: Final = 60.0
-"""Seconds after which the file is looked at again: `bansong notices retry` writes it, too."""
-_KEPT: Final = 90 * 86400.0
-"""Seconds that a notification is kept after it was delivered."""
-_PURGED_EVERY: Final = 86400.0
+_LINES_PER_APPEND: Final = 1_000
+_SENT_PER_ROUND: Final = 64
+"""Notifications of a key per round. The first is sent alone: a receiver that hangs blocks one slot only."""
+_REQUESTS_PER_RECEIVER: Final = 8
+"""Parallel requests to one receiver."""
+_REQUESTS: Final = 32
+"""Parallel requests to all receivers."""
+_MAX_WAIT_S: Final = 60.0
+"""`bansong notices retry` writes to the file, too, so look again after that time."""
+_KEPT_S: Final = 90 * 86400.0
+_PURGE_INTERVAL_S: Final = 86400.0
 _FILE_QUEUE: Final = ""
-"""What is busy while lines are appended; keys have longer names."""
+"""Name of the queue for the file; the others are named after keys."""
 
 
 class Notifier:
-    """Delivers the notifications that wait.
-
-    Raises :class:`OutputError` where nothing can be appended to ``file``, so that it shows when the server starts.
-    """
+    """Deliver pending notifications. Raises :class:`OutputError` if ``file`` cannot be appended to."""
 
     def __init__(
         self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
@@ -62,30 +58,25 @@ class Notifier:
         self._backoff = backoff or Backoff()
         self._sender = sender
         self._wake_up = WakeUp(clock)
-        self._places = anyio.Semaphore(_PLACES)
-        self._purged = -_KEPT
+        self._places = anyio.Semaphore(_REQUESTS)
+        self._purged = -_KEPT_S
         self._busy: set[str] = set()
 
     def wake(self) -> None:
-        """Deliver now: there is something new."""
         self._wake_up.ring()
 
     async def run(self) -> None:
-        """Deliver, for ever."""
         self._busy.clear()
         async with anyio.create_task_group() as group:
             while True:
                 await self._wake_up.wait(await self._round(group))
 
     async def _round(self, group: TaskGroup) -> float:
-        """Begin what can be delivered now; return in how many seconds there may be more.
-
-        Each receiver is served beside the others, so that one that hangs keeps nobody waiting.
-        """
+        """Start due deliveries, receivers in parallel; return the seconds until more may be due."""
         now = self._clock.now()
-        if now - self._purged > _PURGED_EVERY:
+        if now - self._purged > _PURGE_INTERVAL_S:
             self._purged = now
-            await self._store.write(lambda db: notifications.purge(db, now - _KEPT))
+            await self._store.write(lambda db: notifications.purge(db, now - _KEPT_S))
         waiting, due = await self._store.read(
             lambda db: (notifications.due_channels(db, now), notifications.next_due(db, now))
         )
@@ -97,7 +88,7 @@ class Notifier:
             if place not in self._busy:
                 self._busy.add(place)
                 group.start_soon(self._deliver, place)
-        return _LONGEST if due is None else min(_LONGEST, due - now)
+        return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
 
     async def _deliver(self, place: str) -> None:
         if place == _FILE_QUEUE:
@@ -108,9 +99,10 @@ class Notifier:
         self.wake()
 
     async def _append(self) -> None:
-        """Append what waits for the operator's file."""
         now = self._clock.now()
-        waiting = await self._store.read(lambda db: notifications.due_deliveries(db, now, _LINES, channel=FILE))
+        waiting = await self._store.read(
+            lambda db: notifications.due_deliveries(db, now, _LINES_PER_APPEND, channel=FILE)
+        )
         if not waiting:
             return
         outcome = await anyio.to_thread.run_sync(self._append_lines, waiting)
@@ -127,11 +119,11 @@ class Notifier:
         return Outcome(None)
 
     async def _send(self, owner: str) -> None:
-        """Send some of a key's notifications; when one fails the others wait as long as it does."""
+        """Send some notifications of a key; if one fails, the others are postponed, too."""
         now = self._clock.now()
         waiting, key = await self._store.read(
             lambda db: (
-                notifications.due_deliveries(db, now, _SENT, owner=owner, channel=WEBHOOK),
+                notifications.due_deliveries(db, now, _SENT_PER_ROUND, owner=owner, channel=WEBHOOK),
                 key_table.find_key(db, owner),
             )
         )
@@ -139,10 +131,11 @@ class Notifier:
             return
         webhook = _webhook_of(key)
         if isinstance(webhook, str):
-            await self._give_up(waiting, webhook)
+            given_up = [(delivery.number, str(delivery.channel), webhook, None) for delivery in waiting]
+            await self._store.write(lambda db: notifications.mark_failed(db, given_up))
             return
         failing = await self._send_one(webhook, waiting[0])
-        room = anyio.CapacityLimiter(_TOGETHER)
+        room = anyio.CapacityLimiter(_REQUESTS_PER_RECEIVER)
 
         async def send_delivery(delivery: PendingDelivery) -> None:
             nonlocal failing
@@ -158,7 +151,7 @@ class Notifier:
             await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
 
     async def _send_one(self, webhook: Webhook, delivery: PendingDelivery) -> bool:
-        """Send one notification and record what became of it; return whether it failed."""
+        """Send one notification and record the outcome; return whether it failed."""
         async with self._places:
             outcome = await send_notification(self._sender, webhook, delivery, self._clock.now())
         if outcome.error is not None:
@@ -186,13 +179,8 @@ class Notifier:
 
         await self._store.write(settle)
 
-    async def _give_up(self, waiting: list[PendingDelivery], why: str) -> None:
-        failed = [(delivery.number, str(delivery.channel), why, None) for delivery in waiting]
-        await self._store.write(lambda db: notifications.mark_failed(db, failed))
-
 
 def _webhook_of(key: key_table.Key | None) -> Webhook | str:
-    """Return a key's webhook, or why it has none."""
     if key is None or key.revoked is not None:
         return gettext("the key was revoked")
     if key.webhook_url is None or key.webhook_secret is None:

@@ -1,4 +1,4 @@
-"""Schedule the checks of watched businesses: each is checked as often as its key's plan says."""
+"""Check watched businesses as often as their key's plan says; serve the lists from memory."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ from bansong.watch.comparison import CheckResult
 from bansong.watch.notifications import FILE, WEBHOOK, SummaryWindow
 from bansong.watch.store import Block
 
-_LIMIT: Final = 64 << 20
-"""Bytes that are kept of all lists: some 200,000 watches."""
-_READ_TOGETHER: Final = 2
-_BLOCKS: Final = 64
-"""Blocks that are read together at most."""
-_PIECE: Final = 256 << 10
-"""Bytes of a list that are read, or handed on, at a time, give or take a block: so much a slow reader holds."""
+_CACHE_BYTES: Final = 64 << 20
+"""Some 200,000 watches."""
+_PARALLEL_READS: Final = 2
+_BLOCKS_PER_READ: Final = 64
+_PIECE_BYTES: Final = 256 << 10
+"""Read, and sent, at a time: what a slow reader holds in memory."""
 
 
 class _CachedList:
-    """What is kept of one owner's list.
+    """The cached part of one owner's list.
 
-    ``numbers``: the blocks that may hold watches, ``None`` while they are not known. ``readings``: the reading of each
-    block that is under way, if nothing changed since it began; under ``None`` that of ``numbers``.
+    ``numbers``: blocks that may hold watches, ``None`` if unknown. ``readings``: reads under way by block, ``None`` for
+    ``numbers``; a change removes them, so that a stale read is not cached.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,7 @@ class _CachedList:
         self.readings: dict[int | None, object] = {}
 
     def drop(self, number: int) -> int:
-        """Forget a block, which changed or may have been added; return the bytes of it that were kept."""
+        """Forget a changed block; return its cached bytes."""
         self.readings.pop(number, None)
         self.readings.pop(None, None)
         if self.numbers is not None:
@@ -59,31 +58,30 @@ class _CachedList:
 
 
 class WatchListCache:
-    """The watch lists; of those that were asked for last up to ``limit`` bytes are kept.
+    """Cache of rendered watch lists; the least recently used go first beyond ``limit`` bytes.
 
-    Only the server writes watches, and says so when a change is on the disk (:meth:`mark_stale`). What is asked for
-    after that shows the change; a list that is being sent may show it or not. Memory does not grow with a list: what
-    is not kept is read, by few at a time, as fast as its reader takes it.
+    Only the server writes watches and reports changes on disk (:meth:`mark_stale`). Lists streamed at that time may
+    show the change or not. Memory does not grow with a list: parts that are not cached are read as fast as they are
+    sent.
     """
 
-    def __init__(self, store: Store, limit: int = _LIMIT) -> None:
+    def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
         self._store = store
         self._limit = limit
         self._size = 0
         self._kept: dict[str, _CachedList] = {}
-        self._places = anyio.Semaphore(_READ_TOGETHER)
+        self._places = anyio.Semaphore(_PARALLEL_READS)
 
     def mark_stale(self, owner: str, numbers: Iterable[int]) -> None:
-        """Watches of an owner were added, removed or checked: called when that is on the disk."""
         kept = self._kept.get(owner)
         if kept is not None:
             for block in set(map(watch_store.block_of, numbers)):
                 self._size -= kept.drop(block)
 
     async def stream(self, owner: str) -> AsyncIterator[bytes]:
-        """Return the pieces of an owner's whole list as JSON.
+        """Stream an owner's whole list as JSON.
 
-        The first is read before this returns, so that what fails then can still be answered as an error.
+        The first piece is read before this returns, so that an error can still be answered as one.
         """
         pieces = self._pieces(owner)
         first = await anext(pieces)
@@ -100,13 +98,12 @@ class WatchListCache:
         async for block in self._blocks(owner):
             piece += block.entries if total else block.entries[1:]  # without the comma
             total += block.total
-            if len(piece) >= _PIECE:
+            if len(piece) >= _PIECE_BYTES:
                 yield bytes(piece)
                 piece.clear()
         yield bytes(piece) + b'],"total":%d}' % total
 
     async def _blocks(self, owner: str) -> AsyncIterator[Block]:
-        """Yield the blocks of a list in their order: from memory, or read, some together."""
         kept = self._kept.pop(owner, None) or _CachedList()
         self._kept[owner] = kept  # the last that goes
         left = sorted(await self._numbers(owner, kept), reverse=True)
@@ -117,7 +114,7 @@ class WatchListCache:
                 yield block
                 continue
             missing = takewhile(lambda number: number not in kept.blocks, reversed(left))
-            for block in await self._read(owner, kept, list(islice(missing, _BLOCKS))):
+            for block in await self._read(owner, kept, list(islice(missing, _BLOCKS_PER_READ))):
                 left.pop()
                 yield block
 
@@ -131,7 +128,6 @@ class WatchListCache:
         return tuple(kept.numbers)
 
     async def _read(self, owner: str, kept: _CachedList, numbers: list[int]) -> list[Block]:
-        """Read the first of some blocks, as many as make a piece; keep those that did not change meanwhile."""
         reading = object()
         kept.readings |= dict.fromkeys(numbers, reading)
         async with self._places:
@@ -143,7 +139,7 @@ class WatchListCache:
         return blocks
 
     def _keep(self, owner: str, kept: _CachedList, number: int, block: Block) -> None:
-        """Keep a block where there is room, or where lists that were asked for longer ago make some."""
+        """Cache a block if there is room, or if older lists make some."""
         if not block.total:
             if kept.numbers is not None:
                 kept.numbers.discard(number)
@@ -158,20 +154,19 @@ class WatchListCache:
             self._size += size
 
     def _drop_list(self, owner: str) -> None:
-        """Forget a list; whoever is being sent it goes on with what is read."""
         kept = self._kept.pop(owner)
         self._size -= sum(len(block.entries) for block in kept.blocks.values())
         kept.blocks.clear()
 
 
 def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> list[Block]:
-    """Read blocks until they make a piece. Each is a statement by itself: a commit waits for one, not for the list."""
+    """Read blocks up to one piece, one statement each: a commit waits for a block, not for the list."""
     blocks: list[Block] = []
     size = 0
     for number in numbers:
         blocks.append(watch_store.block(db, owner, number))
         size += len(blocks[-1].entries)
-        if size >= _PIECE:
+        if size >= _PIECE_BYTES:
             break
     return blocks
 
@@ -179,33 +174,32 @@ def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> l
 _log = logging.getLogger(__name__)
 
 CHUNK: Final = 1_000
-"""Watches that are checked at a time: a quarter of a second's work, between which other requests are answered."""
-_LONGEST: Final = 60.0
-"""Seconds after which the keys are looked at again, whatever is due: one may be new, or revoked."""
-_SHORTEST: Final = 5.0
-"""Seconds between rounds: what falls due in them is checked together."""
+"""Watches checked at a time: a quarter of a second's work between other requests."""
+_MAX_PAUSE_S: Final = 60.0
+"""Keys are looked at again after that time: one may be new, or revoked."""
+_MIN_PAUSE_S: Final = 5.0
+"""Watches due within that time are checked together."""
 _SOONEST: Final = 0.5
-"""The part of the plan's interval that a new watch waits for its first check at least."""
+"""Fraction of the plan's interval before the first check of a new watch."""
 _SLOTS: Final = 24
-"""First checks are made at so many times in the plan's interval: those of a list are asked for, and told, together."""
-_SUMMARY: Final = 60.0
-"""Seconds that what is closed at its first check waits for more: what is found together is one notification."""
+"""First checks are grouped into this many times per interval, so that a list is asked and reported together."""
+_SUMMARY_S: Final = 60.0
+"""Closures at first checks within that time are reported in one notification."""
 _SPREAD: Final = 0.1
-"""How much earlier than the plan says a watch may be due, so that those added together part with time."""
-_MAX_AGE: Final = 0.0
-"""Days: whatever is due to be checked is asked for, if it was not on the same day."""
-_UNANSWERED: Final = 300.0
-_OVERDUE: Final = 900.0
-"""Seconds that a check may be late before somebody is told."""
-_MOST: Final = 365 * 86400.0
-_BACKOFF: Final = (5.0, 30.0, 120.0, 600.0)
+"""Fraction of the interval by which a watch may be due earlier, to spread watches added together."""
+_MAX_AGE_DAYS: Final = 0.0
+"""Ask for every due status not asked on the same day."""
+_UNANSWERED_PAUSE_S: Final = 300.0
+_OVERDUE_S: Final = 900.0
+"""Delay of a check that monitoring reports."""
+_MAX_INTERVAL_S: Final = 365 * 86400.0
+_BACKOFF_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class WatchScheduler:
-    """Checks the watches that are due; ``on_notification`` is called when there are notifications to be delivered.
+    """Check due watches; call ``on_notification`` when there are notifications to deliver.
 
-    ``sources``: who is asked for the status of a business. ``last_check``: when watches were checked last (seconds
-    since 1970), ``None`` before the first check.
+    ``sources``: status sources. ``last_check``: time of the last check (seconds since 1970).
     """
 
     def __init__(
@@ -230,14 +224,14 @@ class WatchScheduler:
         self.last_check: float | None = None
 
     def overdue(self, db: sqlite3.Connection, now: float) -> watch_store.Overdue:
-        """Return how many watches of the keys that are served should have been checked a quarter of an hour ago."""
-        return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE)
+        """Count the watches of active keys that are a quarter of an hour late."""
+        return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
 
     def first_check(self, key: Key, biz_no: str, now: float) -> float:
-        """Return when a business that a key watches from now on is checked for the first time.
+        """Return when a new watch is checked first.
 
-        It is in the second half of the plan's interval, where in it depends on the number alone: a check is neither
-        quick nor, by removing and adding the number again, ever sooner.
+        It lies in the second half of the plan's interval, at a time that depends on the number alone: removing and
+        adding a number again gives no earlier check.
         """
         interval = self._interval(key)
         slot = interval / _SLOTS
@@ -247,24 +241,23 @@ class WatchScheduler:
         return math.ceil((after - offset) / slot) * slot + offset
 
     async def run(self) -> None:
-        """Check what is due, for ever."""
         while True:
             await self._bring_forward()
             await self._clock.sleep(await self._round())
 
     async def _round(self) -> float:
-        """Check a chunk of each key that has something due, until none has; return how many seconds there are then."""
+        """Check chunks of all due keys until none is due; return the seconds until the next is."""
         while True:
             waiting = await self._store.read(self._keys_due)
             now = self._clock.now()
             ready = [key for key, due in waiting if due <= now]
             if not ready:
-                return max(_SHORTEST, min([_LONGEST, *(due - now for _, due in waiting)]))
+                return max(_MIN_PAUSE_S, min([_MAX_PAUSE_S, *(due - now for _, due in waiting)]))
             for key in ready:
                 await self._check_chunk(key)
 
     async def _bring_forward(self) -> None:
-        """Let no watch wait longer than its plan says, though the plan was another, or the clock was wrong."""
+        """Reschedule watches that are due later than their plan allows: the plan changed, or the clock was wrong."""
         late = await self._store.read(lambda db: self._overdue(db, self._clock.now()))
         for owner, until in late:
             forward = partial(watch_store.bring_forward, owner=owner, until=until, limit=CHUNK)
@@ -272,17 +265,14 @@ class WatchScheduler:
                 self.lists.mark_stale(owner, numbers)
 
     def _overdue(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
-        """The keys with watches that are due later than they should be, and when these should be at the latest."""
         latest = [(key.id, now + self._interval(key)) for key in key_table.list_keys(db) if key.revoked is None]
         return [(owner, until) for owner, until in latest if (watch_store.last_due(db, owner) or 0.0) > until]
 
     def _interval(self, key: Key | None) -> float:
-        """Seconds between two checks of a key's watches."""
         hours = self._plans[key.plan].recheck_hours if key is not None and key.plan in self._plans else math.inf
-        return min(hours * 3600.0, _MOST)
+        return min(hours * 3600.0, _MAX_INTERVAL_S)
 
     def _keys_due(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
-        """The keys whose watches are checked, and when the first of each is due."""
         found = []
         for key in key_table.list_keys(connection):
             plan = self._plans.get(key.plan)
@@ -290,21 +280,21 @@ class WatchScheduler:
                 due = watch_store.next_due(connection, key.id)
                 if due is not None:
                     again = self._failed.get(key.id, (0, due))[1]
-                    found.append((key, max(due, min(again, self._clock.now() + _BACKOFF[-1]))))
+                    found.append((key, max(due, min(again, self._clock.now() + _BACKOFF_S[-1]))))
         return found
 
     async def _check_chunk(self, key: Key) -> None:
-        """Check some of a key's watches that are due. What fails leaves them due, and the key waits a little."""
+        """Check some due watches of a key. After a failure they stay due, and the key pauses."""
         now = self._clock.now()
         watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
         source = self.sources.source(offline=False)
         try:
-            await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE)
+            await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
             checked = await anyio.to_thread.run_sync(self._check, source, key.scope, watches)
             recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
         except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
             failures = self._failed.get(key.id, (0, 0.0))[0]
-            pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
+            pause = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             self._failed[key.id] = failures + 1, self._clock.now() + pause
             _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, loggable_message(error))
             return
@@ -328,15 +318,17 @@ class WatchScheduler:
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> CheckResult:
-        """Record a check; the channels are looked up with it, since a webhook may have been set a moment ago."""
+        """Record a check; read the webhook in the same transaction, since it may be new."""
         now, key = self._clock.now(), key_table.find_key(db, owner)
         channels = list(self._channels)
         if key is not None and key.webhook_url is not None:
             channels.append(WEBHOOK)
         early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
         again = started + self._interval(key) * (1 - early)
-        recorded = watch_store.record(db, checked, now, again, channels, SummaryWindow(now - _SUMMARY, now + _SUMMARY))
+        recorded = watch_store.record(
+            db, checked, now, again, channels, SummaryWindow(now - _SUMMARY_S, now + _SUMMARY_S)
+        )
         unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
         if unanswered:
-            watch_store.postpone(db, unanswered, now + _UNANSWERED)
+            watch_store.postpone(db, unanswered, now + _UNANSWERED_PAUSE_S)
         return recorded

@@ -1,15 +1,4 @@
-"""Which building an address means, looked up in the gazetteer.
-
-- ``matcher``: reads an address in one way after another, the surest first
-- ``candidates``: what each way proposes
-- ``decide``: which candidate is meant, and whether other words of the row bear out a repair
-- ``ambiguity``: second thoughts on what was decided
-- ``format``: the official address and what was changed
-- ``suggest``: the places that it may mean, for a person to choose from
-- ``building_codes``: the official numbers of buildings
-- ``gazetteer_lookups``: the gazetteer, searchable by name, number and region
-- ``open_lookups``: opens it, whole or for a few rows
-"""
+"""The building that an address means, looked up in the gazetteer."""
 
 from bansong.engine.address.match.building_codes import building_code
 from bansong.engine.address.match.format import format_match

@@ -1,4 +1,4 @@
-"""Doubts about a building that was decided on: find the rows that name another one just as well."""
+"""Doubts about a chosen building: rows that name another one just as well."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bansong.engine.address.parse.normalise import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
 _REGION: Final = f"(?:^| )(?:[가-힣]+[시도군구]|{PROVINCES})(?: |$)"
-_SHORT: Final = 2
+_SHORT_NAME_CHARS: Final = 2
 _PART: Final = r"^\(?제? ?([0-9]{1,4})(?: ?호(?:[^실기점]|$)|\)?(?:[ ,/.(]|$))"
 _FLOORS: Final = r"^[0-9]+(?: ?[,/.] ?[0-9]+)* ?(?:층|동(?:[ ,0-9]|$)|[Ff](?:[ ,]|$))"
-_LOWEST_UNIT: Final = 100
+_MIN_UNIT: Final = 100
 _OTHER_LOT: Final = (
     r"(?:([가-힣]{1,6}[읍면]) ?)?([가-힣]{1,6}[0-9]{0,2}[동리]|[가-힣]{1,5}[0-9]가) ?(산)? ?"
     r"([0-9]{1,4})(?:-([0-9]{1,4}))?(?: ?번지)?(?:[^0-9가-힣층호-]|에서|[으로]|$)"
@@ -27,10 +27,9 @@ _REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남
 
 
 def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows that name another building besides: two addresses, one letter.
+    """Return rows that also name another building: two addresses, one letter.
 
-    A lot that is there under another name of its dong alone, which may be several, counts only in another dong and
-    postal district.
+    A lot found only under another name of its dong counts only in another dong and postal district.
     """
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
     if lacks_any(rows, "main"):
@@ -60,13 +59,12 @@ def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
 
 
 def _with_region_of(lookups: Lookups, rows: pl.DataFrame, place: str) -> pl.DataFrame:
-    """Fill in the region of the building at ``place`` where none is settled."""
     home = lookups.describe(rows.select(place=place))["home"]
     return rows.with_columns(region=pl.coalesce("region", home))
 
 
 def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows found by their lot that name another lot, too, on which other buildings stand."""
+    # by their lot, with other buildings on the other lot
     if lacks_any(rows, "lot_main"):
         return rows[[ROW]].clear()
     beside = pl.when(~pl.col("brackets").str.contains(candidates.OLD_ADDRESS)).then("brackets")
@@ -97,10 +95,7 @@ def _find_other_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
 
 
 def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a whole lot behind whose number another one stands: ``12 3``, ``12, 3호`` may be unit 3 or lot 12-3.
-
-    From 100 up it is a unit, unless there is such a part of the lot.
-    """
+    # `12 3`, `12, 3호` may be unit 3 or lot 12-3; from 100 up it is a unit, unless the lot has such a part
     if lacks_any(rows, "lot_sub", "detail"):
         return rows[[ROW]].clear()
     detail = pl.col("detail")
@@ -111,12 +106,12 @@ def _find_part_of_lot(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
         return rows[[ROW]]
     parts = _with_region_of(lookups, rows, "place").drop("place")
     found = pl.concat([candidates.find_lot(lookups, parts), candidates.find_lot_by_other_name(lookups, parts)])
-    low = rows.filter(pl.col("lot_sub") < _LOWEST_UNIT)
+    low = rows.filter(pl.col("lot_sub") < _MIN_UNIT)
     return pl.concat([low.select(ROW), found.select(ROW)]).unique()
 
 
 def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows found by their lot that name a road and a number too, which are not the building's and not alike."""
+    """Return rows found by their lot that also name a different road and number than the building's."""
     if lacks_any(rows, "road", "main", "lot_main"):
         return rows[[ROW]].clear()
     written = rows.filter(
@@ -135,13 +130,13 @@ def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
 
 
 def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows that name another region too, before the road or behind the number with a number: two addresses, one letter.
+    """Return rows that also name another region, before the road or with a number behind it: two addresses, one letter.
 
     Before the road it must be a district or the long name of a province: 부산 may be a name.
     """
     behind = pl.concat_str("detail", "brackets", separator=", ", ignore_nulls=True)
     numbered, district = pl.col("rest").str.contains(_NUMBERED), pl.col("sigungu") != ""
-    long = pl.col("region_typed").str.len_chars() > _SHORT
+    long = pl.col("region_typed").str.len_chars() > _SHORT_NAME_CHARS
     found = [
         _find_elsewhere(lookups, rows, decided, pl.when(text.str.contains(pattern)).then(text), counts)
         for given, text, pattern, counts in (
@@ -156,7 +151,7 @@ def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame
 def _find_elsewhere(
     lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, text: pl.Expr, counts: pl.Expr
 ) -> pl.DataFrame:
-    """Rows whose text names a region where what was decided on does not lie; ``counts``: of what is split off it."""
+    # `counts`: whether the region that is split off the text counts
     pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
         return pairs[[ROW]]
@@ -167,10 +162,9 @@ def _find_elsewhere(
 
 
 def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose witnesses agree with the same road and number of another region, or with a road that is alike.
+    """Return rows whose witnesses agree with the same road and number of another region, or with a similar road.
 
-    ``경기도 성남시 우뜰면 회동1길 35`` may be in 성남시 or in 우뜰면: where both exist, one of the words is wrong, and
-    nobody knows which.
+    ``경기도 성남시 우뜰면 회동1길 35`` may be in 성남시 or in 우뜰면: if both exist, one of the words is wrong.
     """
     suspects = _find_contradicted(lookups, rows, decided)
     if suspects.is_empty():
@@ -187,7 +181,6 @@ def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.Data
 
 
 def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Rows of which a word, or the postal code, is not that of the building decided on."""
     building, dongs = lookups.describe(decided[[ROW, "place"]]), lookups.tables.dongs
     of_dong = [dongs[name][building["dong"]].alias(f"of_{name}") for name in ("emd", "ri")]
     of_building = building[[ROW, "zip"]].hstack(of_dong)

@@ -1,4 +1,4 @@
-"""The official number of a building's address, put together from the gazetteer's street codes and numbers."""
+"""The official numbers of buildings, from the gazetteer's street codes and numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from bansong.engine.address.match.open_lookups import lookups_of
 
 
 def building_code(gazetteer: Gazetteer, place: pl.Expr) -> pl.Expr:
-    """Return the 26 digits of 도로명주소관리번호 (String) of each of the gazetteer's buildings (UInt32, by place).
-
-    Null where the place is, or where the gazetteer does not know the number.
-    """
+    """Return the 26 digits of 도로명주소관리번호 (String) of buildings (UInt32, by place), null if unknown."""
     return place.map_batches(partial(_look_up_codes, gazetteer), return_dtype=pl.String, is_elementwise=True)
 
 

@@ -1,7 +1,7 @@
-"""Which buildings an address may mean, by its road or by its lot: each function reads it in one more way.
+"""Buildings that an address may mean, by its road or by its lot: each function reads it in one way.
 
-All take rows with the columns of :data:`bansong.engine.address.parse.PARSED`, ``row``, ``region`` (UInt32, null while
-it is open) and ``scope``, and return candidates: ``row``, ``place`` (of a building), a line for each.
+All take rows with the columns of :data:`bansong.engine.address.parse.PARSED`, ``row``, ``region`` (UInt32, null if
+open) and ``scope``, and return candidates: a line of ``row`` and ``place`` (of a building) each.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from bansong.engine.address.misspellings import slips
 NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
 _ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
-_LONGEST_PREFIX: Final = 10
-_CUTS: Final = pl.DataFrame({"_cut": range(2, _LONGEST_PREFIX)}, schema={"_cut": pl.UInt32})
+_BUILDING_KEY: Final = building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
+_MAX_PREFIX_CHARS: Final = 10
+_CUTS: Final = pl.DataFrame({"_cut": range(2, _MAX_PREFIX_CHARS)}, schema={"_cut": pl.UInt32})
 _SECOND_NUMBER: Final = (
     r"^((?:[가-힣]{0,4}(?:길|로)|번?[가-하])?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
     r"((?:[^0-9층호동차번단세개F-].*)?)$"
@@ -39,9 +40,9 @@ _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([
 def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Read ``부강1 13`` as 13 on a road 부강1…, and ``만남로6석길 5`` as 5 on 만남로6석길: not as number 1, or 6.
 
-    Of a road's name with a number stuck to it and a second number behind, the second is the building's, unless no road
-    is called so; the words that were taken for the detail, if they are stuck to it too, then belong to the name
-    (``loose_road``): ``상도로15카 9`` is 9 on 상도로15카길.
+    Of a number stuck to a road's name and a second number, the second is the building's, unless there is no such road.
+    Words stuck to it that were taken for the detail then belong to the name (``loose_road``): ``상도로15카 9`` is 9 on
+    상도로15카길.
     """
     if lacks_any(rows, "detail"):
         return rows
@@ -74,19 +75,19 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Road and number as they stand, in the one region that is given."""
+    """Find road and number as written, in the one given region."""
     return _find_buildings(lookups, _find_roads(lookups, rows))
 
 
 def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Road and number as they stand, wherever the words allow: a province, a city, or anywhere."""
+    """Find road and number as written, in the given scope: a province, a city, or anywhere."""
     rows = _with_all(rows, "main")
     roads = lookups.roads_anywhere.find(rows, text_key("road"), "road_id", _ROAD_KEPT)
     return _find_buildings(lookups, _keep_in_scope(lookups, roads, lookups.tables.roads, "road_id"))
 
 
 def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The road's name after the name of a dong without a space between (``거창읍하동1길``), or all of it the name."""
+    """Find a road's name after a dong's without a space (``거창읍하동1길``), or as the whole word."""
     whole, place = pl.col("road_pre"), pl.col("_cut")
     differs, is_long = whole != pl.col("road"), whole.str.len_chars() > _CUTS["_cut"][0] + 1
     rows = _with_all(rows, "region", "main").filter(differs | is_long)
@@ -104,7 +105,7 @@ def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The same number below the ground or above it, where neither is written: 지하 is easily left out, not put in."""
+    """Find the same number below or above the ground, if neither is written: 지하 is often left out, never added."""
     roads = _find_roads(lookups, rows)
     roads = roads.filter(roads["under"] == 0)
     if roads.is_empty():
@@ -114,10 +115,10 @@ def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """A road of the same region whose name differs in one syllable or in the order of two, where that number exists.
+    """Find roads of the same region with one syllable different or two swapped, and with that number.
 
-    A road that exists as it is written is not taken for another: it may as well be the number that is wrong. Nor is one
-    of a family (새내1길, 새내2길 …) whose members differ in a digit: it may be the digit.
+    A road that exists as written is not replaced: the number may be wrong. Nor is one of a family (새내1길, 새내2길 …)
+    whose members differ in a digit.
     """
     name = pl.coalesce("road", "loose_road")
     numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
@@ -127,7 +128,7 @@ def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_similar_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Every road of the same region whose name differs in one syllable or in the order of two, with that number."""
+    """Find all roads of the same region with one syllable different or two swapped, and with that number."""
     rows = rows.filter(_is_road_of_region())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -148,20 +149,20 @@ def _is_road_of_region() -> pl.Expr:
 
 
 def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The successor of an abolished road and number, in the one region that is given."""
+    """Find the successor of an abolished road and number, in the one given region."""
     found = find_abolished(lookups, rows)
     return found.drop_nulls("place") if found["place"].null_count() else found
 
 
 @remember_last
 def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose road and number were abolished: ``row``, ``place`` (of the successor, null where none is certain)."""
+    """Find abolished roads and numbers: ``row``, ``place`` (of the successor, null if uncertain)."""
     roads = _find_roads(lookups, rows)
-    return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _building_key(), "place")
+    return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _BUILDING_KEY, "place")
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Every building with the same road and main number, whatever follows it."""
+    """Find all buildings with the same road and main number."""
     roads = _find_roads(lookups, rows)
     if roads.is_empty():
         return NO_CANDIDATES
@@ -170,7 +171,7 @@ def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_further_roads(lookups: Lookups, rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Each further road and number in what follows the first, or in brackets: two addresses in one cell."""
+    """Find each further road and number after the first or in brackets: two addresses in one cell."""
     found = rows.filter(names_further_road()).with_columns(
         others=pl.concat_list(text.str.extract_all(_FURTHER_ROAD).fill_null([]) for text in _holding_further_road())
     )
@@ -191,7 +192,7 @@ def _nth_further(rows: pl.DataFrame, place: int) -> pl.DataFrame:
 
 @cache
 def names_further_road() -> pl.Expr:
-    """Whether what follows the number, or the brackets, hold a road and a number, too; an old one does not count."""
+    """Whether detail or brackets hold another road and number; an old one does not count."""
     return pl.any_horizontal(text.is_not_null() for text in _holding_further_road())
 
 
@@ -201,13 +202,13 @@ def _holding_further_road() -> list[pl.Expr]:
 
 
 def find_named_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose road exists in their region, with or without a number: ``row``, ``road_id``."""
+    """Find existing roads of the region, with or without the number: ``row``, ``road_id``."""
     named = pl.coalesce("road", "loose_road")
     return lookups.roads_here.find(rows, text_key("region", named), "road_id")
 
 
 def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """Tell whether a road is called so in any region."""
+    """Whether any region has a road of that name."""
     keys = rows.select(text_key(pl.coalesce("road", "loose_road"))).to_series()
     return lookups.roads_anywhere.holds(keys.fill_null(0))
 
@@ -219,7 +220,7 @@ def _find_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_all(rows: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """Return rows with a value in each of these columns; counts of nulls say whether there is anything to do."""
+    # counts of nulls show whether there is anything to do
     if lacks_any(rows, *names):
         return rows.clear()
     given = [pl.col(name).is_not_null() for name in names if rows[name].null_count()]
@@ -232,23 +233,19 @@ def _find_buildings(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
 
 @remember_last
 def _find_buildings_on(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
-    return lookups.buildings.find(roads, _building_key(), "place")
-
-
-@cache
-def _building_key() -> pl.Expr:
-    return building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
+    return lookups.buildings.find(roads, _BUILDING_KEY, "place")
 
 
 _LOT_NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
 _LOT_KEPT: Final = (*_LOT_NUMBER, "region", "scope")
+_LOT_KEY: Final = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
 LOWEST_UNIT: Final = 100
-"""``712번지 4호`` is lot 712-4, and no unit where there is none: gazetteers are older than the newest lots.
+"""``712번지 4호`` is lot 712-4, never a unit: gazetteers are older than the newest lots.
 
-``712번지 301호`` may as well be unit 301 on lot 712, unless that is known to be divided.
+``712번지 301호`` may be unit 301 on lot 712, unless that is known to be divided.
 """
-_DIVIDED: Final = 4
-_TOO_SHORT: Final = 2
+_PART_OF_UNIT: Final = 4  # a part with a quarter of the unit's number shows that the lot is divided
+_MAX_SHORT_NAME_CHARS: Final = 2
 _KIND_OF_BUILDING: Final = (
     "^(?:마을)?(?:마을회관|회관|경로당|노인정|어린이집|유치원|주민센터|행정복지센터|면사무소|읍사무소|사무소|보건진료소|보건지소|우체국|파출소|지구대|"
     "관리사무소|관리동|상가|창고|공장|교회|사찰|학교)$"
@@ -256,7 +253,7 @@ _KIND_OF_BUILDING: Final = (
 
 
 def find_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Legal dong and lot number as they stand, in the one region that is given."""
+    """Find legal dong and lot number as written, in the one given region."""
     rows = _with_lot(rows, pl.col("region").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -264,7 +261,7 @@ def find_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The dong by an administrative name that is no legal one, by its 리 alone, or without the number in its name."""
+    """Find the dong by an administrative name that is not legal, by its 리 alone, or without the number in its name."""
     rows = _with_lot(rows, pl.col("region").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -278,7 +275,7 @@ def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame
 
 
 def find_lot_by_administrative_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The dong by an administrative name that is also that of a legal dong, where the lot is not."""
+    """Find the dong by an administrative name that is also legal, if the legal dong lacks the lot."""
     rows = _with_lot(rows, pl.col("region").is_not_null() & pl.col("zipcode_given").is_not_null())
     if rows.is_empty():
         return NO_CANDIDATES
@@ -286,7 +283,7 @@ def find_lot_by_administrative_name(lookups: Lookups, rows: pl.DataFrame) -> pl.
 
 
 def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Legal dong and lot number as they stand, wherever the words allow."""
+    """Find legal dong and lot number as written, in the given scope."""
     rows = _with_lot(rows)
     if rows.is_empty():
         return NO_CANDIDATES
@@ -295,7 +292,7 @@ def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """``712번지 4호 한빛빌딩`` as lot 712, where there is no lot 712-4 and the building on lot 712 is called so."""
+    """Find ``712번지 4호 한빛빌딩`` on lot 712, if there is no lot 712-4 and the building on lot 712 has the name."""
     if lacks_any(rows, "lot_ho", "building"):
         return NO_CANDIDATES
     rows = rows.filter(pl.col("lot_ho").fill_null(False) & pl.col("building").is_not_null())
@@ -308,15 +305,14 @@ def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataF
 
 
 def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """A dong of the same region whose name differs in one syllable or in the order of two, where that lot exists.
+    """Find dongs of the same region with one syllable different or two swapped, and with that lot.
 
-    A dong that exists as it is written is not taken for another, and a name of two syllables is too short to be one
-    with an error; nor is anything guessed where a second number follows.
+    Not for a dong that exists as written, a name of two syllables, or with a second number behind the first.
     """
     rows = _with_lot(
         rows,
         pl.col("region").is_not_null()
-        & (pl.col("lot_dong").str.len_chars() > _TOO_SHORT)
+        & (pl.col("lot_dong").str.len_chars() > _MAX_SHORT_NAME_CHARS)
         & ~pl.col("detail").str.contains("^[0-9]+(?:-[0-9]+)?(?:[ ,]|$)").fill_null(False),
     )
     if rows.is_empty():
@@ -327,10 +323,7 @@ def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """A building of that name in the dong that is named, where no number is written.
-
-    Words that say what it is and not which (마을회관) name no building.
-    """
+    """Find a building of that name in the named dong, if no number is written; not by a kind of building (마을회관)."""
     if lacks_any(rows, "region", "building"):
         return NO_CANDIDATES
     rows = rows.filter(
@@ -342,8 +335,7 @@ def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         return NO_CANDIDATES
     named = rows.with_columns(
-        dong_name=pl.coalesce("lot_dong", "ri", "hint_dong", "emd"),
-        building=compact_building(pl.col("building")),
+        dong_name=pl.coalesce("lot_dong", "ri", "hint_dong", "emd"), building=compact_building(pl.col("building"))
     )
     named = named.filter(~pl.col("dong_name").str.contains("[읍면]$"))
     dongs = lookups.dongs_here.find(named, text_key("region", "dong_name"), "dong_id", ("building",))
@@ -353,7 +345,7 @@ def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def _find_similar_names(
     rows: pl.DataFrame, name: str, indexes: tuple[Index, Index, Index], value: str, keep: tuple[str, ...]
 ) -> pl.DataFrame:
-    """Find names of the region one slip from ``name``; ``indexes``: of whole names, with one hole, with one gap."""
+    # `indexes`: of whole names, with one hole, with one gap
     if rows.is_empty():
         return rows.select(ROW, *keep).with_columns(pl.Series(value, dtype=pl.UInt32))
     here, with_hole, with_gap = indexes
@@ -367,7 +359,6 @@ def _find_similar_names(
 
 
 def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, value: str) -> pl.DataFrame:
-    """Keep the roads or dongs of a table whose region the words of their row allow."""
     if found.is_empty():
         return found
     found = found.hstack([table["region"][found[value]].alias("home")])
@@ -375,12 +366,11 @@ def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, v
 
 
 def find_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Road or lot as they stand, wherever the words allow."""
+    """Find road or lot as written, in the given scope."""
     return pl.concat([find_road_in_scope(lookups, rows), find_lot_in_scope(lookups, rows)])
 
 
 def _is_legal_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """Whether a dong of the region bears the name as it is written."""
     return lookups.dongs_here.holds(rows.select(text_key("region", "lot_dong").fill_null(0)).to_series())
 
 
@@ -388,7 +378,7 @@ _EVERY_ROW: Final = pl.lit(True)
 
 
 def _with_lot(rows: pl.DataFrame, those: pl.Expr = _EVERY_ROW) -> pl.DataFrame:
-    """Those rows with a lot number in a 동·리·가; in a whole 읍 or 면 it says nothing: lots count anew in each 리."""
+    # not in a whole 읍 or 면: lots count anew in each 리
     if lacks_any(rows, "lot_main"):
         return rows.clear()
     return rows.filter(pl.col("lot_main").is_not_null() & those & ~pl.col("lot_dong").str.contains("[읍면]$"))
@@ -409,18 +399,13 @@ def _find_lots(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
         whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))
         dongs = pl.concat([dongs, whole])
     index: Index = lookups.lots
-    return index.find(dongs, _lot_key(), "place").unique()
-
-
-@cache
-def _lot_key() -> pl.Expr:
-    return lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
+    return index.find(dongs, _LOT_KEY, "place").unique()
 
 
 def _find_divided(lookups: Lookups, units: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose lot has another part with a quarter of the unit's number or more: the unit may be a part, too."""
+    # another part of the lot with a quarter of the unit's number or more: the unit may be a part, too
     dong, san, main, unit = (pl.col(part) for part in ("dong_id", "san", "lot_main", "lot_sub"))
-    spans = ((unit // _DIVIDED, unit - 1), (unit + 1, pl.lit(NUMBER_LIMIT - 1)))
+    spans = ((unit // _PART_OF_UNIT, unit - 1), (unit + 1, pl.lit(NUMBER_LIMIT - 1)))
     found = [
         lookups.lots.between(units, lot_key(dong, san, main, low), lot_key(dong, san, main, high), "place")
         for low, high in spans

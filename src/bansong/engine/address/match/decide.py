@@ -1,8 +1,8 @@
-"""Which of the candidates is meant: the one, or none. Nothing here ever picks the first of several.
+"""Choice of the one candidate that is meant, or none; never the first of several.
 
-An address holds witnesses besides its road and number: the 읍·면·동 before it, the 동 in brackets, the postal code, the
-name of the building. Each one speaks for a candidate, against it, or (not given, or not understood) not at all.
-A repair is borne out (``supported``) by words of the row in which nothing was changed.
+An address has witnesses besides its road and number: the 읍·면·동 before it, the 동 in brackets, the postal code, the
+name of the building. Each speaks for a candidate, against it, or not at all. A repair is confirmed (``supported``) by
+words of the row in which nothing was changed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ _WITNESSES: Final = (
 
 
 class Trust(Enum):
-    """How much a reading needs the witnesses."""
+    """Need for witnesses of a reading."""
 
     GIVEN = "region, name and number are all there as written"
     OPEN = "the region is not given: a witness from elsewhere refutes"
-    WEAK = (
-        "a name was changed: the postal code, if there is one, must agree, and no other witness speak against it alone"
-    )
-    CROSS = "the region that is written is overruled: witnesses must bear that out"
+    WEAK = "a name was changed: the postal code, if given, must agree, and no other witness alone speak against it"
+    CROSS = "the region that is written is overruled: witnesses must confirm that"
 
 
 def decide_candidates(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (``row``, ``place``) of the rows that are decided, and ``row`` of those that are ambiguous.
+    """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones.
 
     Rows whose only candidate is refuted are in neither: they may be read in another way.
     """
@@ -51,7 +49,7 @@ def decide_candidates(
 
 
 def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Return candidates (``row``, ``place``) once each: entries of one road, number, dong and code are one address."""
+    """Return distinct candidates (``row``, ``place``): entries of one road, number, dong and code are one address."""
     if candidates[ROW].n_unique() == candidates.height:
         return candidates[[ROW, "place"]]
     place = candidates["place"]
@@ -66,9 +64,9 @@ def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the building decided on.
+    """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the chosen building.
 
-    Where district and province contradict each other, the province speaks for the others that lie in it.
+    If district and province contradict each other, the province speaks for the others that lie in it.
     """
     if others.is_empty():
         return rows.select(ROW).clear()
@@ -84,7 +82,7 @@ def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, o
 def _split_undoubted(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Set apart the only candidates of rows whose postal code does not speak against them, and the others."""
+    # only candidates that the postal code does not contradict, and the others
     given = rows.select(ROW, "region_conflict", "main", given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
     pairs = candidates.join(given, on=ROW, how="left", maintain_order="left")
     pairs = pairs.hstack([lookups.tables.building_zip[pairs["place"]].alias("zip")])
@@ -113,12 +111,12 @@ def _decide_by_witnesses(
 
 
 def _on_twin_road(lookups: Lookups, pairs: pl.DataFrame) -> pl.Expr:
-    """Whether a road is written that the district has twice: the other one may have that number, too, by now."""
+    # the district has two such roads, and the other one may have that number, too
     return pl.col("main").is_not_null() & pl.lit(lookups.is_on_twin_road(pairs["place"]))
 
 
 def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Add what each witness says: ``*_pro`` (null if it says nothing), ``*_contra``, and how many are for (``pro``)."""
+    """Add what each witness says: ``*_pro`` (null for nothing), ``*_contra``, and the number in favour (``pro``)."""
     open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
     pairs = lookups.describe(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
     given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
@@ -138,7 +136,7 @@ def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFram
 
 
 def _hear_dong(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -> dict[str, pl.Series]:
-    """A name speaks against a dong where another dong of that region is called so (``_contra``), or one anywhere."""
+    # a name speaks against a dong if another dong of that region, or of any, has it
     pro = lookups.named_so(heard, "dong", word)
     keys = heard.select(here=text_key("home", word).fill_null(0), anywhere=text_key(word).fill_null(0))
     here, anywhere = lookups.dongs_here.holds(keys["here"]), lookups.dong_words.holds(keys["anywhere"])
@@ -150,10 +148,7 @@ def _hear_dong(lookups: Lookups, heard: pl.DataFrame, word: str, witness: str) -
 
 
 def _same_city(lookups: Lookups, heard: pl.DataFrame) -> pl.Expr:
-    """Whether the ward that is written is one of the city in which the building lies, and the gazetteer has it.
-
-    In a ward that the gazetteer lacks, what is written may exist just so.
-    """
+    # the written ward is one of the building's city, and the gazetteer has it: others may exist as written
     wards = lookups.tables.regions["sigungu"]
     same = pl.col("sigungu").str.extract("^([^ ]+ )") == pl.lit(wards[heard["home"]].str.extract("^([^ ]+ )"))
     known = pl.col("sigungu") == pl.lit(wards[heard["region"]])
@@ -161,7 +156,6 @@ def _same_city(lookups: Lookups, heard: pl.DataFrame) -> pl.Expr:
 
 
 def _in_written_ward(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    """Whether the dong that is written is one of the region that is."""
     keys = heard.select(text_key("region", pl.coalesce("emd", "hint_dong")).fill_null(0)).to_series()
     return lookups.dongs_here.holds(keys)
 
@@ -171,7 +165,7 @@ def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
 
 
 def _postal_elsewhere(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    """Whether the postal code is that of another region, by its buildings or else by its first digits."""
+    # by the code's buildings, or else by its first digits
     regions = lookups.zip_regions.find(heard.with_row_index("_line"), pl.col("zip_given"), "of_zip", ("_line", "home"))
     lines = regions.group_by("_line").agg(elsewhere=(pl.col("of_zip") != pl.col("home")).all())
     home = heard["home"]
@@ -204,7 +198,7 @@ def _is_refuted(trust: Trust) -> pl.Expr:
 
 
 def _is_torn(trust: Trust) -> pl.Expr:
-    """Two witnesses, of different kinds, speak against what is written in full."""
+    # two witnesses of different kinds speak against a complete address
     if trust is not Trust.GIVEN:
         return pl.lit(False)
     other_postal = (~pl.col("postal_pro")).fill_null(False)
@@ -213,11 +207,9 @@ def _is_torn(trust: Trust) -> pl.Expr:
 
 @cache
 def _is_borne_out() -> pl.Expr:
-    """A region that is written and exists is not crossed but within its province, and where two witnesses agree.
-
-    Borders of wards move: into another one of the city a postal code leads alone, or a dong that the one written lacks.
-    The dong by which a lot was found says nothing more; the building's name does.
-    """
+    # an existing region is overruled only within its province, by two witnesses. Borders of wards move: within a #
+    # city a postal code is enough, or a dong that the written ward lacks. The dong of a found lot is no further
+    # witness
     dong = pl.col("emd_pro").fill_null(False) | pl.col("dong_pro").fill_null(False)
     postal = pl.col("postal_pro").fill_null(False)
     by_word = (dong & pl.col("main").is_not_null()) | pl.col("building_pro").fill_null(False)
@@ -234,9 +226,9 @@ _NOT_JUDGED: Final = pl.Series("supported", [None], pl.Boolean)
 
 
 def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return those of the ``decided`` (``row``, ``place``) whose road may be taken for the one that is written.
+    """Return the ``decided`` (``row``, ``place``) with a road that may be meant by the written one.
 
-    The more the names differ, the more the other words must say: see :func:`_is_tenable`.
+    The more the names differ, the more other words must agree: see :func:`_is_tenable`.
     """
     if decided.is_empty():
         return decided
@@ -244,14 +236,13 @@ def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) ->
 
 
 def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """Tell for each row of :func:`~.matcher.match_addresses` whether other words bear out what was repaired.
+    """Whether other words of each row of :func:`~.matcher.match_addresses` confirm the repair.
 
-    The rows have their ``level``, ``postal_match`` and the building's ``of_emd``, too.
-    Null where nothing was repaired, or an address was renumbered and all else is right.
-    A witness is the postal code, or one of the neighbourhood; the 동 or 리, and where
-    no road was repaired the 읍 or 면; the building's name, where it is not all there is; the city, where only its
-    district was filled in. None is the region of a road that was repaired, nor that nothing else is like it; and the
-    buildings of a complex share the name that was found on another lot than the one that is written.
+    The rows also have their ``level``, ``postal_match`` and the building's ``of_emd``. Null without a repair, or if an
+    address was renumbered and all else is right. Witnesses: the postal code or a neighbouring one; the 동 or 리, and
+    unless a road was repaired the 읍 or 면; the building's name, if it is not the only word; the city, if only its
+    district was filled in. No witnesses: the region of a repaired road, or that nothing else is similar. The buildings
+    of a complex share the name that was found on another lot.
     """
     nothing = _NOT_JUDGED.new_from_index(0, rows.height)
     if lacks_any(rows, "place"):
@@ -272,7 +263,6 @@ def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
 
 
 def _hear_and_compare(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Add what the witnesses say, and how the road differs from the one that is written."""
     pairs = hear_witnesses(lookups, rows, decided)
     written = rows.select(ROW, written=pl.coalesce("road", "loose_road"))
     pairs = pairs.join(written, on=ROW, how="left", maintain_order="left")
@@ -281,7 +271,7 @@ def _hear_and_compare(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFram
 
 
 def _has_witness() -> pl.Expr:
-    """A word of the row that is the building's: postal code, 동 or 리, name. A whole 읍 or 면 has too many roads."""
+    # postal code, 동 or 리, name; a whole 읍 or 면 has too many roads
     dong = pl.col("emd_pro") & ~pl.col("emd").str.contains(_TOWN)
     return pl.any_horizontal(
         word.fill_null(False) for word in (pl.col("postal_pro"), dong, pl.col("dong_pro"), pl.col("building_pro"))
@@ -290,7 +280,7 @@ def _has_witness() -> pl.Expr:
 
 @cache
 def _is_tenable() -> pl.Expr:
-    """A slip in a long name stands by itself, other differences need a witness, two roads the building's own name."""
+    # a slip in a long name stands by itself, other differences need a witness, two roads the building's own name
     named = pl.col("building_pro").fill_null(False)
     slip = (pl.col("difference") == NameDifference.SLIP) & (~pl.col("short") | _has_witness())
     return named | slip | ((pl.col("difference") == NameDifference.DOUBTFUL) & _has_witness())
@@ -314,7 +304,7 @@ def _is_supported() -> pl.Expr:
 
 @cache
 def _all_else_right() -> pl.Expr:
-    """Whether region and 읍·면·동 before the road are the successor's, and nothing was filled in."""
+    # region and 읍·면·동 before the road are the successor's, and nothing was filled in
     repaired = pl.any_horizontal(
         pl.col("narrowed"),
         pl.col("region_conflict").fill_null(False),
@@ -326,10 +316,7 @@ def _all_else_right() -> pl.Expr:
 
 
 def _city_stands(lookups: Lookups) -> pl.Expr:
-    """Whether the city or district is written and is the building's: what was filled in is within it, or above.
-
-    Beside a province that is misspelt the district must be the only one of its name.
-    """
+    # what was filled in lies within the written city, or above; beside a misspelt province the district must be unique
     sole = lookups.tables.regions.filter(pl.len().over("sigungu") == 1, pl.col("sigungu") != "")["sigungu"]
     as_written = pl.col("region_typed").str.contains(pl.col("of_sigungu"), literal=True)
     misspelt = (pl.col("region_change") == "typo").fill_null(False)

@@ -7,10 +7,11 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address.batches import ROW, PreparedStep, for_few, lacks_any, text_key
 from bansong.engine.address.gazetteer import lot_key, unpack_numbers
 from bansong.engine.address.match.decide import judge_support
-from bansong.engine.address.match.gazetteer_lookups import Lookups, NamesAndBuildings
+from bansong.engine.address.match.gazetteer_lookups import Lookups
 from bansong.engine.address.parse import describes_by_other, is_numbered, names_several
 from bansong.engine.address.regions import level_of, names_region
 from bansong.engine.text_values import is_blank, is_masked
@@ -19,8 +20,8 @@ from bansong.schema import Lang
 _UNDER: Final = ("", "지하 ", "공중 ")
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
+# after a dong in brackets: nothing, or words after a comma; in 나성동 1234 and 나성동 홍길동 it is a part
 _ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
-"""Behind a dong in brackets: nothing, or words behind a comma. Of 나성동 1234 and 나성동 홍길동 it is a part."""
 _LIKE_ROAD: Final = "(?:로|길)(?:[0-9]+[가-힣]{0,3})?$"
 
 _TEXTS: Final[dict[str, dict[Lang, str]]] = {
@@ -39,10 +40,7 @@ _TEXTS: Final[dict[str, dict[Lang, str]]] = {
 
 
 def format_match(lookups: Lookups, matched: pl.DataFrame, lang: Lang) -> pl.DataFrame:
-    """Return the columns that the engine adds to each row (see :func:`bansong.engine.address.attach`), in order.
-
-    ``matched``: what :func:`~.matcher.match_addresses` returned.
-    """
+    """Return the columns of :func:`bansong.engine.address.attach` for rows of :func:`~.matcher.match_addresses`."""
     rows = _with_dong_replaced(lookups, _with_building(lookups, matched))
     rows = _with_names_back(lookups, _with_units_back(lookups, rows))
     rows = _LEVEL.run(rows.hstack([_postal_match(lookups, rows).alias("postal_match")]))
@@ -56,10 +54,7 @@ def _answering(lang: Lang) -> PreparedStep:
 
 
 def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the engine's columns; ``rows`` have their level, postal match, support and changes.
-
-    Where the words name several numbers or a place beside the building, nothing of the building is in the answer.
-    """
+    # without the building if the words name several numbers or a place beside it
     rows = rows.with_columns(
         official=_official(), beside=describes_by_other(pl.col("text")), several=names_several(pl.col("text"))
     )
@@ -75,10 +70,7 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
         region=level_of(pl.coalesce("of_sido", "sido")),
         covered=pl.col("covered"),
         form=_form(),
-        unit=pl.when(sure & pl.col("has_unit"))
-        .then(pl.lit("given"))
-        .when(sure & pl.col("apartment"))
-        .then(pl.lit("missing")),
+        unit=first_code({"given": sure & pl.col("has_unit"), "missing": sure & pl.col("apartment")}),
         region_given=pl.col("sido").is_not_null(),
         numbered=(is_numbered() | (sure & pl.col("loose_main").is_not_null())) & ~pl.col("several"),
         beside=pl.col("beside"),
@@ -95,24 +87,21 @@ def _select_answer(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _form() -> pl.Expr:
-    """How the address is written: ``road``, ``lot``, ``neither`` (a building's name and its units), ``english``."""
+    # `neither`: a building's name and its units
     loose_road = pl.col("loose_road").str.contains(_LIKE_ROAD).fill_null(False) | (
         pl.col("place").is_not_null() & pl.col("loose_main").is_not_null()
     )
-    return (
-        pl.when(pl.col("main").is_not_null() | pl.col("road").is_not_null() | loose_road)
-        .then(pl.lit("road"))
-        .when(pl.col("lot_main").is_not_null())
-        .then(pl.lit("lot"))
-        .when(pl.col("kind") == "english")
-        .then(pl.lit("english"))
-        .when((pl.col("kind") == "korean") & pl.col("place").is_null())
-        .then(pl.lit("neither"))
+    return first_code(
+        {
+            "road": pl.col("main").is_not_null() | pl.col("road").is_not_null() | loose_road,
+            "lot": pl.col("lot_main").is_not_null(),
+            "english": pl.col("kind") == "english",
+            "neither": (pl.col("kind") == "korean") & pl.col("place").is_null(),
+        }
     )
 
 
 def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
-    """Add what is known of the building: ``zip``, ``dong``, names, number; null where there is none."""
     tables, matched = lookups.tables, lookups.describe(matched)
     place, dong, road, home = (matched[name] for name in ("place", "dong", "road_id", "home"))
     apartment = tables.building_apartment[place]
@@ -121,7 +110,7 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     known = {
         "apartment": apartment,
         "of_key": tables.building_key[place],
-        "of_building": _names_of(tables, place.zip_with(apartment, _NOWHERE)),
+        "of_building": _names_of(lookups, place.zip_with(apartment, _NOWHERE)),
         **{f"of_{name}": tables.dongs[name][dong] for name in ("emd", "ri", "code")},
         "of_road": tables.roads["name"][road],
         "of_road_key": tables.roads["key"][road],
@@ -129,21 +118,18 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     }
     under, main, sub = unpack_numbers(pl.col("of_key"))
     return matched.hstack([values.alias(name) for name, values in known.items()]).with_columns(
-        of_under=under,
-        of_main=main,
-        of_sub=sub,
+        of_under=under, of_main=main, of_sub=sub
     )
 
 
-def _names_of(tables: NamesAndBuildings, place: pl.Series) -> pl.Series:
-    """Return the names of buildings; they are read from the file only where there is a place."""
+def _names_of(lookups: Lookups, place: pl.Series) -> pl.Series:
     if place.null_count() == len(place):
         return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
-    return tables.building_name[place]
+    return lookups.tables.building_name[place]
 
 
 def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Put ``301호`` of ``713번지 301호`` before the detail where it was no part of the lot's number after all."""
+    # `301호` of `713번지 301호`, if it was no part of the lot's number
     if lacks_any(rows, "lot_ho", "place"):
         return rows
     read_as_lot = rows.filter(pl.col("lot_ho") & pl.col("place").is_not_null())
@@ -163,7 +149,7 @@ def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_names_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Put words before the road that end like a place and are none, ``홍길동``, at the end of the detail."""
+    # words before the road that end like a place and are none (홍길동)
     if lacks_any(rows, "ahead", "place"):
         return rows
     named = rows.filter(pl.col("ahead").is_not_null() & pl.col("place").is_not_null())
@@ -180,19 +166,19 @@ def _with_names_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gave_its_name(word: pl.Expr) -> pl.Expr:
-    """Whether the road is named after the place of that name: 왕십리, 왕십리동 and 왕십리로."""
+    # 왕십리, 왕십리동 and 왕십리로
     place = pl.when(word.str.ends_with("리")).then(word).otherwise(word.str.extract("^(.{3,})동$"))
     return pl.col("of_road").str.starts_with(place).fill_null(False)
 
 
 def _alike(word: pl.Expr, place: pl.Expr) -> pl.Expr:
-    """Whether a word may be that place, misspelt or in short."""
+    # misspelt or abbreviated
     begun = place.str.starts_with(word.str.head(1)) | (place.str.slice(1) == word.str.slice(1))
     return begun.fill_null(False)
 
 
 def _official() -> pl.Expr:
-    """``시도 시군구 읍면 도로명 [지하] 본번-부번``."""
+    # 시도 시군구 읍면 도로명 [지하] 본번-부번
     town = pl.col("of_emd").str.contains(_TOWN)
     parts = [
         pl.col("of_sido"),
@@ -219,7 +205,7 @@ def _number(main: str, sub: str) -> pl.Expr:
 
 
 def _reference() -> pl.Expr:
-    """Return the words in brackets: the user's words; else the legal dong and the name of the apartment complex."""
+    # the user's words in brackets, or the legal dong and the name of the apartment complex
     legal = pl.when(~pl.col("of_emd").str.contains(_TOWN)).then("of_emd")
     own = pl.concat_str(legal, pl.col("of_building"), separator=", ", ignore_nulls=True)
     corrected = pl.concat_str(legal, pl.col("brackets").str.slice(pl.col("hint_dong").str.len_chars()))
@@ -231,10 +217,7 @@ def _reference() -> pl.Expr:
 
 
 def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``dong_replaced``: the brackets begin with a dong of the district that is not the building's legal one.
-
-    An administrative one, or a wrong one. All other words in brackets are somebody's: 홍길동, 김미리, 성북동주민센터.
-    """
+    # brackets that begin with an administrative or wrong dong; other words are somebody's: 홍길동, 성북동주민센터
     unchanged = rows.hstack([pl.Series("dong_replaced", [False]).new_from_index(0, rows.height)])
     if lacks_any(rows, "hint_dong", "brackets", "of_emd"):
         return unchanged
@@ -250,7 +233,7 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _level() -> pl.Expr:
-    """The level, worse where the region was filled in or spelled right, a town replaced, or a move written."""
+    # worse if the region was filled in or respelled, a town replaced, or a move written
     repaired = (
         pl.col("narrowed")
         | (pl.col("region_change") == "typo").fill_null(False)
@@ -271,7 +254,7 @@ def _town_replaced() -> pl.Expr:
 
 
 def _with_changes(rows: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
-    """Add the changes, piece by piece. Composed only where something differs."""
+    # composed only where something differs
     without_building = pl.col("match_level").is_in(["building_only", "abolished"])
     differs = (_sure() | without_building) & ~_as_written()
     moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
@@ -286,7 +269,6 @@ def _sure() -> pl.Expr:
 
 
 def _as_written() -> pl.Expr:
-    """Whether region, town, road and number stand in the address as they do in the gazetteer."""
     same = [
         pl.col("match_level") == "exact",
         pl.col("moved_from").is_null(),
@@ -357,7 +339,6 @@ def _arrow(code: str, lang: Lang, before: pl.Expr, after: pl.Expr) -> pl.Expr:
 
 
 def _means(typed: pl.Expr, official: pl.Expr) -> pl.Expr:
-    """Whether the words for a district name the official one, in whole or in part; true if there are none."""
     return (
         typed.is_null()
         | (typed == official)
@@ -368,18 +349,12 @@ def _means(typed: pl.Expr, official: pl.Expr) -> pl.Expr:
 
 
 def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """How the postal code given fits the building: right, neighbouring, other_district; null if there is none."""
     if lacks_any(rows, "zipcode_given"):
         return pl.Series([None], dtype=pl.String).new_from_index(0, rows.height)
     pairs = rows.select("zip", "dong", "road_id", zip_given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
     differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
     near = differs.select("_line", near=lookups.is_neighbouring(differs))
     pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")
-    return pairs.select(
-        pl.when(pl.col("zip_given") == pl.col("zip"))
-        .then(pl.lit("right"))
-        .when("near")
-        .then(pl.lit("neighbouring"))
-        .when(pl.col("near").not_())
-        .then(pl.lit("other_district"))
-    ).to_series()
+    right = pl.col("zip_given") == pl.col("zip")
+    rules = {"right": right, "neighbouring": pl.col("near"), "other_district": ~pl.col("near")}
+    return pairs.select(first_code(rules)).to_series()

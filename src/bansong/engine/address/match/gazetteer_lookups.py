@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from secrets import randbits
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import polars as pl
 
@@ -16,65 +16,35 @@ from bansong.engine.address.misspellings import gaps, holes
 from bansong.engine.address.regions import members
 from bansong.engine.memo import KEY, Memo
 
+if TYPE_CHECKING:
+    from bansong.engine.address.gazetteer import Tables
+    from bansong.engine.address.stored_section import StoredTables
+
 _NUMBERED_DONG: Final = r"^(.*[가-힣])제?[0-9]+(동|리)$"
 _ROAD_BITS: Final = 36
 _ZIP_BITS: Final = 32
 _SCOPE_WORDS: Final = ["sido", "sido_typed", "sigungu", "region_conflict"]
-_SCOPES: Final = 1 << 14
+_MAX_SCOPES_KEPT: Final = 1 << 14
 _SEED: Final = randbits(64)
 
 
 def without_number(dong: pl.Expr) -> pl.Expr:
-    """Return the legal name that a numbered administrative one is mostly made of (상계1동 → 상계동), else null."""
+    """Return the legal name in a numbered administrative one (상계1동 → 상계동), else null."""
     return pl.when(dong.str.contains(_NUMBERED_DONG)).then(dong.str.replace(_NUMBERED_DONG, "$1$2"))
 
 
-class Column(Protocol):
-    """A column of the gazetteer's buildings."""
-
-    def __getitem__(self, places: pl.Series, /) -> pl.Series:
-        """Return the value at each place (UInt32), null where the place is."""
-
-
-class NamesAndBuildings(Protocol):
-    """What is looked up, as in :class:`~bansong.engine.address.gazetteer.Tables`: names whole, buildings by place."""
-
-    @property
-    def regions(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def dongs(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def admins(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def roads(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def building_key(self) -> Column: ...  # noqa: D102
-    @property
-    def building_zip(self) -> Column: ...  # noqa: D102
-    @property
-    def building_dong(self) -> Column: ...  # noqa: D102
-    @property
-    def building_apartment(self) -> Column: ...  # noqa: D102
-    @property
-    def building_name(self) -> Column: ...  # noqa: D102
-    @property
-    def building_street(self) -> Column: ...  # noqa: D102
-
-
 class Lookups(ABC):
-    """Indexes over the tables of a gazetteer. Each is built when it is first needed."""
+    """Indexes over the tables of a gazetteer, each built when first needed."""
 
-    def __init__(self, tables: NamesAndBuildings) -> None:
+    def __init__(self, tables: Tables | StoredTables) -> None:
         self.tables = tables
-        self._scopes = Memo(_SCOPES)
+        self._scopes = Memo(_MAX_SCOPES_KEPT)
 
     @abstractmethod
-    def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
-        """The index that ``build`` makes of names; they and what is looked up have a ``region``."""
+    def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index: ...
 
     @abstractmethod
-    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
-        """The index that ``build`` makes of ``zip``, ``dong``, ``road``; its keys have the code from bit ``zip_at``."""
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index: ...
 
     # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,12 +69,12 @@ class Lookups(ABC):
         """(dong, compact name of a building) → places."""
 
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
-        """Tell for each building whether its district has another road of that name."""
+        """Whether each building's district has another road of that name."""
         several = self.tables.roads["several"][_road_of(self.tables.building_key[place])]
         return several.fill_null(False) if several.null_count() else several
 
     def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add what is known of the building at ``place``: ``zip``, ``dong``, ``road_id``, ``home`` (its region)."""
+        """Add ``zip``, ``dong``, ``road_id`` and ``home`` (its region) of the building at ``place``."""
         place = frame["place"]
         road = _road_of(self.tables.building_key[place])
         known = {
@@ -199,17 +169,14 @@ class Lookups(ABC):
         return Index.of(names, text_key("dong", "name"), "dong")
 
     def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
-        """Tell for each row whether its ``dong`` goes by ``name``; null where nothing is named."""
-        keys = frame.select(
-            as_written=text_key(dong, name),
-            plain=text_key(dong, without_number(pl.col(name))),
-        )
+        """Whether each row's ``dong`` has the name ``name``; null for null."""
+        keys = frame.select(as_written=text_key(dong, name), plain=text_key(dong, without_number(pl.col(name))))
         known = self._names_of_dong
         held = known.holds(keys["as_written"].fill_null(0)) | known.holds(keys["plain"].fill_null(0))
         return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
 
     def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
-        """Tell for each row whether a dong of its ``region`` goes by ``name``, by law or administratively."""
+        """Whether a dong of each row's ``region`` has the name ``name``, legally or administratively."""
         keys = frame.select(
             as_written=text_key(region, name).fill_null(0),
             plain=text_key(region, without_number(pl.col(name))).fill_null(0),
@@ -218,7 +185,7 @@ class Lookups(ABC):
         return legal | self.aliases_here.holds(keys["as_written"])
 
     def bears_name(self, frame: pl.DataFrame) -> pl.Series:
-        """Tell for each row whether the building at ``place`` is called ``building``; null where nothing is named."""
+        """Whether the building at ``place`` has the name ``building``; null for null."""
         if frame["building"].null_count() == frame.height:
             return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, frame.height)
         official = self.tables.building_name[frame["place"]].alias("official")
@@ -248,7 +215,7 @@ class Lookups(ABC):
         return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "road"), "road"), _ZIP_BITS)
 
     def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
-        """Tell whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
+        """Whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
         keys = frame.select(dong=_zip_key("zip_given", "dong"), road=_zip_key("zip_given", "road_id"))
         return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road"])
 
@@ -272,26 +239,25 @@ class Lookups(ABC):
 
     @built_once
     def scope_regions(self) -> Index:
-        """(sido, sigungu), "" for a word that is missing → regions.
+        """(sido, sigungu), "" for a missing word → regions.
 
         ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the
-        province; where districts were split, by the names of before.
+        province; split districts also by their former names.
         """
         return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
 
-        Districts are founded, split and abolished more often than files are renewed, so a district that the gazetteer
-        does not know means those of its city, or its parts (see :func:`~bansong.engine.address.regions.members`).
+        Districts change more often than files, so a district that the gazetteer does not have means those of its city,
+        or its parts (see :func:`~bansong.engine.address.regions.members`).
         """
         words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
         found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
         return rows.hstack(cast("pl.DataFrame", found))  # never None: each combination of words is worth keeping
 
     def _settle_words(self, distinct: pl.DataFrame) -> pl.DataFrame:
-        # A province of before, alone, means its own districts only; where province and district contradict each other,
-        # the district counts, which is the more particular.
+        # a former province, alone, means its own districts only; a contradicting district takes precedence
         alone = pl.when(pl.col("sigungu").is_null()).then("sido_typed")
         conflict = pl.col("region_conflict").fill_null(False)
         sido = pl.when(~conflict).then(pl.coalesce(alone, "sido")).fill_null("")
@@ -309,38 +275,36 @@ class Lookups(ABC):
         return Index.of(self._scope_words, text_key(text_key("sido", "sigungu"), "region"), "region")
 
     def is_in_scope(self, frame: pl.DataFrame) -> pl.Series:
-        """Tell for each row whether its region ``home`` is within its ``scope`` (always, where there is none)."""
+        """Whether each row's region ``home`` is within its ``scope`` (always without a scope)."""
         held = self._scope_pairs.holds(frame.select(text_key("scope", "home").fill_null(0)).to_series())
         return held | frame["scope"].is_null() if frame["scope"].null_count() else held
 
 
 def without_digits(name: pl.Expr) -> pl.Expr:
-    """Return a road's name with each number in it unreadable (새내6길 → 새내#길)."""
+    """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
     return name.str.replace_all("[0-9]+", "#")
 
 
 def compact_building(name: pl.Expr) -> pl.Expr:
-    """Return a building's name as it is compared: no spaces, no signs, small letters."""
+    """Return a building's name for comparison: without spaces and signs, in lower case."""
     return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
 
 
 def _index_slips(spell: Callable[..., pl.DataFrame], name: str, value: str, names: pl.DataFrame) -> Index:
-    """(region, ``name`` as ``spell`` spells it) → ``value``."""
     return Index.of(spell(names, name, value, "region"), text_key("region", "pattern"), value)
 
 
 def index_building_names(named: pl.DataFrame) -> Index:
-    """(dong, compact name of a building) → places; ``named``: ``place``, ``dong``, ``name``."""
+    """Return an index (dong, compact name of a building) → places; ``named``: ``place``, ``dong``, ``name``."""
     return Index.of(named.drop_nulls("name"), text_key("dong", compact_building(pl.col("name"))), "place")
 
 
 def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
-    """Return the dongs and roads that have a postal code: ``zip``, ``dong``, ``road`` (UInt32), each once."""
+    """Return the distinct dongs and roads of postal codes: ``zip``, ``dong``, ``road`` (UInt32)."""
     return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
 
 
 def _road_of(building: pl.Series) -> pl.Series:
-    """Return the road of each ``building_key`` (UInt32)."""
     if building.null_count() == len(building):
         return pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(building))
     return building.to_frame("key").select((pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32)).to_series()
@@ -351,8 +315,5 @@ def _zip_key(zipcode: str, other: str) -> pl.Expr:
 
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return the first and the last key of the buildings with this main number, whatever follows it."""
-    return (
-        building_key(road, under, main, pl.lit(0)),
-        building_key(road, under, main, pl.lit(2**17 - 1)),
-    )
+    """Return the first and the last key of the buildings with this main number."""
+    return (building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1)))

@@ -1,7 +1,7 @@
-"""From the parsed words to the one building that is meant: a reading at a time, the surest first.
+"""From parsed words to the one building that is meant: one reading after another, the surest first.
 
-Each reading proposes candidates for the rows that are left; :mod:`.decide` decides; what is decided or ambiguous
-leaves. So the ordinary address costs two look-ups, and only what nobody understood yet is repaired.
+Each reading proposes candidates for the rows that are left, and :mod:`.decide` decides; decided and ambiguous rows
+leave. So the ordinary address costs two lookups, and only unread rows are repaired.
 """
 
 from __future__ import annotations
@@ -12,36 +12,28 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address.batches import ROW, lacks_any, text_key
 from bansong.engine.address.match import ambiguity, candidates
 from bansong.engine.address.match.decide import Trust, decide_candidates, keep_tenable
 from bansong.engine.address.match.gazetteer_lookups import Lookups
 
 LEVELS: Final = (
-    "exact",
-    "lot_to_road",
-    "region_repaired",
-    "typo_repaired",
-    "renumbered",
-    "building_only",
-    "abolished",
-    "road_only",
-    "region_only",
-    "ambiguous",
-    "none",
+    *("exact", "lot_to_road", "region_repaired", "typo_repaired", "renumbered", "building_only", "abolished"),
+    *("road_only", "region_only", "ambiguous", "none"),
 )
-"""How well an address was understood, the best first.
+"""Quality of a match, the best first.
 
-``renumbered``: it was abolished and its successor is given; ``abolished``: no successor is certain.
+``renumbered``: abolished, with its successor; ``abolished``: without a certain successor.
 """
 
 
 def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
-    """Return a line for each row, in order: ``row``, ``match_level``, ``covered``, ``place`` (null if not sure).
+    """Return a line for each row, in order: ``row``, ``match_level``, ``covered``, ``place`` (null if uncertain).
 
-    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`. Added too: ``region``, ``narrowed`` (a
-    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number, where no
-    building is sure).
+    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`. Also added: ``region``, ``narrowed`` (a
+    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number, if no
+    building is certain).
     """
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
@@ -55,7 +47,7 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return parsed rows with what readings need: their region and scope, and that nothing is known besides."""
+    """Return parsed rows with their region and scope, ready for readings."""
     rows = lookups.settle_scope(rows)
     return rows.with_columns(needs_witness=pl.lit(False), narrowed=_has_sole_district(lookups, rows))
 
@@ -66,23 +58,21 @@ def with_narrowed_regions(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return _fill_in_region(rows, regions.select(ROW, _home=pl.col("home").cast(pl.UInt32)))
 
 
+Propose = Callable[[Lookups, pl.DataFrame], pl.DataFrame]
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One way to read an address: what it proposes, how far that is trusted, the level of what it finds.
+    # `propose`: its candidates; `level`: of its finds; `renames`: it replaces a road's name, which needs a witness if
+    # another region has a road as written, or if the two differ as roads do (see misspellings)
 
-    ``renames``: it takes a road's name for another one, which needs a witness if a road elsewhere bears the name as
-    written, or if the two differ as roads do (see :mod:`bansong.engine.address.misspellings`).
-    """
-
-    propose: Callable[[Lookups, pl.DataFrame], pl.DataFrame]
+    propose: Propose
     trust: Trust
     level: str
     renames: bool = False
 
 
 class _Progress:
-    """The rows that readings have decided so far, and those that are left."""
-
     def __init__(self, rows: pl.DataFrame) -> None:
         self._rows = rows
         self.left = rows
@@ -90,7 +80,6 @@ class _Progress:
         self._narrowed = pl.DataFrame(schema={ROW: pl.UInt32, "_home": pl.UInt32})
 
     def add(self, decided: pl.DataFrame, ambiguous: pl.DataFrame, level: str) -> None:
-        """Take these rows out of what is left."""
         nothing = pl.lit(None, pl.UInt32)
         found = [
             decided.select(ROW, pl.col("place").cast(pl.UInt32), match_level=pl.lit(level), postal_only=nothing),
@@ -104,19 +93,16 @@ class _Progress:
             self.left = self.left.join(gone, on=ROW, how="anti", maintain_order="left")
 
     def leave_undecided(self, rows: pl.DataFrame) -> None:
-        """Take rows that may mean several places out of what is left, before they are read."""
         if not rows.is_empty():
             self.add(rows.clear().with_columns(place=pl.lit(None, pl.UInt32)), rows, "none")
 
     def narrow(self, regions: pl.DataFrame) -> None:
-        """Fill in the region of rows that are left; ``regions``: ``row``, ``home``."""
         if regions.is_empty():
             return
         self._narrowed = regions.select(ROW, _home=pl.col("home").cast(pl.UInt32))
         self.left = _fill_in_region(self.left, self._narrowed)
 
     def combine(self, rest: pl.DataFrame) -> pl.DataFrame:
-        """Return all rows in order with what was found; ``rest``: the same of the rows that are left."""
         rows = _fill_in_region(self._rows, self._narrowed)
         return rows.join(pl.concat([*self._decided, rest]), on=ROW, how="left", maintain_order="left")
 
@@ -162,7 +148,7 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
 
 
 def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.DataFrame) -> pl.DataFrame:
-    """Drop those of rows that name no one region, where what is written exists in another as it is written."""
+    # rows that name no one region, if what is written exists in another region
     narrowed = left.filter("narrowed")
     if narrowed.is_empty():
         return proposed
@@ -171,13 +157,13 @@ def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.
 
 
 def _has_sole_district(lookups: Lookups, rows: pl.DataFrame) -> pl.Expr:
-    """Whether a province alone is written, of which the gazetteer has one district: there may be others."""
+    # a province alone is written, of which the gazetteer has one district: there may be others
     district = pl.lit(lookups.tables.regions["sigungu"][rows["region"]])
     return (pl.col("sigungu").is_null() & (district != "")).fill_null(False)
 
 
 def _select_open(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows whose region may be filled in: words that the gazetteer does not know name a region all the same."""
+    # unknown words name a region all the same
     return rows.filter(_IS_OPEN) if rows["region"].null_count() else rows.clear()
 
 
@@ -185,7 +171,6 @@ _IS_OPEN: Final = pl.col("region").is_null() & (pl.col("scope").is_null() | pl.c
 
 
 def _narrow_regions(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row``, ``region`` where the postal code or the dong leaves one region within the scope."""
     rows = _select_open(left)
     if rows.is_empty():
         return pl.DataFrame(schema={ROW: pl.UInt32, "home": pl.UInt32})
@@ -198,13 +183,11 @@ def _narrow_regions(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
 
 
 def _keep_single(hint: pl.DataFrame) -> pl.DataFrame:
-    """Rows for which ``home`` is one region: ``row``, ``home``."""
     regions = hint.group_by(ROW).agg(pl.col("home").unique())
     return regions.filter(pl.col("home").list.len() == 1).select(ROW, pl.col("home").list.first())
 
 
 def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row``, ``place`` (null), ``match_level``, ``postal_only`` of the rows for which no building is sure."""
     nothing = pl.lit(None, pl.UInt32)
     if left.is_empty():
         return left.select(
@@ -212,17 +195,8 @@ def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
         )
     near = _postal_of_same_number(lookups, candidates.find_same_main_number(lookups, left))
     named, gone = candidates.find_named_roads(lookups, left), candidates.find_abolished(lookups, left)
-    level = (
-        pl.when(_is_among(gone))
-        .then(pl.lit("abolished"))
-        .when(_is_among(near))
-        .then(pl.lit("building_only"))
-        .when(_is_among(named))
-        .then(pl.lit("road_only"))
-        .when(_HAS_REGION)
-        .then(pl.lit("region_only"))
-        .otherwise(pl.lit("none"))
-    )
+    rules = {"abolished": _is_among(gone), "building_only": _is_among(near), "road_only": _is_among(named)}
+    level = first_code(rules | {"region_only": _HAS_REGION}, "none")
     if near.is_empty():
         return left.select(ROW, place=nothing, match_level=level, postal_only=nothing)
     return left.select(ROW, place=nothing, match_level=level).join(near, on=ROW, how="left")
@@ -236,7 +210,7 @@ def _is_among(found: pl.DataFrame) -> pl.Expr:
 
 
 def _postal_of_same_number(lookups: Lookups, near: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``postal_only``: the postal code of all buildings that are near, null where there are more."""
+    # null for several codes
     if near.is_empty():
         return pl.DataFrame(schema={ROW: pl.UInt32, "postal_only": pl.UInt32})
     zips = near.hstack([lookups.tables.building_zip[near["place"]].alias("zip")])
@@ -248,7 +222,7 @@ def _postal_of_same_number(lookups: Lookups, near: pl.DataFrame) -> pl.DataFrame
 
 
 def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """The lot, but where an abolished road beside it has a successor, which then must lie on it."""
+    # unless an abolished road beside it has a successor, which then must lie on it
     found = candidates.find_lot(lookups, rows)
     if found.is_empty():
         return found
@@ -256,16 +230,12 @@ def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return found.join(candidates.find_successors(lookups, both), on=ROW, how="anti")
 
 
-def _read_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    return candidates.find_road_in_scope(lookups, _select_open(rows))
-
-
-def _read_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    return candidates.find_lot_in_scope(lookups, _select_open(rows))
+def _if_open(propose: Propose) -> Propose:
+    return lambda lookups, rows: propose(lookups, _select_open(rows))
 
 
 def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Road and number, or dong and lot, in another ward of the city that is written: their borders move."""
+    # borders of wards move
     if lacks_any(rows, "sido", "sigungu"):
         return candidates.NO_CANDIDATES
     rows = rows.filter(pl.col("sido").is_not_null() & pl.col("sigungu").str.contains(" ", literal=True))
@@ -277,7 +247,6 @@ def _read_in_other_ward(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_elsewhere(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Road and number, or dong and lot, in another region than the one that is written."""
     if lacks_any(rows, "zipcode_given"):
         return candidates.NO_CANDIDATES
     rows = rows.filter(pl.col("zipcode_given").is_not_null())
@@ -287,8 +256,8 @@ def _read_elsewhere(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 _AS_WRITTEN: Final = (
     _Reading(candidates.find_road, Trust.GIVEN, "exact"),
     _Reading(_read_lot, Trust.GIVEN, "lot_to_road"),
-    _Reading(_read_road_in_scope, Trust.OPEN, "region_repaired"),
-    _Reading(_read_lot_in_scope, Trust.OPEN, "region_repaired"),
+    _Reading(_if_open(candidates.find_road_in_scope), Trust.OPEN, "region_repaired"),
+    _Reading(_if_open(candidates.find_lot_in_scope), Trust.OPEN, "region_repaired"),
 )
 _REPAIRS: Final = (
     _Reading(candidates.find_successors, Trust.GIVEN, "renumbered"),
@@ -305,7 +274,7 @@ _REPAIRS: Final = (
     _Reading(_read_elsewhere, Trust.CROSS, "region_repaired"),
     _Reading(candidates.find_building_in_dong, Trust.OPEN, "building_only"),
 )
-"""To read an address in one more way: a function in :mod:`.candidates`, and its line here."""
+"""Another way to read an address: a function in :mod:`.candidates`, and a line here."""
 
 READINGS: Final = (*_AS_WRITTEN, *_REPAIRS)
 """All readings, the surest first."""

@@ -1,4 +1,4 @@
-"""Opening the lookups of a gazetteer: whole, or for the few rows of a single lookup only what these rows need."""
+"""Lookups of a gazetteer: opened whole, or for the few rows of a single lookup only as far as needed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bansong.engine.address.match.gazetteer_lookups import Lookups, index_buildi
 from bansong.engine.address.stored_section import StoredSection, StoredTables
 
 FEW: Final = 16
-"""So many rows of a process are looked up in parts of a gazetteer's file, before it is read whole."""
+"""Rows of a process that are looked up in parts of a gazetteer's file, before it is read whole."""
 
-_KEPT: Final = 2
+_MAX_OPENED: Final = 2
 _lock: Final = threading.Lock()
 _opened: Final[dict[tuple[str, str], _Opened]] = {}
 
 
 def lookups_of(gazetteer: Gazetteer, rows: int) -> Lookups:
-    """Return lookups for a number of rows, the same ones for all threads; those of the last two gazetteers are kept."""
+    """Return lookups for a number of rows, the same for all threads; those of the last two gazetteers are kept."""
     key = (str(gazetteer.path), gazetteer.version)
     with _lock:
-        while len(_opened) >= _KEPT and key not in _opened:
+        while len(_opened) >= _MAX_OPENED and key not in _opened:
             _opened.pop(next(iter(_opened)))
         opened = _opened.setdefault(key, _Opened(gazetteer))
         opened.rows += rows
@@ -33,53 +33,46 @@ def lookups_of(gazetteer: Gazetteer, rows: int) -> Lookups:
 
 
 class _Opened:
-    """The lookups of a gazetteer, opened when they are first needed; ``rows`` is how many were looked up."""
-
     def __init__(self, gazetteer: Gazetteer) -> None:
         self._gazetteer = gazetteer
         self.rows = 0
 
     @built_once
     def few(self) -> Lookups:
-        return FewLookups(StoredTables(self._gazetteer))
+        return _FewLookups(StoredTables(self._gazetteer))
 
     @built_once
     def all(self) -> Lookups:
-        return WholeLookups(self._gazetteer.tables)
+        return _WholeLookups(self._gazetteer.tables)
 
 
-class WholeLookups(Lookups):
-    """Lookups in tables that are all in memory."""
-
+class _WholeLookups(Lookups):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._whole = tables
 
     @built_once
     def buildings(self) -> Index:
-        """``building_key`` → place of the building."""
         return Index(self._whole.building_key)
 
     @built_once
     def abolished_buildings(self) -> Index:
-        """``building_key`` → place of the successor."""
         return Index(self._whole.gone_key, self._whole.gone_building)
 
     @built_once
     def lots(self) -> Index:
-        """``lot_key`` → places of the buildings on the lot."""
         return Index(self._whole.lot_key, self._whole.lot_building)
 
     @built_once
     def names_in_dong(self) -> Index:
-        """(dong, compact name of a building) → places."""
         named = pl.DataFrame({"dong": self._whole.building_dong, "name": self._whole.building_name})
         return index_building_names(named.with_row_index("place"))
 
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
         return build(names)
 
-    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:  # noqa: ARG002
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
+        del zip_at
         return build(self._postal_places)
 
     @built_once
@@ -87,39 +80,32 @@ class WholeLookups(Lookups):
         return postal_places(self._whole.building_zip, self._whole.building_dong, self._whole.building_key)
 
 
-class FewLookups(Lookups):
-    """Lookups that read and index only what the rows need: their row groups, roads and dongs of their regions."""
-
+class _FewLookups(Lookups):
     def __init__(self, tables: StoredTables) -> None:
         super().__init__(tables)
         self._stored = tables
 
     @built_once
     def buildings(self) -> Index:
-        """``building_key`` → place of the building."""
-        return FewIndex(lambda _, first, last: _of_section(self._stored.buildings, first, last))
+        return _FewIndex(lambda _, first, last: _of_section(self._stored.buildings, first, last))
 
     @built_once
     def abolished_buildings(self) -> Index:
-        """``building_key`` → place of the successor."""
-        return FewIndex(lambda _, first, last: _of_section(self._stored.gone, first, last, "building"))
+        return _FewIndex(lambda _, first, last: _of_section(self._stored.gone, first, last, "building"))
 
     @built_once
     def lots(self) -> Index:
-        """``lot_key`` → places of the buildings on the lot."""
-        return FewIndex(lambda _, first, last: _of_section(self._stored.lots, first, last, "building"))
+        return _FewIndex(lambda _, first, last: _of_section(self._stored.lots, first, last, "building"))
 
     @built_once
     def names_in_dong(self) -> Index:
-        """(dong, compact name of a building) → places."""
-
         def build(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
             dong = self._stored.buildings.column("dong").to_frame().with_row_index("place")
             if rows is not None:
                 dong = dong.filter(pl.col("dong").is_in(rows["dong_id"].implode()))
             return index_building_names(dong.with_columns(name=self.tables.building_name[dong["place"]]))
 
-        return FewIndex(build)
+        return _FewIndex(build)
 
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
         whole: list[Index] = []
@@ -131,7 +117,7 @@ class FewLookups(Lookups):
                 whole.append(build(names))
             return whole[0]
 
-        return FewIndex(build_part)
+        return _FewIndex(build_part)
 
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
         def build_part(_: pl.DataFrame | None, asked: pl.Series, __: pl.Series) -> Index:
@@ -141,34 +127,26 @@ class FewLookups(Lookups):
             dong, key = self._stored.building_dong[place], self._stored.building_key[place]
             return build(postal_places(zips["zip"], dong, key))
 
-        return FewIndex(build_part)
+        return _FewIndex(build_part)
 
 
-class FewIndex(Index):
-    """An index that is made of what is asked for, each time anew.
-
-    ``build`` takes the rows that ask (null where only keys do) and the first and last keys that are asked for.
-    """
-
+class _FewIndex(Index):
     def __init__(self, build: Callable[[pl.DataFrame | None, pl.Series, pl.Series], Index]) -> None:
         self._build = build
 
     def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
-        """Return a line for each row and each value of its key."""
         asked = _wanted_keys(rows, key)
         return self._index(rows, asked, asked).find(rows, key, value, keep)
 
     def between(
         self, rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, value: str, keep: Sequence[str] = ()
     ) -> pl.DataFrame:
-        """Return a line for each row and each value whose key is in [``first``, ``last``]."""
         known = rows.filter(first.is_not_null() & last.is_not_null())
         return self._index(rows, _wanted_keys(known, first), _wanted_keys(known, last)).between(
             rows, first, last, value, keep
         )
 
     def holds(self, keys: pl.Series) -> pl.Series:
-        """Tell for each key (not null) whether it is there."""
         return self._index(None, keys, keys).holds(keys)
 
     def _index(self, rows: pl.DataFrame | None, first: pl.Series, last: pl.Series) -> Index:
@@ -183,7 +161,6 @@ def _wanted_keys(rows: pl.DataFrame, key: pl.Expr) -> pl.Series:
 
 
 def _of_section(section: StoredSection, first: pl.Series, last: pl.Series, value: str | None = None) -> Index:
-    """Index the row groups of a section that may hold the keys: key → place, or what a column says there."""
     found = section.between(first, last)
     place = found["place"]
     return Index(found["key"].set_sorted(), place if value is None else section.gather(value, place))

@@ -1,4 +1,4 @@
-"""The places that an address may mean, for a person to choose from: here nothing is decided."""
+"""Possible places of an address, for a person to choose from; nothing is decided here."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from bansong.engine.address.match.gazetteer_lookups import Lookups
 from bansong.engine.address.match.matcher import READINGS, open_rows, with_narrowed_regions
 from bansong.schema import Lang
 
-SUGGESTED: Final = {
-    "row": pl.UInt32,
-    "address": pl.String,
-    "zipcode": pl.String,
-    "changes": pl.String,
-}
-"""The columns of :func:`suggest_places`."""
+SUGGESTED: Final = {"row": pl.UInt32, "address": pl.String, "zipcode": pl.String, "changes": pl.String}
+"""Columns of :func:`suggest_places`."""
 
 
 def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang) -> pl.DataFrame:
     """Return the likeliest places of each address, at most ``most`` a row, the best first: :data:`SUGGESTED`.
 
-    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`; ``row`` counts its lines. A place is
-    proposed by any of the readings, of the address as written or with the region that other words of it tell. The more
-    words of the row speak for it the earlier it stands, then the surer the reading. ``address``: the official one with
-    the row's unit; ``changes``: what differs from what is written, in words of ``lang``.
+    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`; ``row`` counts its lines. Any reading may
+    propose a place, for the address as written or with a region from its other words. Places are ordered by the number
+    of witnesses, then by the reading. ``address``: the official one with the row's unit; ``changes``: the differences,
+    in words of ``lang``.
     """
     rows = open_rows(lookups, split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     narrowed = with_narrowed_regions(lookups, rows)
@@ -51,7 +46,7 @@ def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang
     lines = best.select(pl.col(ROW).alias("of_row"), pl.col("place").cast(pl.UInt32)).join(
         rows.rename({ROW: "of_row"}), on="of_row", how="left", maintain_order="left"
     )
-    named = lines.drop("of_row").with_row_index(ROW)  # steps are prepared for the columns of a match, and no others
+    named = lines.drop("of_row").with_row_index(ROW)  # steps are prepared for the columns of a match only
     matched = named.with_columns(match_level=pl.lit("exact"), postal_only=pl.lit(None, pl.UInt32))
     found = format_match(lookups, matched, lang)
     return pl.DataFrame(

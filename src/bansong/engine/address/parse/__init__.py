@@ -1,12 +1,4 @@
-"""Read an address as people write it: region, road or lot, number, building, detail.
-
-- ``normalise``: uniform characters, the postal code taken out, odd spellings rewritten
-- ``forms``: patterns of roads and lots, and the fast reader of the usual forms
-- ``road``, ``lot``: what the fast reader leaves
-- ``detail``: references in brackets, taken out first; unit, building name and 동 after the number
-
-To read another spelling: a pattern in ``normalise`` (:func:`~.normalise.rewrite_spellings`) that rewrites it.
-"""
+"""Read an address as people write it: region, road or lot, number, building, detail."""
 
 from __future__ import annotations
 
@@ -14,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from bansong.business_number import first_code
 from bansong.engine.address import regions
 from bansong.engine.address.batches import fill_few, where
 from bansong.engine.address.parse import lot, road
@@ -55,7 +48,7 @@ PARSED: Final[dict[str, pl.DataType]] = {
     "has_unit": pl.Boolean(),
     "moved_from": pl.String(),
 }
-"""The columns that `parse` adds, and their types."""
+"""Columns of `parse` and their types."""
 
 _OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
 _BESIDE: Final = "|".join(
@@ -79,17 +72,16 @@ _NOT_ONE_NUMBER: Final = "|".join(
     )
 )
 _TWO_NUMBERS: Final = r"(?:로|길) *([0-9]{1,5}) *[,/·] *([0-9]{1,5})(?:$| *\(| +[^, ])"  # 93, 101,102호 are units
-_NEAR: Final = 20  # 152, 154 are neighbours; 152, 1203 is a building and its room
+_MAX_NEIGHBOUR_DISTANCE: Final = 20  # 152, 154 are neighbours; 152, 1203 is a building and its room
 _ENGLISH: Final = r"(?i)[a-z]-?(?:ro|gil|daero|gu|si|dong|myeon|eup)(?:[ ,.0-9]|$)"
 _PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
 
 
 def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null where nothing is found.
+    """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null for what is not found.
 
-    ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; the last
-    two and English addresses are recognised, not read. All other columns of the frame are kept. Rows and their order
-    stay; every step is an expression of linear time.
+    ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; only Korean
+    addresses are read. Other columns, rows and their order stay; every step is an expression of linear time.
     """
     kept = [name for name in frame.collect_schema().names() if name not in PARSED]
     return (
@@ -110,26 +102,27 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def is_numbered() -> pl.Expr:
-    """Return whether a parsed address names a road or lot with its number; lots count anew in each 리 of a 읍 or 면."""
+    """Whether a parsed address names a road or lot with its number; lots count anew in each 리 of a 읍 or 면."""
     road = pl.col("road").is_not_null() & pl.col("main").is_not_null()
     lot = pl.col("lot_main").is_not_null() & ~pl.col("lot_dong").str.contains("[읍면]$")
     return road | lot.fill_null(False)
 
 
 def names_several(address: pl.Expr) -> pl.Expr:
-    """Return whether an address gives several numbers, or zero, in place of one: 152 또는 154, 152~154."""
+    """Whether an address gives several numbers, or zero, in place of one: 152 또는 154, 152~154."""
     two = pl.when(address.str.contains(_TWO_NUMBERS)).then(address).str.extract_groups(_TWO_NUMBERS).struct
     apart = two[1].cast(pl.Int32) - two[0].cast(pl.Int32)
-    return (address.str.contains(_NOT_ONE_NUMBER) | apart.is_between(1, _NEAR).fill_null(False)).fill_null(False)
+    near = apart.is_between(1, _MAX_NEIGHBOUR_DISTANCE).fill_null(False)
+    return (address.str.contains(_NOT_ONE_NUMBER) | near).fill_null(False)
 
 
 def describes_by_other(address: pl.Expr) -> pl.Expr:
-    """Return whether an address describes its place by another one: 맞은편, 옆 건물, 시청 앞; not 시청앞점."""
+    """Whether an address describes its place by another one: 맞은편, 옆 건물, 시청 앞; not 시청앞점."""
     return address.str.contains(_BESIDE)
 
 
 def _with_words_before_region(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Put the words before a region that is not at the head to the name in front; the rest then is all of the body."""
+    # the words before a region that is not at the head go to the name in front
     lead, inside = pl.col("lead"), pl.col("lead").is_not_null()
     front = pl.concat_str("_front", pl.when(lead != "").then(lead), separator=" ", ignore_nulls=True)
     return frame.with_columns(
@@ -139,7 +132,7 @@ def _with_words_before_region(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_words_before_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_before_road``, ``내자동`` of ``내자동 사직로12길 2``, and ``_ahead``: it, or other words there."""
+    # `내자동` of `내자동 사직로12길 2`
     pre, apart = pl.col("_pre"), pl.concat_str(pl.col("_town").fill_null(""), "road").str.len_bytes()
     words = where(pre.str.contains("[동리가] "), pre)
     ahead = where(pl.col("road_pre").str.len_bytes() > apart, pre).str.replace(road.LAST_WORD, "")
@@ -155,7 +148,7 @@ _FILLED: Final[dict[str, type[pl.DataType]]] = {
 
 
 def _read_unnumbered(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Where neither road nor lot was read: names without a number, or words before a bare one (``loose_*``)."""
+    # names without a number, or words before a bare one (`loose_*`)
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     loose = {name: pl.lit(None, dtype) for name, dtype in _FILLED.items() if name.startswith("loose_")}
     return (
@@ -168,12 +161,5 @@ def _read_unnumbered(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _kind() -> pl.Expr:
     numbered = pl.col("main").is_not_null() | pl.col("lot_main").is_not_null()
     left = pl.when(~numbered & (pl.col("address").str.len_bytes() <= MOST_BYTES)).then("address")
-    return (
-        pl.when(left.str.contains(_PO_BOX))
-        .then(pl.lit("po_box"))
-        .when(left.str.contains(_ENGLISH))
-        .then(pl.lit("english"))
-        .when(pl.col("text").is_not_null())
-        .then(pl.lit("korean"))
-        .otherwise(pl.lit("none"))
-    )
+    rules = {"po_box": left.str.contains(_PO_BOX), "english": left.str.contains(_ENGLISH)}
+    return first_code(rules | {"korean": pl.col("text").is_not_null()}, "none")

@@ -35,7 +35,8 @@ _FRONT: Final = f"^((?:{LETTER}|주식회사) ?[^ ]+|[^ 0-9]+(?:{LETTER}| ?주�
 def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``brackets`` (String: the references, joined by ``, ``), ``_body`` and ``_front`` from ``_peeled``.
 
-    ``_body`` is the text without references, other brackets hidden; ``_front`` a company's name before the address.
+    ``_body`` is the text without references, with other brackets hidden; ``_front`` a company's name before the
+    address.
     """
     peeled, plain, body = pl.col("_peeled"), pl.col("_plain"), pl.col("_body")
     company = pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
@@ -77,7 +78,6 @@ def show_brackets(text: pl.Expr) -> pl.Expr:
 
 
 def _hide_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Hide the brackets in ``_bracketed`` that are no references."""
     tail = pl.col("_tail")
     units = tail.str.replace_all(_LETTER, f"{_OPEN}$1{_CLOSE}").str.replace_all(
         _UNIT, f"$1 {_UNIT_OPEN}$2{_UNIT_CLOSE}"
@@ -112,7 +112,7 @@ _ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
 
 
 def _without_references(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``brackets`` and ``_odd_body`` from ``_bracketed``: most have one bracket, the others take a slower way."""
+    # most have one bracket, the others take a slower way
     several, inner = pl.col("_several"), pl.col("_inner")
     one = pl.concat_str(pl.col("_before").str.strip_chars_end(" "), pl.lit(" "), pl.col("_behind").str.strip_chars(" "))
     all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
@@ -136,7 +136,7 @@ def _without_references(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_address_in_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Let text and brackets change places where a name comes first: ``회관 (서울 종로구 세종대로 175)``."""
+    # 회관 (서울 종로구 세종대로 175)
     province = pl.when(pl.col("brackets").str.contains(_PROVINCE)).then("brackets")
     swapped = (province.str.contains(_NUMBER) & ~pl.col("_odd_body").str.contains(_NUMBER)).fill_null(False)
     return frame.with_columns(
@@ -165,9 +165,9 @@ _UNITS_ONLY: Final = "^(?:(?:지하|지상|[Bb])?[0-9~-]+(?:층|호|동)?[ ,]*)+
 _NO_NAME: Final = (
     "^(?:[A-Za-z0-9가-힣]|상가|관리|주민|사무|공장|창고|연구|기숙사|경비|생산|복지|본관|별관|신관|구관|에이)동$"
 )
+# 901-1203 are a house and a door; 1588-1234 and 865-1234 are not
 _HOUSE: Final = "(?:[1-9](?:0[1-9]|[1-3][0-9])|(?:1[0-7]|[2-9][0-9])(?:0[1-9]|1[0-9]))"
 _DOOR: Final = "[1-7]?[0-9](?:0[1-9]|1[0-9]|2[0-4])"
-"""901-1203 are a house and a door; the first numbers of 1588-1234 and the last of 865-1234 are none."""
 _DETAIL_UNIT: Final = (
     r"[0-9](?: ?,)? ?(?:층|호|동(?:[ ,0-9]|$))|지층|지하|(?:^|[ ,])[BbF][0-9]|(?:^|[ ,(])[A-Za-z가나다라마바사]동"
     rf"|(?:[ ,가-힣A-Z]|^)(?:{_HOUSE}|[A-Za-z])[-/]{_DOOR}(?:[ ,]|$)"
@@ -199,8 +199,8 @@ _NEEDED: Final = ("_tail", "brackets", "_ahead", "_front", "_before_road", "emd"
 def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
-    Words before the road or dong that name no region come to the end of ``detail``; those that look like one are
-    in ``ahead`` (String) too, one blank between them: which of them are places is for the gazetteer to say.
+    Words before the road or dong that name no region come to the end of ``detail``; those that look like places are
+    also in ``ahead`` (String), one blank between them, for the gazetteer to decide.
     """
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")
     words = pl.col("brackets", "_front", "_before_road").is_not_null()
@@ -244,7 +244,6 @@ def _like_places() -> pl.Expr:
 
 
 def _unexplained_words() -> pl.Expr:
-    """Return the words before the road or dong that are no region, town, dong, lot or label; some may be empty."""
     ahead = _words_ahead()
     by_road = where(pl.col("road").is_not_null(), ahead).str.replace(_PERHAPS_ROAD, "")
     left = pl.coalesce(by_road, ahead)
@@ -252,7 +251,7 @@ def _unexplained_words() -> pl.Expr:
 
 
 def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``hint_dong``, ``_name`` (the building, where the brackets are plain) and ``_left`` (brackets but the 동)."""
+    # `_name`: the building in plain brackets; `_left`: brackets without the 동
     brackets, odd = pl.col("brackets"), pl.col("_odd")
     after = pl.when(pl.col("road").is_not_null()).then("detail")
     hints = {
@@ -273,7 +272,6 @@ def _with_hint(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_building(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``building``: the name in plain brackets, else what is left of other brackets, else of the detail."""
     unnamed, words = pl.col("_name").is_null(), pl.col("_words")
     units_only = pl.col("_written").str.contains(_UNITS_ONLY)
     return (
@@ -286,7 +284,6 @@ def _with_building(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _without_units(words: pl.Expr) -> pl.Expr:
-    """Return what is left of the words without units, numbers and a dong before them."""
     hidden = where(words.str.contains(f"[(/{HIDDEN}]"), words)
     plain = hidden.str.replace_all(LETTER, "").str.replace_all(f"[()/{HIDDEN}]", " ")
     name = pl.coalesce(plain, words).str.replace_all(_UNITS, " ").str.replace(_OWN_DONG, "$1")

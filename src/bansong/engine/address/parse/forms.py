@@ -1,10 +1,10 @@
 """Forms of roads and lots: the pieces of patterns that all readers share, and the fast reader of the usual forms.
 
-The usual forms are what most write, and nothing in them can be read in two ways: a name of letters that ends in 로 or
-길, perhaps with one number in it, or in 동 or 리, perhaps a 읍 or 면 before it, the number, and what follows a comma.
-They are read by splitting at blanks (:func:`read_usual_road`, :func:`read_usual_lot`), a fraction of the work of a
-pattern with groups; all else is left to :mod:`.road` and :mod:`.lot`, which say the same of every text that is read
-here. :func:`plain_numbers` gives the number alone, for questions where no answer is better than a wrong one.
+The usual forms are what most write, and are unambiguous: a name of letters that ends in 로 or 길, perhaps with one
+number in it, or in 동 or 리, perhaps a 읍 or 면 before it, the number, and more after a comma. They are split at blanks
+(:func:`read_usual_road`, :func:`read_usual_lot`), a fraction of the work of a pattern with groups; other forms are left
+to :mod:`.road` and :mod:`.lot`, which read the usual forms in the same way. :func:`plain_numbers` reads the number
+alone, for questions where no answer is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Final
 
 import polars as pl
 
-from bansong.engine.address.parse.normalise import LONGEST
+from bansong.engine.address.parse.normalise import MAX_CHARS
 
 LETTER: Final = "[가나다라마바사아자차카타파하]"
 BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆]|[가-힣&&[^층호동]][0-9]{{1,3}}번?)?안?길"
-"""The words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길, 1수2번길."""
+"""Words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길, 1수2번길."""
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
 COMPLEXES: Final = "단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩"
-"""Words before a 동 that is a house of a complex, and no legal dong."""
+"""Words before a 동 that is a house of a complex, not a legal dong."""
 ANNEXES: Final = "관리|주민|본관|별관|사무|공장|창고|연구|기숙사"
 """Words before a 동 that is a house by its use."""
 ROAD_LIKE_DONGS: Final = ("세종로", "남성로", "시장북로")
-"""Legal dongs of 서울 종로구 and 대구 중구 that are called like roads: a number behind them may be a lot's."""
+"""Legal dongs of 서울 종로구 and 대구 중구 named like roads: a number after them may be a lot's."""
 NOT_A_NUMBER: Final = (
     r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
     rf"|{BRANCHING}|[동차통반로](?:[ 0-9,.]|$))"
 )
-"""The words after digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
+"""Words after digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
 DOOR: Final = "^ ?호(?:[ ,0-9]|$)"
 FLOOR_OR_HOUSE: Final = "^(?:층|동(?:[ 0-9,]|$))"
-"""The words after the number of a unit."""
+"""Words after the number of a unit."""
 AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"
-"""Words for a number that say nothing."""
+"""Words for "number"."""
 
 _SYLLABLE: Final = "[가-힣&&[^읍면]]"
 _WORDS: Final = "|".join(f"{first}[가-힣&&[^읍면{last}]]|{first}{last}{_SYLLABLE}" for first, last in ("거리", "대로"))
 _STEM: Final = f"(?:[가-힣&&[^읍면거대]]{_SYLLABLE}|{_WORDS}){_SYLLABLE}*"
-"""Two syllables at least, and more than 거리 or 대로: those may belong to the word before them."""
+"""At least two syllables, and more than 거리 or 대로: those may belong to the word before them."""
 _NUMBERED: Final = f"[0-9]{{1,4}}번?{LETTER}?길"
 _TOWN: Final = "(?:[가-힣]{1,6}[읍면] )?"
 _USUAL_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
@@ -52,10 +52,7 @@ _NO_DONG: Final = f"(?:{COMPLEXES})제?[가나다라마바사]?동 |(?:{ANNEXES}
 def take_numbers_back(
     frame: pl.LazyFrame, false: pl.Expr, unit: pl.Expr, found: tuple[str, ...], behind: str
 ) -> pl.LazyFrame:
-    """Null what was ``found`` where it is no number (``false``); give ``_sub`` back to ``behind`` where it is a unit's.
-
-    A unit may be written as if it were the second part of the number: ``12-3층``.
-    """
+    """Null what was ``found`` where it is ``false``; return a unit's ``_sub`` to ``behind`` (``12-3층``)."""
     is_unit = pl.col("_unit")
     return (
         frame.with_columns(_false=false.fill_null(False), _unit=unit.fill_null(False))
@@ -104,9 +101,9 @@ def _is_lot() -> pl.Expr:
 
 
 def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho`` where ``_lot`` is true.
+    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``, ``_tail`` of the lot.
 
-    ``_tail`` is filled there, and ``emd`` is ``_town`` elsewhere.
+    Where ``_lot`` is false, ``emd`` is ``_town``.
     """
     words, numbers, found = pl.col("_words").struct, pl.col("_numbers").struct, pl.col("_lot")
     with_town, dong = words[0].str.contains("[읍면]$"), pl.col("lot_dong")
@@ -135,14 +132,14 @@ def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 USUAL_ROAD: Final = r"[시군구읍면] [가-힣]+(?:로|길)(?:[0-9]{1,4}번?길)? [0-9]{1,5}(?:-[0-9]{1,5})?(?:$|, | \()"
-"""A region, a road and its number, anywhere in an address: one look at what most addresses hold."""
+"""A region, a road and its number, anywhere in an address: one look at most addresses."""
 
 NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"
 """A house of a complex, or one by its use."""
 
 _ANY_BRACKETS: Final = r"\([^()]*\)"
 _PLAIN_BRANCH: Final = "[0-9]+(?:번[가-힣]?)?[가-하]?안?길"
-"""The end of a road's name: 12길, 12번길, 69번서길, 12가길. Without it what is left is one name and one number."""
+"""End of a road's name: 12길, 12번길, 69번서길, 12가길. Without it one name and one number are left."""
 
 _ROADS: Final = r"(?:로|길|거리) *(?:지하|공중)? *[0-9]"
 _LIKE_ROADS: Final = "|".join(ROAD_LIKE_DONGS)
@@ -153,12 +150,12 @@ _PLAIN_LOT: Final = rf"[시군구읍면] +[가-힣]{{0,5}}[가-힣&&[^가]][0-9]
 
 
 def plain_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``building`` and ``lot`` (UInt32): the number on the road or of the lot in ``address`` (String).
+    """Add ``building`` and ``lot`` (UInt32): the main number on the road or of the lot in ``address`` (String).
 
-    Null where the address is not plain or of the other form; a second part (``-3``) is left out.
+    Null if the address is not plain or of the other form.
     """
     bare, roads = pl.col("_bare"), pl.col("_roads")
-    address = pl.when(pl.col("address").str.len_chars() <= LONGEST).then("address")
+    address = pl.when(pl.col("address").str.len_chars() <= MAX_CHARS).then("address")
     of_road = pl.when((roads == 1) & ~bare.str.contains(_LIKE_ROADS)).then(bare)
     of_lot = pl.when(roads == 0).then(bare)
     return (

@@ -41,12 +41,12 @@ _NO_DONG: Final = (
     rf"|(?:[0-9]차|{COMPLEXES})제?[0-9]*[가나다라마바사]?동$"
     rf"|^(?:[^가-힣].*|.*(?:상가|{ANNEXES}))동$"
 )
+# from 100 up only the plain form: the words of 제101호 or (101호) must stay as written
 _HO: Final = (
     r"^ ?번지 ?(?:의 ?([0-9]{1,4})호?|([0-9]{1,4}) ?호)((?:[^실기].*)?)$"
     rf"|^ ?번지[ ,({HIDDEN}]*제? ?([0-9]{{1,2}}) ?호[){HIDDEN}]?((?:[^실기점].*)?)$"
     r"|^ ?번지 ?([0-9]{1,2})$"
 )
-"""From 100 up only the plain form is read so: of 제101호 or (101호) the words would not stay as they are written."""
 _NAMED: Final = (
     r"^(?:([가-힣]{1,6}[읍면]) ?)?"
     r"([가-힣][^ ,]*? ?(?:[0-9](?:[.·,]?[0-9])*가동?)|[가-힣][^ ,]*?(?:동|리))(?:[ ,]+(.*))?$"
@@ -57,14 +57,14 @@ _NO_LOOSE: Final = (
     "아파트|아파|빌라|맨션|연립|주공|단지|블[록럭]|지구|사서함|@|[0-9]차|통$|반$|빌딩|타워|오피스텔|상가|센[터타]|[프플]라[자쟈]"
     "|하이츠|맨숀|캐슬|스퀘어|회관|[A-Za-z]-?$"
 )
-"""Words before a number that is a unit's, or a plot's: no road is called so."""
+"""Words before a unit's or a plot's number: no road has such a name."""
 
 
 def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``; ``_tail`` where it is a lot.
 
-    An address without a road is read as a lot from its beginning. Where there is a road, a lot counts only in the
-    strict form: a word ending in 동, 리 or N가 and a number that can be no unit.
+    An address without a road is read as a lot from its beginning. Beside a road a lot counts only in the strict form:
+    a word ending in 동, 리 or N가 and a number that cannot be a unit.
     """
     around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
     unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
@@ -109,7 +109,7 @@ def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Read ``712번지 4호`` as 712-4: until the eighties that was how a lot was written."""
+    # 712번지 4호 is 712-4, as lots were written until the eighties
     behind = pl.col("_behind")
     maybe = pl.when(behind.str.contains("^ ?번지") & pl.col("_sub").is_null()).then(behind)
     return (
@@ -128,7 +128,6 @@ def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Take the lot of an address that has a road too from around the road, or from brackets."""
     around = pl.concat_str("_before_road", "_tail", "brackets", separator=" , ", ignore_nulls=True)
     maybe = pl.when(pl.col("_around").str.contains("(?:[동리]|[0-9]가) ?산? ?[0-9]")).then("_around")
     sure = pl.any_horizontal(pl.col("_strict_san", "_strict_sub", "_strict_lot").is_not_null()) | pl.col(
@@ -153,7 +152,7 @@ def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_road_like(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Read the three 동 whose names end in 로 as lots too: which of the two it is, only the gazetteer knows."""
+    # three 동 end in 로: only the gazetteer knows whether road or lot is meant
     district = pl.col("sigungu").is_in(["종로구", "중구"]) & pl.col("lot_main").is_null()
     dong = district & pl.col("road").is_in(ROAD_LIKE_DONGS) & (pl.col("under") == 0)
     return frame.with_columns(
@@ -188,13 +187,13 @@ def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _ahead() -> pl.Expr:
-    """Return what stands before the dong: its town, or a name that was put first."""
+    # its town, or a name that was put first
     pre = pl.col("_pre")
     return where(pre.str.len_bytes() > pl.col("_word").str.len_bytes() + 1, pre).str.replace(_LAST_WORD, "")
 
 
 def read_named(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill ``emd`` and ``ri`` where a 동, 리, 읍 or 면 is named without a number; ``_tail`` is what follows it."""
+    """Fill ``emd`` and ``ri`` from a 동, 리, 읍 or 면 without a number; ``_tail`` is the text after it."""
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     return (
         with_groups(frame, pl.when(left).then("rest"), _NAMED, "_before", "_word", "_behind")
@@ -214,7 +213,7 @@ def read_named(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def read_loose(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``loose_road``, ``loose_main``, ``loose_sub``: words before a bare number, where nothing else was read."""
+    """Add ``loose_road``, ``loose_main``, ``loose_sub``: words before a bare number, if nothing else was read."""
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     words = pl.when(left).then(pl.coalesce("_tail", "rest"))
     names = ("_words", "_main", "_sub", "_behind")

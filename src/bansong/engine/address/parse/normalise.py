@@ -1,9 +1,8 @@
 """Uniform text of an address: characters, postal code, spellings.
 
-:func:`normalise` makes the characters uniform and takes the postal code out. :func:`rewrite_spellings` rewrites the few
-addresses in spellings that the readers do not know as ones that they know: ``서울특별시, 강남구, 테헤란로, 152``,
-``보통리-100번지``, ``원동(763-3)``, ``원동 3통 2반 764``, ``152번지의 3``, ``(명동 1가)``. Of an address that states a
-move the new one is taken, where it is plain which one that is.
+:func:`normalise` makes the characters uniform and takes the postal code out. :func:`rewrite_spellings` rewrites a few
+spellings that the readers do not know: ``서울특별시, 강남구, 테헤란로, 152``, ``보통리-100번지``, ``원동(763-3)``,
+``원동 3통 2반 764``, ``152번지의 3``, ``(명동 1가)``. Of an address that plainly states a move the new one is taken.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import polars as pl
 from bansong.engine.address.batches import for_few, where, with_groups
 from bansong.engine.text_values import is_blank, is_masked, postal_digits
 
-LONGEST: Final = 300
-"""An address of more characters than this is not read."""
+MAX_CHARS: Final = 300
+"""Longer addresses are not read."""
 
-MOST_BYTES: Final = 4000  # decomposed Hangul takes nine bytes a syllable; beyond this nothing can come to LONGEST
+MOST_BYTES: Final = 4000  # decomposed Hangul takes nine bytes a syllable; longer texts exceed MAX_CHARS
 _ODD: Final = r"[^가-힣0-9A-Za-z ,.()\-]"
 _DASHES: Final = "‐‑‒–—―−﹣－─━ㅡ"
 _DOTS: Final = "ㆍ・‧•∙⋅･"
@@ -50,7 +49,7 @@ _BETWEEN: Final = f"[ .·,/:{HIDDEN}]"
 _LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?:주소지?|소재지|도로명|지번) ?: ?"
 
 PROVINCES: Final = "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주"
-"""How the names of provinces begin."""
+"""Beginnings of the names of provinces."""
 
 _FIVE: Final = "^[0-9]{5}$"
 _MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
@@ -66,11 +65,11 @@ _POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[
 
 
 def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the uniform text of ``address`` and what can be taken out of it.
+    """Add the uniform text of ``address`` and what is taken out of it.
 
-    Adds ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null when the address is
-    blank, masked, longer than 300 characters or without Hangul), ``zipcode_inside`` and ``zipcode_given``
-    (String: five digits or null) and ``_peeled`` (String: the text without postal code).
+    ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null if the address is blank,
+    masked, longer than 300 characters or without Hangul), ``zipcode_inside`` and ``zipcode_given`` (String: five digits
+    or null) and ``_peeled`` (String: the text without postal code).
     """
     return frame.pipe(_uniform).pipe(_without_postal_code)
 
@@ -82,10 +81,10 @@ def compact(text: pl.Expr) -> pl.Expr:
 
 
 def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``text``. One step a column: polars computes an expression anew for each place that uses it."""
+    # one step a column: polars computes an expression for each place that uses it
     address, plain, text = pl.col("address"), pl.col("_plain"), pl.col("text")
     spaced = where(text.str.contains("  ", literal=True), text).str.replace_all(" {2,}", " ")
-    readable = (text.str.len_chars() <= LONGEST) & text.str.contains("[가-힣]") & ~is_blank(text) & ~is_masked(plain)
+    readable = (text.str.len_chars() <= MAX_CHARS) & text.str.contains("[가-힣]") & ~is_blank(text) & ~is_masked(plain)
     return (
         frame.with_columns(_plain=pl.when(address.str.len_bytes() <= MOST_BYTES).then(address))
         .pipe(for_few, plain.str.contains(_ODD), _without_odd, ("_plain",), {"_odd": pl.String})
@@ -98,7 +97,6 @@ def _uniform(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _without_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_odd``: ``_plain`` with uniform characters and spaces."""
     plain, odd = pl.col("_plain"), pl.col("_odd")
     of_web = pl.when(plain.str.contains("[<&]")).then(plain).str.replace_all(_OF_WEB, " ")
     of_web = of_web.str.replace_many(list(_NAMED_OF_WEB), list(_NAMED_OF_WEB.values()))
@@ -109,17 +107,13 @@ def _without_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_peeled``, ``zipcode_inside`` and ``zipcode_given``."""
     text, peeled, written = pl.col("text"), pl.col("_peeled"), pl.col("_written")
     odd = pl.when(~written.str.contains(_FIVE)).then(written).str.normalize("NFKC").str.strip_chars(" \t'’‘")
     added = {"zipcode_inside": pl.String, "_without": pl.String}
     return (
         frame.with_columns(_written=pl.col("zipcode"))
         .pipe(for_few, text.str.contains(_MAYBE_POSTAL), _read_postal_code, ("text",), added)
-        .with_columns(
-            _written=pl.coalesce(postal_digits(odd), written),
-            _peeled=pl.coalesce("_without", "text"),
-        )
+        .with_columns(_written=pl.coalesce(postal_digits(odd), written), _peeled=pl.coalesce("_without", "text"))
         .with_columns(
             zipcode_given=pl.coalesce(pl.when(written.str.contains(_FIVE)).then(written), "zipcode_inside"),
             _peeled=pl.coalesce(where(peeled.str.contains(":", literal=True), peeled).str.replace(_LABEL, ""), peeled),
@@ -129,7 +123,6 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _read_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``zipcode_inside`` and ``_without``: the ``text`` without it; null where there is none."""
     coded = pl.col("_coded")
     return (
         frame.with_columns(_coded=pl.col("text").str.replace(_UNSPACED_CODE, "$1 $2"))
@@ -150,8 +143,7 @@ _ARROW: Final = "(?:→|⇒|➔|➜|➡|▶|►|[-=]+[>)])"  # of -> the uniform
 _MOVED: Final = (
     "(?:^|[^가-힣]|[로서지실점장소])이전(?:[^가-힣]|$|함|됨|완료|예정|했|하였|되었|된|한 |주소|지(?:[^가-힣]|$))"
 )
-_OF_NAME: Final = "이전 ?(?:상호|회사|업체|명칭|이름|대표|건물명)"
-"""A former name, not a former address."""
+_OF_NAME: Final = "이전 ?(?:상호|회사|업체|명칭|이름|대표|건물명)"  # a former name, not a former address
 _GONE: Final = "로 ?이사(?:[^가-힣]|$|함|했|하였|감|갔)"
 
 _COMMAS: Final = rf"^(?:[가-힣]+,? )?(?:(?:{PROVINCES})[가-힣]{{0,5}}|[가-힣]+[시군구]) ?, ?[가-힣]"
@@ -202,7 +194,7 @@ _TWO: Final = rf"{_NUMBERED}.*{_ARROW}.*{_NUMBERED}"
 def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Rewrite ``_peeled``; add ``moved_from`` (String), the old address that was left out of it.
 
-    It is "" where a move is written, but not plainly from where to where, and null where none is.
+    It is "" for an unclear move, and null without one.
     """
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
@@ -226,7 +218,6 @@ def _rewrite(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _take_new_address(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_respelled``, the address that is meant, and ``moved_from``."""
     peeled = pl.col("_peeled")
     of_address = peeled.str.replace_all(_OF_NAME, "")
     moved = pl.any_horizontal(of_address.str.contains(pattern) for pattern in (_MOVED, _GONE, _TWO))
@@ -239,13 +230,12 @@ def _take_new_address(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_lot_apart(text: pl.Expr) -> pl.Expr:
-    """Return the text with a blank between a dong and the lot that is tied to it or stands in brackets."""
+    # a lot that is tied to the dong or in brackets
     apart = text.str.replace(_TIED, "$1 $2").str.replace(_ENCLOSED, "$1 $2 $3")
     return pl.when(text.str.contains(_WITH_ROAD)).then(text).otherwise(apart)
 
 
 def _without_commas(text: pl.Expr) -> pl.Expr:
-    """Return the text without commas between the words up to the number, where one follows the province."""
     separated = text.str.contains(_COMMAS)
     parts = text.str.extract_groups(_TO_NUMBER).struct
     joined = parts[0].str.replace_all(" ?, ?", " ") + " " + parts[1].str.strip_chars_start(" ,")

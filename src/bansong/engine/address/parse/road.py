@@ -47,10 +47,10 @@ _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 
 
 def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_town`` and ``_tail`` (what follows the number).
+    """Add ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_town`` and ``_tail`` (the text after the number).
 
-    Reads ``rest``, the address after its region words and without brackets, and where that has no road with a
-    number, ``brackets``. Columns are null where there is none; a road without a number is left to `read_bare`.
+    Reads ``rest``, the address after its region and without brackets, or else ``brackets``. Columns are null if there
+    is none; a road without a number is left to `read_bare`.
     """
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
     unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
@@ -79,7 +79,7 @@ def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill ``road`` and ``road_pre`` where a road is named without a number and no lot is given; ``_tail`` too.
+    """Fill ``road``, ``road_pre`` and ``_tail`` from a road without a number, if no lot is given.
 
     ``서초대로50길, 18, 5층`` has its number after a comma.
     """
@@ -106,14 +106,14 @@ def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
             road_pre=pl.coalesce("road_pre", compact(pl.col("_pre"))),
         )
         .with_columns(
-            _tail=pl.when(pl.col("_pre").is_not_null()).then(pl.col("_behind").fill_null("")).otherwise("_tail"),
+            _tail=pl.when(pl.col("_pre").is_not_null()).then(pl.col("_behind").fill_null("")).otherwise("_tail")
         )
         .drop("_rest", "_pre", "_behind", "_last", "_named", "_main", "_sub", "_after")
     )
 
 
 def _behind_block(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Read the road behind a dong that looks like one: ``을지로 3가 을지로 100``."""
+    # a dong that looks like a road: 을지로 3가 을지로 100
     block = pl.when(pl.col("_false_tail").str.contains("^가[ ,]")).then("rest")
     joined = pl.when(block.str.contains(_BEHIND_BLOCK)).then(block).str.replace(_BEHIND_BLOCK, "$1$2$3")
     again = [f"_again{name}" for name in _FOUND]
@@ -129,7 +129,7 @@ def _behind_block(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _without_false_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Take back what is no building number, and units that are written as if they were the second part of one."""
+    # also units written as the second part of a number
     tail, sub = pl.col("_tail"), pl.col("_sub")
     door = tail.str.contains(DOOR)
     block = (pl.col("_main").str.len_chars() == 1) & tail.str.contains("^가[^길]")
@@ -144,7 +144,7 @@ _FOUND: Final = ("_pre", "_under", "_main", "_sub", "_tail")
 
 
 def _with_name(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_last``, the words of the road name, and ``_town``; brackets serve where the text has no road."""
+    # brackets are used if the text has no road
     bracketed = pl.when(pl.col("_pre").is_null() & pl.col("brackets").str.contains("[로길] ?(?:지하)? ?[0-9]"))
     aside = pl.col("_pre").is_null() & pl.col("_inner_pre").is_not_null()
     inner = ("_inner_pre", "_inner_under", "_inner_main", "_inner_sub")
@@ -160,10 +160,7 @@ def _with_name(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_town(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Split off a 읍 or 면 before the road, also one written without a space.
-
-    ``서면문화로`` is a road: a 면 without a space is split off only where the writer put no space before it either.
-    """
+    # `서면문화로` is a road: a 면 without a space is split off only if there is no space before it either
     pre = pl.col("_pre")
     joined = pl.when(~pre.str.contains(" ", literal=True))
     crowded = ~pl.col("_body").str.ends_with(pl.concat_str(pl.lit(" "), pl.col("rest"))) & (

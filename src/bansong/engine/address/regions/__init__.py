@@ -1,11 +1,4 @@
-"""Read regions at the head of an address, and say how they are called today and which postal codes they have.
-
-- ``region_table``: the facts of ``regions.toml`` (where each comes from: ``docs/decisions/012-regions.md``)
-- ``heads``: every text by which an address may begin with a region, misspelt ones too
-- ``reader``: the reader of batches. Each distinct beginning of a batch is read once; what is left goes to ``split``
-- ``split``: regions in odd spellings
-- ``postal``: postal codes of regions, and all that can be said without a gazetteer
-"""
+"""Read regions at the head of an address; their names of today and their postal codes."""
 
 from __future__ import annotations
 
@@ -31,20 +24,20 @@ __all__ = [
 
 
 def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
-    """Take the region out of each address, off its head as a rule; rows and order stay, nothing is computed yet.
+    """Take the region out of each address, usually off its head; rows and order stay, nothing is computed yet.
 
     ``frame`` has a String column named ``text`` with single spaces. Added:
 
-    - ``sido`` String: the province of today, as typed or because one province alone has the district; else null;
-    - ``sigungu`` String: the district of today (``수원시 영통구``, ``수원시``); "" where the province has none, null
-      where none is named; as typed, with ``sido`` null, where several provinces have it;
+    - ``sido`` String: the province of today, typed or the only one with the district; else null;
+    - ``sigungu`` String: the district of today (``수원시 영통구``, ``수원시``); "" in a province without districts,
+    null if none is named; as typed, with ``sido`` null, if several provinces have it;
     - ``sido_given`` Boolean: a province was typed;
-    - ``region_conflict`` Boolean: a district was typed that the typed province does not have;
+    - ``region_conflict`` Boolean: the typed province does not have the typed district;
     - ``region_change`` String: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
     - ``region_typed`` String: the words taken off, null if none;
     - ``sido_typed`` String: the full name of the typed province at its time (``전라남도``), null if none was typed;
-    - ``rest`` String: what follows, the whole text if there is no region;
-    - ``lead`` String: null where the region is at the head, else the words before it that are no part of the address.
+    - ``rest`` String: the text after the region, or the whole text;
+    - ``lead`` String: null for a region at the head, else the words before it that are no part of the address.
     """
     region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
     work = frame.with_columns(region.alias("r:region"))

@@ -1,4 +1,4 @@
-"""The texts by which an address may begin with a region, each with its meaning; misspelt names, too."""
+"""Texts by which an address may begin with a region, each with its meaning; also misspelt names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from bansong.engine.address.regions.region_table import Province, Region, region
 
 _SEJONG: Final = "세종특별자치시"
 _BEFORE: Final = ("충청남도", "충청북도")
-_SHORTEST: Final = 3
-"""Of 중구 with a wrong jamo nothing is left to go by."""
+_MIN_TYPO_CHARS: Final = 3  # too little is left of 중구 with a wrong jamo
 
 
 class Head(NamedTuple):
-    """The meaning of a head. ``sido`` may be null (several provinces have such a district), as may ``sigungu``."""
+    """Meaning of a head; ``sido`` is null if several provinces have the district."""
 
     sido: str | None
     sigungu: str | None
@@ -33,10 +32,10 @@ class Head(NamedTuple):
 
 
 class Heads(TextIndex):
-    """Head texts, one space between words, with their meanings; those that end without a suffix come last.
+    """Head texts, one space between words, with their meanings; those without a suffix come last.
 
-    ``first_bare``: the place of the first head without a suffix. ``first_narrow``: that of the first that is the stem
-    of a 구, which roads are named after too (서초중앙로).
+    ``first_bare``: place of the first head without a suffix; ``first_narrow``: of the first stem of a 구, which also
+    begins names of roads (서초중앙로).
     """
 
     def __init__(self, meanings: dict[str, Head]) -> None:
@@ -56,7 +55,7 @@ def heads() -> Heads:
         found.setdefault(text, head)
     for text, head in _district_heads().items():
         found.setdefault(text, head)
-    for text in ("광주", "광주시"):  # 광주광역시 or 경기도 광주시: by itself it does not say which
+    for text in ("광주", "광주시"):  # 광주광역시 or 경기도 광주시
         found[text] = Head(None, None, False, None, None, bare=True)
     return Heads(dict(sorted(found.items(), key=lambda item: (item[1].narrow, item[1].bare))))
 
@@ -80,7 +79,7 @@ def _add_province(found: dict[str, Head], province: Province) -> None:
 
 
 def _heads_within_former_province() -> dict[str, Head]:
-    """Return the heads of 세종시 behind a province that it was a part of: 충남 세종시."""
+    # 충남 세종시
     written = {province.name: province.written for province in regions().provinces}
     return {
         f"{text} {city}": Head(_SEJONG, None, True, "renamed", _SEJONG, bare=not city.endswith("시"))
@@ -91,7 +90,6 @@ def _heads_within_former_province() -> dict[str, Head]:
 
 
 def _heads_within_province(province: Province, place: Region) -> dict[str, Head]:
-    """Return the heads with a province in front of a district."""
     today = regions().renamed.get(place, place)
     moved = None if today == place else "renamed"
     ways = [(way.text, way.bare) for way in spellings(place.sigungu) if not (moved and way.bare)]
@@ -113,7 +111,6 @@ def _former_regions() -> list[Region]:
 
 @cache
 def _district_heads() -> dict[str, Head]:
-    """Return the heads without a province: resolved where one region alone bears the name."""
     full: dict[str, set[Region]] = defaultdict(set)
     short: dict[str, set[Region]] = defaultdict(set)
     old = set(_former_regions())
@@ -138,7 +135,6 @@ def _district_heads() -> dict[str, Head]:
 
 
 def _resolve_district(text: str, places: set[Region]) -> Head:
-    """Return what a district's name without a province means."""
     living = {regions().renamed.get(place, place) for place in places}
     if len(living) > 1:
         return Head(None, text, False, None, None)
@@ -155,6 +151,8 @@ def districts_alone() -> Heads:
 
 @dataclass(frozen=True)
 class Following:
+    """Heads by a province or a city (of wards) and the words after it, without concatenating texts."""
+
     """Which head a province or a city (of wards) makes with the words after it, without putting texts together."""
 
     first: dict[str, int]
@@ -189,7 +187,7 @@ def following() -> Following:
 
 @cache
 def unspaced_heads() -> Heads:
-    """Return the heads with a suffix at their end, all spaces taken out."""
+    """Return the heads with a suffix at their end, without spaces."""
     found: dict[str, Head] = {}
     for text, head in heads().meanings.items():
         if not head.bare and head.sigungu is not None:
@@ -221,32 +219,28 @@ def province_words() -> tuple[str, ...]:
 
 @cache
 def provinces_by_name() -> Heads:
-    """Return what a mistyped province means, by the full name that was meant."""
+    """Return the meanings of mistyped provinces, by the full name that was meant."""
     return Heads({text: Head(province, None, True, "typo", text) for text, province in _full_names().items()})
 
 
 @cache
 def _province_typos() -> TextTable:
-    """Return full names of provinces with one jamo wrong, one syllable missing, twice or (its first two) unreadable.
-
-    The first two syllables by themselves are there too, for names with one of the later syllables unreadable: only
-    what :func:`_unreadable` lets through is looked up by them.
-    """
+    # one jamo wrong, one syllable missing, twice or (of the first two) unreadable; the first two syllables alone are
+    # # for names with a later syllable unreadable: only those that `_unreadable` passes are looked up by them
     return _make_typo_table(_keep_unique(_misspell_provinces()) | {text[:2]: text for text in _names_unique_by_two()})
 
 
 def _misspell_provinces() -> Iterator[tuple[str, str]]:
     for text in _full_names():
-        holes = (_hole(text, 0), _hole(text, 1)) if len(text) > _SHORTEST else ()
+        holes = (_hole(text, 0), _hole(text, 1)) if len(text) > _MIN_TYPO_CHARS else ()
         yield from ((variant, text) for variant in (*variants(text), *holes))
 
 
 @cache
 def _district_typos() -> TextTable:
-    """Return names of cities, counties and districts with one thing wrong, and the right name of each."""
     table = regions()
     places = (*table.today, *table.renamed, *table.parts)
-    names = {word for place in places for word in place.sigungu.split(" ") if len(word) >= _SHORTEST}
+    names = {word for place in places for word in place.sigungu.split(" ") if len(word) >= _MIN_TYPO_CHARS}
     names |= {city for province in table.provinces for city in province.cities if city}
     return _make_typo_table(_keep_unique((variant, name) for name in sorted(names) for variant in variants(name)))
 
@@ -256,7 +250,7 @@ def _make_typo_table(names: Mapping[str, str]) -> TextTable:
 
 
 def _keep_unique(found: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Keep what can mean one name only and is no name itself."""
+    # unambiguous ones that are no names themselves
     one: dict[str, str] = {}
     several: set[str] = set()
     for variant, name in found:
@@ -269,7 +263,6 @@ def _keep_unique(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 @cache
 def _full_names() -> dict[str, str]:
-    """Return the full names of provinces, of today and of before, with the province of today."""
     return {
         text: province.name
         for province in regions().provinces
@@ -279,15 +272,14 @@ def _full_names() -> dict[str, str]:
 
 
 def _names_unique_by_two() -> list[str]:
-    """Return the long names that no other long name begins like: 서울특별시, but not 경상북도 and 경상남도."""
-    long = [text for text in _full_names() if len(text) > _SHORTEST + 1]
+    # 서울특별시, but not 경상북도 and 경상남도
+    long = [text for text in _full_names() if len(text) > _MIN_TYPO_CHARS + 1]
     starts = Counter(text[:2] for text in long)
     return [text for text in long if starts[text[:2]] == 1]
 
 
 @cache
 def _unreadable() -> str:
-    """Return the pattern of names that are known by their first two syllables, with one of the others wrong."""
     holes = [
         _hole(text, place).replace(HOLE, "[가-힣]")
         for text in _names_unique_by_two()
@@ -301,7 +293,7 @@ def _hole(name: str, place: int) -> str:
 
 
 def mistyped_province(word: pl.Expr) -> pl.Expr:
-    """Return the place in :func:`provinces_by_name` (UInt32) of a word with one thing wrong; null for most words."""
+    """Return the place in :func:`provinces_by_name` (UInt32) of a word with one error; null for most words."""
     two = pl.when(word.str.contains(_unreadable())).then(word).str.head(2)
     first = pl.lit(HOLE) + word.str.slice(1)
     second = word.str.head(1) + pl.lit(HOLE) + word.str.slice(2)
@@ -310,7 +302,7 @@ def mistyped_province(word: pl.Expr) -> pl.Expr:
 
 
 def fixed_district(word: pl.Expr) -> pl.Expr:
-    """Return the district (String) that a word with one thing wrong must be; null for most words."""
+    """Return the district (String) that a word with one error must mean; null for most words."""
     return _look_up_typos(pl.when(word.str.contains("^[가-힣]{2,6}[시군구]$")).then(word), _district_typos)
 
 
@@ -319,7 +311,7 @@ def _look_up_typos(text: pl.Expr, table: Callable[[], TextTable]) -> pl.Expr:
 
 
 def _look_up_batch(table: Callable[[], TextTable], texts: pl.Series) -> pl.Series:
-    """Look texts up; the table takes a while to make, and most batches have nothing to look up."""
+    # the table takes a while to make, and most batches have nothing to look up
     if texts.null_count() == len(texts):
         return texts
     return texts.to_frame().select(table().look_up(pl.col(texts.name), "name").alias(texts.name)).to_series()

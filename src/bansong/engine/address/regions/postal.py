@@ -20,38 +20,35 @@ _BETWEEN: Final = "|"
 
 @dataclass(frozen=True)
 class _PrefixTable:
-    """Names and prefixes as numbers, and for each pair whether they fit: nothing is put together row by row."""
-
+    # names and prefixes as numbers, and whether each pair fits: no concatenation row by row
     names: TextIndex
     prefixes: pl.Series
-    """The number of each prefix, at the place that its digits are; null where it is nobody's."""
+    """The number of each prefix, by its digits; null for an unused one."""
     width: int
     fits: pl.Series
-    """One of the constants below, null where the name has no prefixes that are known."""
+    """One of the constants below, null for a name without known prefixes."""
 
     def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
-        """Return whether a prefix fits a name (UInt8), null where it cannot be said or either is not known."""
         return pl.lit(self.fits).gather(number * self.width + pl.lit(self.prefixes).gather(prefix))
 
 
-_OTHER, _FITS, _GIVEN_UP = range(3)
-"""The prefix is another's, this one's, or this one's of before, so that nothing can be said."""
+_OTHER, _FITS, _GIVEN_UP = range(3)  # another's prefix, this one's, a former one of this one (undecidable)
 
 
 def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
-    """Tell whether a postal code may belong to a region (Boolean); null where that cannot be said.
+    """Whether a postal code may belong to a region (Boolean); null if undecidable.
 
     ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`~.regions.split_region`, both Strings. The
-    first three digits are those of one district: true if they are this one's, false if they are another's. Where
-    the district or the digits are not known, the first two digits are held against the province: false if they are
-    another's, true if no district was named and they are this one's.
+    first three digits belong to one district: true for this one, false for another. If district or digits are
+    unknown, the first two digits are compared to the province: false for another's, true if no district was named and
+    they are this one's.
     """
     code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
     return fits_numbers(code.cast(pl.UInt32, strict=False), region_numbers(sido, sigungu))
 
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
-    """Return what :func:`fits_numbers` must know of a region: the numbers that its names have in the tables."""
+    """Return the numbers of a region's names in the tables, for :func:`fits_numbers`."""
     districts, provinces = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     numbers = {
@@ -63,7 +60,7 @@ def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
 
 
 def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
-    """Tell as :func:`postal_fits` whether a code as a number fits a region of :func:`region_numbers`; null for null."""
+    """Like :func:`postal_fits`, for a code as a number and a region of :func:`region_numbers`; null for null."""
     districts, provinces = _prefix_tables()
     district, province, whole = region
     by_three = districts.find(district, code // 100)
@@ -75,7 +72,6 @@ def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
 
 @cache
 def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable]:
-    """Return the tables of districts by three digits, with what they gave up, and of provinces by two."""
     digits: dict[str, frozenset[str]] = {}
     gone: dict[str, frozenset[str]] = {}
     for province in regions().provinces:
@@ -108,7 +104,7 @@ def _make_table(
 
 
 def _list_districts(sido: str) -> list[Region]:
-    """Return the districts of a province that an address can name: wards, their cities, and what was split."""
+    # wards, their cities, and split districts
     names = [place for place in regions().today if place.sido == sido]
     names += [Region(sido, place.sigungu.split(" ")[0]) for place in names if " " in place.sigungu]
     names += [place for place in regions().parts if place.sido == sido]
@@ -116,7 +112,6 @@ def _list_districts(sido: str) -> list[Region]:
 
 
 def _list_members(name: Region) -> list[Region]:
-    """Return the cities and districts of the file that a name stands for."""
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
     return list(dict.fromkeys(cities))
 
@@ -143,17 +138,16 @@ _CODE_FIRST: Final = (
 _CODE_INSIDE: Final = r"(?:^|[(\[<우]) ?([0-9]{5})(?:$|[)\]> ,])"
 _PERHAPS_CODE: Final = r"[0-9]{5}|[^\x00-\x7F가-힣]"
 _USUAL_BEGINNING: Final = r"^[가-힣]+ [가-힣0-9]+ \S"
-_LONG_ENOUGH: Final = 300
-"""Nobody's address is longer, and what follows says nothing of the region."""
+_MAX_CHARS: Final = 300  # what follows says nothing about the region
 
 
 def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add what can be said of an address from its region and postal code alone.
+    """Add what region and postal code alone say about an address.
 
-    ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns that a match with a gazetteer adds:
-    ``match_level`` is ``region_only`` or ``none``, null where the address is blank or masked; ``postal_match`` is
-    ``other_district`` where the code is one of another region, else null; ``zipcode_given`` is the code of the
-    column, or of the address; ``region`` is the province's level; ``covered`` is false; the others are null.
+    ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns of a match with a gazetteer:
+    ``match_level`` is ``region_only`` or ``none``, null if the address is blank or masked; ``postal_match`` is
+    ``other_district`` for a code of another region, else null; ``zipcode_given`` is the code of the column, or of the
+    address; ``region`` is the province's level; ``covered`` is false; the others are null.
     """
     judged = pl.struct("address", "zipcode").map_batches(
         _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
@@ -169,14 +163,14 @@ def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for an address (String) as it is written; else null."""
+    """Return the level (String) of the feature ``region`` for an address (String) as written; else null."""
     alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
     judged = alone.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
     return level_named(judged.struct.field("region"))
 
 
 def _judge_batch(addresses: pl.Series) -> pl.Series:
-    """Return the columns of ``_JUDGED`` as a Struct, for a batch: first what the usual heads say, then what is left."""
+    # the usual heads first
     frame = addresses.struct.unnest()
     frame = frame.with_columns(find_usual_heads(frame["address"]), zipcode_given=_find_five_digits(frame["zipcode"]))
     uncoded = frame.select(_perhaps_inside()).to_series()
@@ -191,12 +185,12 @@ def _judge_batch(addresses: pl.Series) -> pl.Series:
     return judged.select(pl.struct(*_JUDGED_COLUMNS)).to_series()
 
 
-# expressions of a whole batch are made once: where rows are few, making them takes as long as computing them
+# expressions of a whole batch are made once: for few rows, making them takes as long as computing them
 
 
 @cache
 def _perhaps_inside() -> pl.Expr:
-    """Whether there is no code but something in the address that may become one, if only when it is normalised."""
+    # something in the address that may become a code when normalised
     uncoded = pl.when(pl.col("zipcode_given").is_null()).then("address")
     return uncoded.str.contains(_PERHAPS_CODE).fill_null(False)
 
@@ -221,13 +215,11 @@ def _describe_place() -> list[pl.Expr]:
 
 @cache
 def _judge_place() -> list[pl.Expr]:
-    """The columns of ``_JUDGED`` where the head is a usual one."""
     fits = fits_numbers(pl.col("code"), [pl.col(numbers.name) for numbers in _region_number_columns()])
     return [pl.col("region", "zipcode_given"), *_levels_and_fits(pl.col("found"), fits)]
 
 
 def _judge_unusual(frame: pl.DataFrame) -> pl.DataFrame:
-    """Judge what begins in no usual way: normalised, without a postal code in front."""
     frame = frame.with_columns(head=_readable())
     coded = pl.when(pl.col("head").str.contains(_CODE_FIRST)).then("head")
     frame = frame.with_columns(head=pl.coalesce(coded.str.replace(_CODE_FIRST, ""), "head"))
@@ -248,31 +240,26 @@ def _levels_and_fits(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 @cache
 def _province_numbers() -> pl.Series:
-    """Return the province's number for each place in the catalogue."""
     return pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
 
 
 @cache
 def _region_number_columns() -> list[pl.Series]:
-    """Return what :func:`~.postal.fits_numbers` needs, for each place in the catalogue."""
     names = pl.DataFrame({name: catalogue().columns[name] for name in ("sido", "sigungu")})
     return names.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
 
 
 def _readable() -> pl.Expr:
-    """Return the address, unless it is blank or masked; its characters and spaces normalised where it begins oddly."""
+    # characters and spaces are normalised if it begins oddly
     address = pl.col("address")
     readable = pl.when(~is_blank(address) & ~is_masked(address)).then(address)
     unusual = pl.when(~readable.str.contains(_USUAL_BEGINNING)).then(readable)
-    odd = unusual.str.head(_LONG_ENOUGH).str.normalize("NFKC").str.replace_all(r"\s+", " ").str.strip_chars()
+    odd = unusual.str.head(_MAX_CHARS).str.normalize("NFKC").str.replace_all(r"\s+", " ").str.strip_chars()
     return pl.coalesce(odd, readable)
 
 
 def _find_five_digits(written: pl.Series) -> pl.Series:
-    """Return postal codes of five digits, as text or as numbers that became text; null for anything else.
-
-    Four digits are a code of Seoul, the zero in front of which a spreadsheet dropped; some write ``301-49``.
-    """
+    # four digits are a code of Seoul without its first zero; some write `301-49`
     odd = (~written.str.contains(_CODE)).fill_null(False)
     if not odd.any():
         return written

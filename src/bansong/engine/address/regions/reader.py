@@ -1,10 +1,9 @@
 """Read the regions of a batch of addresses: usual heads once for each distinct beginning, the others one by one.
 
-A batch has few different beginnings, so :func:`find_usual_heads` looks up each of them once and gathers the places
-back to the rows. What is not usual is left to :func:`.split.split_head`, which says the same of every text that is
-decided here. A region that is not at the head is looked for behind a name (가나상사 부산 해운대구 …) and at the end
-of the address: an address whose region is overlooked is taken for one without, and may then be filled in with another
-than is written.
+:func:`find_usual_heads` looks up each of the few distinct beginnings of a batch once and gathers the places back to the
+rows. Other texts are left to :func:`.split.split_head`, which agrees on every text that is decided here. A region that
+is not at the head is searched for behind a name (가나상사 부산 해운대구 …) and at the end: an overlooked region could
+be filled in with another one.
 """
 
 from __future__ import annotations
@@ -23,28 +22,22 @@ from bansong.engine.address.regions.region_table import regions
 from bansong.engine.address.regions.split import ADDED, NO_DISTRICTS, catalogue, province_and_district, split_head
 from bansong.engine.memo import KEY, Memo
 
-_SHORT: Final = 11
-"""서울특별시 동대문구 고: enough for a province and a district, and few different ones in a batch."""
-
-_LONG: Final = 18
-"""경상남도 창원시 마산합포구 완: enough for a ward and for 세종특별자치시 조치원읍."""
+_SHORT_CHARS: Final = 11  # 서울특별시 동대문구 고: a province and a district; few different ones in a batch
+_LONG_CHARS: Final = 18  # 경상남도 창원시 마산합포구 완: a ward, or 세종특별자치시 조치원읍
 
 _NO_DISTRICT: Final = "^[가-힣0-9]*[가-힣0-9--시군구]$"
 
 
 @dataclass(frozen=True)
 class _UsualHeads:
-    """Heads that nothing after them can change, with their places in :func:`~.heads.heads`."""
-
     keys: TextIndex
     places: pl.Series
     whole: int
-    """The number of heads that are whole; those after them need a look at the next word."""
+    """Number of whole heads; those after them need a look at the next word."""
     taken: TextIndex
-    """The words that may belong to a head before them."""
+    """Words that may belong to a head before them."""
 
     def find(self, words: list[pl.Expr]) -> pl.Expr:
-        """Return the places of heads of one to three words (UInt32), null where more must be known."""
         known = []
         for count in (3, 2, 1):
             text = words[0] if count == 1 else pl.concat_str(words[:count], separator=" ")
@@ -77,12 +70,12 @@ def _usual_heads() -> _UsualHeads:
 
 @cache
 def _find_usual() -> pl.Expr:
-    """The places of the heads whose words are in ``field_0`` to ``field_5``; made once, for batches of a few rows."""
+    # made once, for batches of a few rows
     return _usual_heads().find([pl.col(f"field_{place}") for place in range(6)])
 
 
 def find_usual_heads(texts: pl.Series) -> pl.Series:
-    """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for what is not usual."""
+    """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for an unusual one."""
     short = _SHORT_BEGINNINGS.find(texts)
     if not short.null_count():
         return short
@@ -131,9 +124,8 @@ _SEED: Final = randbits(64)
 class BeginningsRead:
     """Places of the heads of texts by their first characters, each distinct beginning read once a process.
 
-    Found by their hash: files have few different beginnings, and to look a row's up costs a fraction of what it costs
-    to find the distinct ones of a batch. The hash is seeded anew in each process, so that nobody can write an address
-    that is taken for another's.
+    They are found by their hash, at a fraction of the cost of a batch's distinct values. The hash is seeded anew in
+    each process, so that no crafted address is taken for another's.
     """
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
@@ -141,7 +133,7 @@ class BeginningsRead:
         self._memo = Memo(most)
 
     def find(self, texts: pl.Series) -> pl.Series:
-        """Return the place of each text's head (UInt32), null for what is not usual."""
+        """Return the place of each text's head (UInt32), null for an unusual one."""
         read = texts.to_frame("text").select(self._beginning, self._beginning.hash(_SEED).alias(KEY))
         found = self._memo.look_up(read[KEY], lambda new: _read_beginnings(read["text"].filter(new)))
         return cast("pl.DataFrame", found)["place"]  # never None: all that is read is worth keeping
@@ -153,25 +145,25 @@ def _read_beginnings(beginnings: pl.Series) -> pl.DataFrame:
     return words.select(each.hash(_SEED).alias(KEY), _find_usual().alias("place"))
 
 
-_SHORT_BEGINNINGS: Final = BeginningsRead(_SHORT)
-_LONG_BEGINNINGS: Final = BeginningsRead(_LONG)
+_SHORT_BEGINNINGS: Final = BeginningsRead(_SHORT_CHARS)
+_LONG_BEGINNINGS: Final = BeginningsRead(_LONG_CHARS)
 
 
 _SEPARATORS: Final = r"[,/:.()]"
 _NUMBERED: Final = r"(?:[로길리가]|[^0-9]동) ?(?:산|지하|공중)? ?[0-9]"
-_MOST_BYTES: Final = 1200  # nobody's address is longer
-_MOST_WORDS: Final = 8
-_SHORT_NAME: Final = 2
+_MAX_BYTES: Final = 1200
+_MAX_WORDS: Final = 8
+_SHORT_NAME_CHARS: Final = 2
 _LABEL: Final = r"^(?:(?:[신구새현]|도로명|지번|사업장|본점|본사) ?)?(?:주소지?|소재지)$|^[0-9]{1,2}$"
 _EDGES: Final = " ,/:.()-·"
 
 
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
-    """Return the columns of :data:`~.split.ADDED` for texts with single spaces, wherever the region stands."""
+    """Return the columns of :data:`~.split.ADDED` for texts with single spaces, with the region at any place."""
     frame = pl.DataFrame({"text": texts})
     found_at_head = split_head(frame.lazy(), "text").collect().select(*ADDED)
     lines = found_at_head.with_row_index("line")
-    readable = texts.str.len_bytes() <= _MOST_BYTES
+    readable = texts.str.len_bytes() <= _MAX_BYTES
     without = frame.hstack(lines.select("line", "sigungu")).filter(found_at_head["sido"].is_null() & readable)
     words = _find_region_words(without)
     if words.is_empty():
@@ -182,12 +174,11 @@ def split_anywhere(texts: pl.Series) -> pl.DataFrame:
 
 
 def names_region(word: pl.Expr) -> pl.Expr:
-    """Whether a word (String) names a province or a district, of today or of before."""
+    """Whether a word (String) names a present or former province or district."""
     return _province_index().holds(word) | _district_index().holds(word)
 
 
 def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
-    """Return a line for each word behind the first that may begin a region, with the text before and from it on."""
     word, length = pl.col("word"), pl.col("word").str.len_chars()
     words = texts.with_columns(word=pl.col("text").str.replace_all(_SEPARATORS, " ").str.split(" ")).explode("word")
     words = words.with_columns(place=(length + 1).cum_sum().over("line") - length - 1).filter(word != "")
@@ -200,7 +191,7 @@ def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
     )
     unspaced = word.str.contains(province_and_district())
     words = words.filter((pl.col("place") > 0) & (pl.col("is_province") | pl.col("is_district") | unspaced))
-    words = words.filter(pl.int_range(pl.len()).over("line") < _MOST_WORDS)
+    words = words.filter(pl.int_range(pl.len()).over("line") < _MAX_WORDS)
     return words.with_columns(
         before=pl.col("text").str.head(pl.col("place")).str.strip_chars_end(_EDGES),
         after=pl.col("text").str.slice(pl.col("place")),
@@ -210,7 +201,7 @@ def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _behind_a_name(words: pl.DataFrame) -> pl.DataFrame:
-    """``가나상사 부산 해운대구 센텀중앙로 90``: what comes first is no part of the address, and is kept."""
+    # `가나상사 부산 해운대구 센텀중앙로 90`: the first words are no part of the address, and are kept
     lead = pl.col("before").str.strip_chars(_EDGES)
     compact = lead.str.replace_all(" ", "")
     region = names_region(lead) | lead.is_in(_mistyped_provinces()) | compact.str.contains(_broken_provinces())
@@ -220,22 +211,22 @@ def _behind_a_name(words: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at_the_end(words: pl.DataFrame) -> pl.DataFrame:
-    """``센텀중앙로 90, 해운대구, 부산``; a short name of a province amid other words is none (부산 횟집)."""
+    # `센텀중앙로 90, 해운대구, 부산`; not a short name of a province amid other words (부산 횟집)
     apart = ~pl.col("text").str.head(pl.col("place")).str.ends_with(".")  # 643.경기 is cut off
     turned = pl.col("is_district") & pl.col("follows_province")
     province_first = pl.concat_str("following", pl.lit(" "), "word")
     rest = pl.col("text").str.slice(pl.col("end")).str.strip_chars(_EDGES)
     head = pl.when(turned).then(pl.concat_str(province_first, rest, separator=" ")).otherwise("after")
     found = words.filter(pl.col("sigungu").is_null() & apart & pl.col("numbered") & ~pl.col("numbered_after"))
-    sure = ~pl.col("is_province") | (pl.col("word").str.len_chars() > _SHORT_NAME)
+    sure = ~pl.col("is_province") | (pl.col("word").str.len_chars() > _SHORT_NAME_CHARS)
     return _as_found(found, head, body=pl.col("before"), behind=pl.col("text"), sure=sure)
 
 
 def _province_at_the_end(words: pl.DataFrame) -> pl.DataFrame:
-    """``중구 중앙로 3, 대구``: the province of a district that several have."""
+    # `중구 중앙로 3, 대구`: the province of a district that several have
     of_district = pl.col("sigungu").is_not_null() & pl.col("is_province") & ~pl.col("numbered_after")
     last = pl.col("after").str.strip_chars_end(_EDGES) == pl.col("word")
-    found = words.filter(of_district & (last | (pl.col("word").str.len_chars() > _SHORT_NAME)))
+    found = words.filter(of_district & (last | (pl.col("word").str.len_chars() > _SHORT_NAME_CHARS)))
     return _as_found(found, pl.concat_str("word", pl.when(last).then("before").otherwise("text"), separator=" "))
 
 
@@ -253,20 +244,16 @@ def _as_found(
     behind: pl.Expr = _NO_TEXT,
     sure: pl.Expr = _ALWAYS,
 ) -> pl.DataFrame:
-    """Return words as :func:`_choose_found` takes them."""
     return words.select("line", "place", head=head, lead=lead, body=body, behind=behind, sure=sure)
 
 
 def _choose_found(found: pl.DataFrame) -> pl.DataFrame:
-    """Return ``line`` and the columns of ADDED: what the best of the words found in a text means, if they mean any.
-
-    ``head``: the text as if it began with its region. What follows the region is the rest of the address; where there
-    is a ``body`` it is that, or the whole text (``behind``) if something stands behind the region.
-    """
+    # `head`: the text as if it began with its region; the rest of the address is `body`, if given, or the whole text
+    # # (`behind`) if something stands after the region
     found = found.with_columns(split_head(found.select("head").lazy(), "head").collect().select(*ADDED).drop("lead"))
     named = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
     # 세종시, which has no districts, is as sure as one in front; at the end, or 세종 alone, it is not
-    in_full = pl.col("body").is_null() & (pl.col("region_typed").str.len_chars() > _SHORT_NAME)
+    in_full = pl.col("body").is_null() & (pl.col("region_typed").str.len_chars() > _SHORT_NAME_CHARS)
     district = pl.when(pl.col("sigungu") == "").then(in_full).otherwise(pl.col("sigungu").is_not_null())
     district = district.fill_null(False)
     last = pl.col("rest").str.strip_chars(_EDGES) == ""
@@ -288,15 +275,14 @@ def _district_index() -> TextIndex:
 
 @cache
 def _broken_provinces() -> str:
-    """The pattern of what is left of a province's full name: 서울특별구, 울특별시."""
+    # 서울특별구, 울특별시
     begun = sorted({word[:4] for word in province_words() if len(word) > 4})
     return f"^(?:{'|'.join(begun)}).{{0,2}}$|^[가-힣]{{0,3}}(?:특별시|광역시|특별자치[시도])$"
 
 
 @cache
 def _mistyped_provinces() -> list[str]:
-    """Short names of provinces with one jamo wrong: 서을 종로구 names no 서을."""
-    short = [word for word in province_words() if len(word) == _SHORT_NAME]
-    return sorted(
-        {other[:-1] for word in short for other in variants(word + "시") if len(other) > _SHORT_NAME} - set(short)
-    )
+    # 서을 종로구 names no 서을
+    short = [word for word in province_words() if len(word) == _SHORT_NAME_CHARS]
+    typos = {other[:-1] for word in short for other in variants(word + "시") if len(other) > _SHORT_NAME_CHARS}
+    return sorted(typos - set(short))

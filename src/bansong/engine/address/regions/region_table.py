@@ -1,4 +1,4 @@
-"""The facts of ``regions.toml``: the regions of today, how each is written, what it was called, what it is part of."""
+"""The facts of ``regions.toml``: the regions of today, their spellings, former names and parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME_SEPARATOR: Final = "|"
 
 
 class Region(NamedTuple):
-    """A province and a district of it; an empty district is the province as a whole, or one without districts."""
+    """A province and a district of it; without a district the whole province."""
 
     sido: str
     sigungu: str
@@ -27,7 +27,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Province:
-    """A province of today: ``written`` maps each way to write it to (what is odd about it, the full name meant)."""
+    """A province of today; ``written``: each spelling → (its oddity, the full name meant)."""
 
     name: str
     postal: frozenset[str]
@@ -43,7 +43,7 @@ class Province:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """All that the file says; ``today`` are the regions of addresses, a ward with its city in front."""
+    """The facts of the file; ``today``: the regions of addresses, a ward with its city in front."""
 
     provinces: tuple[Province, ...]
     today: tuple[Region, ...]
@@ -52,10 +52,10 @@ class Regions:
     moved: dict[tuple[Region, str], tuple[Region, str]] = field(default_factory=dict)
 
     def members(self, region: Region) -> tuple[Region, ...]:
-        """Return the regions of today that a name of today or of before may mean, the name itself among them."""
+        """Return the regions of today that a present or former name may mean, including the name itself."""
         inside = [place for place in self.today if place.sido == region.sido and _is_within(place, region)]
         inside += self.parts.get(region, {}).values()
-        if " " in region.sigungu:  # a ward, in a file from before there were wards, is the city
+        if " " in region.sigungu:  # before there were wards, a ward is the city
             inside.append(Region(region.sido, region.sigungu.split(" ")[0]))
         inside += [old for old, parts in self.parts.items() if region in parts.values()]
         return tuple(dict.fromkeys([region, *inside]))
@@ -126,7 +126,7 @@ def _parse_province(entry: dict[str, Any]) -> Province:
 
 
 def _parse_ranges(ranges: str) -> frozenset[str]:
-    """``044-046, 049`` → 044, 045, 046, 049."""
+    # 044-046, 049 → 044, 045, 046, 049
     found: set[str] = set()
     for item in filter(None, ranges.split(", ")):
         first, _, last = item.partition("-")
@@ -135,19 +135,19 @@ def _parse_ranges(ranges: str) -> frozenset[str]:
 
 
 class Spelling(NamedTuple):
-    """A way to write a district; ``bare`` when the suffix (시, 군, 구) of its last word is left out."""
+    """A spelling of a district; ``bare``: without the suffix (시, 군, 구) of its last word."""
 
     text: str
     bare: bool
 
 
 def stem(name: str) -> str | None:
-    """Return ``수원`` of ``수원시``; nothing of ``중구``: a single syllable is too little to go by."""
+    """Return ``수원`` of ``수원시``; ``None`` for ``중구``: a single syllable is too little."""
     return name[:-1] if name[-1:] in SUFFIXES and len(name) > 2 else None
 
 
 def spellings(sigungu: str) -> Iterator[Spelling]:
-    """Return the ways to write a district, as words with one space between them."""
+    """Return the spellings of a district, with one space between words."""
     city, _, ward = sigungu.partition(" ")
     if not ward:
         yield Spelling(city, False)
@@ -165,17 +165,17 @@ def spellings(sigungu: str) -> Iterator[Spelling]:
 
 
 def level_of(sido: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for a province of today by its full name; else null."""
+    """Return the level (String) of the feature ``region`` for the full name of a province of today; else null."""
     return level_named(level_number(sido))
 
 
 def level_number(sido: pl.Expr) -> pl.Expr:
-    """Return a province's number (UInt8), null for what is none: less to carry than its level's name."""
+    """Return a province's number (UInt8), null for none: smaller than its level's name."""
     return _levels()[0].find(sido).cast(pl.UInt8)
 
 
 def level_named(number: pl.Expr) -> pl.Expr:
-    """Return the level (String) of a province by the number that :func:`level_number` gives."""
+    """Return the level (String) of a province by its :func:`level_number`."""
     return pl.lit(_levels()[1]).gather(number.cast(pl.UInt32))
 
 
@@ -188,9 +188,9 @@ def _levels() -> tuple[TextIndex, pl.Series]:
 def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
     """Return the names of today for names of an official file of any date: Struct(sido, sigungu, emd), all String.
 
-    A name is changed only where one name of today takes its place: 강원도 → 강원특별자치도, 경상북도 군위군 →
-    대구광역시 군위군. A district that was split keeps its name unless ``emd`` (읍면동) decides: 인천광역시 중구 운서동
-    is in 영종구. Nulls stay; an unknown name stays as it is.
+    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 경상북도 군위군 → 대구광역시
+    군위군. A split district keeps its name unless ``emd`` (읍면동) decides: 인천광역시 중구 운서동 is in 영종구. Nulls
+    and unknown names stay.
     """
     provinces, districts, towns = _renames()
     district = pl.concat_str(sido, sigungu.fill_null(""), separator=_NAME_SEPARATOR)
@@ -206,7 +206,6 @@ def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
 
 @cache
 def _renames() -> tuple[TextTable, TextTable, TextTable]:
-    """Return what has another name today: provinces, districts, towns (읍면동)."""
     table = regions()
     names = {full: province.name for province in table.provinces for _, full in province.written.values()}
     districts: dict[str, tuple[str, ...]] = {}
@@ -240,17 +239,16 @@ def _index_renames(renames: Mapping[str, tuple[str, ...]], *names: str) -> TextT
 
 
 def districts() -> pl.DataFrame:
-    """Return the regions of today: ``sido``, ``sigungu`` (a ward with its city; "" where there is none)."""
+    """Return the regions of today: ``sido``, ``sigungu`` (a ward with its city; "" for none)."""
     return pl.DataFrame(regions().today, schema=["sido", "sigungu"], orient="row")
 
 
 def members() -> pl.DataFrame:
-    """Return which regions a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
+    """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
 
-    Names of today and of before: 수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, and a ward
-    may be its city in a gazetteer from before there were wards. ``sido`` may be a province of before, with
-    ``sigungu`` "": 강원도 means the districts of today, 전라남도 its own and not those of 광주광역시. Each name is a
-    member of itself.
+    Present and former names: 수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, and a ward may be
+    its city in an older gazetteer. ``sido`` may be a former province, with ``sigungu`` "": 강원도 means the districts
+    of today, 전라남도 its own and not those of 광주광역시. Each name is a member of itself.
     """
     table = regions()
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in table.today]

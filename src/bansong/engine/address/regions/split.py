@@ -1,4 +1,4 @@
-"""Split the region off the head of an address in any spelling: abbreviated, unspaced, misspelt, of another time."""
+"""Split the region off the head of an address in any spelling: abbreviated, unspaced, misspelt, former."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ADDED: Final = {
     "rest": pl.String,
     "lead": pl.String,
 }
-"""The columns of :func:`split_head`."""
+"""Columns of :func:`split_head`."""
 
 _NATION: Final = "대한민국"
 NO_DISTRICTS: Final = "세종특별자치시"
@@ -45,7 +45,7 @@ _STATE: Final = "r:"
 
 
 def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
-    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for what the usual heads leave."""
+    """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for unusual heads."""
     work = frame.with_columns(_assign(text=_without_nation(pl.col(text))))
     work = _find_exact(work)
     work = _find_unspaced(work)
@@ -76,11 +76,11 @@ class Catalogue:
     columns: dict[str, pl.Series]
 
     def find(self, table: Heads, name: str, text: pl.Expr) -> pl.Expr:
-        """Return the place of a text that is in one of the tables, null for another."""
+        """Return the place of a text of one of the tables, null for another text."""
         return table.find(text) + self.offsets[name]
 
     def value(self, name: str, place: pl.Expr) -> pl.Expr:
-        """Return what a column says of a place."""
+        """Return a column's value at a place."""
         return pl.lit(self.columns[name]).gather(place)
 
     def among(self, name: str, place: pl.Expr) -> pl.Expr:
@@ -117,14 +117,12 @@ def catalogue() -> Catalogue:
 
 
 def _prefix(head: Head) -> int | None:
-    """Return the number of what a district must follow in a head, null where none is missing."""
     if head.sido is None or head.sido == NO_DISTRICTS:
         return None
     return following().first.get(head.sido if head.sigungu is None else f"{head.sido} {head.sigungu}")
 
 
 def _find_exact(work: pl.LazyFrame) -> pl.LazyFrame:
-    """Look up the first three, two, one words: what nearly every address begins with."""
     known = heads()
     work = work.with_columns(_assign(words=_col("text").str.splitn(" ", 4)))
     words = [_col("words").struct.field(f"field_{place}") for place in range(4)]
@@ -140,7 +138,7 @@ def _find_exact(work: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _unless_road(known: Heads, place: pl.Expr, following: pl.Expr) -> pl.Expr:
-    """Drop a head without a suffix that may be the beginning of a road: 종로 5길, 강남 대로, 서초 중앙로."""
+    # a head without a suffix may begin a road: 종로 5길, 강남 대로, 서초 중앙로
     bare = pl.when(place >= known.first_bare)
     nothing = following.is_null() & ~catalogue().value("given", bare.then(place))
     road = bare.then(following).str.contains(_NOT_AFTER_STEM)
@@ -150,12 +148,11 @@ def _unless_road(known: Heads, place: pl.Expr, following: pl.Expr) -> pl.Expr:
 
 
 def _lonely() -> pl.Expr:
-    """Whether no district was found yet."""
     return catalogue().value("lonely", _col("place")).fill_null(True)
 
 
 def _find_unspaced(work: pl.LazyFrame) -> pl.LazyFrame:
-    """Find regions that are written without the usual spaces: 경기도오산시오산로, 서울서초구법원로1길."""
+    # 경기도오산시오산로, 서울서초구법원로1길
     sido = catalogue().value("sido", _col("place"))
     text = pl.when(_lonely() & (sido.is_null() | (sido != NO_DISTRICTS))).then(_col("text"))
     work = find_unspaced(work, text, _col("place").is_null())
@@ -166,7 +163,6 @@ def _find_unspaced(work: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _override(work: pl.LazyFrame, length: pl.Expr) -> pl.LazyFrame:
-    """Take the place ``hit``, where there is one, instead of what was found before."""
     return work.with_columns(
         _assign(
             place=pl.coalesce(_col("hit"), _col("place")),
@@ -176,14 +172,14 @@ def _override(work: pl.LazyFrame, length: pl.Expr) -> pl.LazyFrame:
 
 
 def _find_mistyped_province(work: pl.LazyFrame) -> pl.LazyFrame:
-    """Read 경상븍도 as 경상북도."""
+    # 경상븍도
     word = pl.when(_col("place").is_null() & _col("word").str.contains("^[가-힣]{2,9}[시도]$")).then(_col("word"))
     work = work.with_columns(_assign(hit=mistyped_province(word) + catalogue().offsets["provinces"]))
     return _override(work, _col("word").str.len_chars())
 
 
 def _find_district_after(work: pl.LazyFrame) -> pl.LazyFrame:
-    """Look for a district after a province that was typed twice or wrongly, for one of another province, for a typo."""
+    # after a province typed twice or wrongly, of another province, or with a typo
     prefix = catalogue().value("prefix", _col("place"))
     waiting = pl.when(_lonely() | prefix.is_not_null())
     tail = waiting.then(_col("text")).str.slice(_col("length").fill_null(0)).str.strip_chars_start(" ")
@@ -209,7 +205,6 @@ def _find_district_after(work: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _describe_found(work: pl.LazyFrame, text: str) -> pl.LazyFrame:
-    """Read the columns off the places found."""
     place, base = _col("place"), _col("base")
     conflict = (catalogue().among("alone", place) & base.is_not_null()).fill_null(False)
     typo = catalogue().among("provinces", base).fill_null(False) | _col("mistyped")
@@ -247,7 +242,7 @@ _SHORT_PLACE: Final = "^[길장시내계외]동(?:[^가-힣]|$)"
 _ROAD: Final = "^[길청역장민시립내외계의][가-힣0-9]{2,}(?:로|길) ?[0-9]"
 _NO_ROAD: Final = "^(?:청[사역앞뒤년소]|역[전앞사]|장[앞뒤역]|시장|민[회의]|립|의[회료])"
 
-_TWO: Final = 2
+_MAX_SHORT_CHARS: Final = 2
 _TEXT: Final = "r:whole_text"
 _FOUND: Final = "r:found"
 _WORDS: Final = "r:found_words"
@@ -256,10 +251,9 @@ _DOUBT: Final = "r:found_doubt"
 
 
 def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -> pl.LazyFrame:
-    """Add ``r:found`` (String): the words of a region at the head of a text that run into what follows, or null.
+    """Add ``r:found`` (String): the words of a region at the head of a text that run into the next word, or null.
 
-    A province with a district is looked for in every text, a district or a province by itself only where
-    ``nothing_before`` (Boolean) tells that no region was found yet.
+    A district or a province by itself is searched for only with ``nothing_before`` (Boolean), when no region was found.
     """
     both, alone, province = _region_patterns()
     whole, without_districts = _full_provinces()
@@ -274,7 +268,7 @@ def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -
 def _find_kind(
     work: pl.LazyFrame, pattern: str, not_after: str, whole: str | None = None, *, short_too: bool = False
 ) -> pl.LazyFrame:
-    """Look for one kind of region where none was found; a step at a time, as a step within a step is done twice."""
+    # in steps, as a step within a step is done twice
     left = pl.when(pl.col(_FOUND).is_null()).then(pl.col(_TEXT))
     # several times faster than extracting a group of so many words
     work = work.with_columns(left.str.extract_all(pattern).list.first().alias(_WORDS))
@@ -298,10 +292,9 @@ def province_and_district() -> str:
 
 @cache
 def _region_patterns() -> tuple[str, str, str]:
-    """Return the patterns of a province with a district, of a district alone, of a province alone."""
     provinces, districts = province_words(), district_words()
-    by_itself = [word for word in districts if len(word) > _TWO]
-    full = [word for word in provinces if len(word) > _TWO and word[-1] in "시도"]
+    by_itself = [word for word in districts if len(word) > _MAX_SHORT_CHARS]
+    full = [word for word in provinces if len(word) > _MAX_SHORT_CHARS and word[-1] in "시도"]
     return (
         f"^(?:{'|'.join(provinces)}) ?(?:{'|'.join(districts)})",
         f"^(?:{'|'.join(by_itself)})",
@@ -311,7 +304,7 @@ def _region_patterns() -> tuple[str, str, str]:
 
 @cache
 def _full_provinces() -> tuple[str, str]:
-    """Return the patterns of the whole name of a province, and of one that has no districts and nothing after it."""
+    # with their whole name; without districts, and nothing after it
     whole = {
         text
         for province in regions().provinces
